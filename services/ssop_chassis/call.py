@@ -1,0 +1,163 @@
+"""Handlers and calls: what services are written against, whatever the transport below.
+
+Messages are bytes here; handlers parse and serialise. A transport implements `Call` for handlers and `Peer` for
+callers; `memory` serves unit tests, `grpc_transport` is the reference.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+from ssop_chassis.identity import Principal
+
+Metadata = Mapping[str, str | bytes]
+"""Lower-case keys; values of keys that end in `-bin` are bytes, others are ASCII text."""
+
+
+class Call(Protocol):
+    """One RPC on its server. All times are in seconds on the loop's clock."""
+
+    @property
+    def method(self) -> str:
+        """Full name, such as `/ssop.v1.RouterService/Generate`."""
+        ...
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the client sent."""
+        ...
+
+    @property
+    def principal(self) -> Principal:
+        """Who calls. Raises MeshError where the method needs no principal and got none."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """Address of the client, for logs."""
+        ...
+
+    @property
+    def request(self) -> bytes:
+        """The one request message of a unary or server-streaming call; empty on client streams."""
+        ...
+
+    def remaining_s(self) -> float:
+        """Time until the deadline; never infinite, since calls without one get the configured one."""
+        ...
+
+    async def read(self) -> bytes | None:
+        """The next message of a client stream; None when the client has sent its last one."""
+        ...
+
+    async def write(self, message: bytes) -> None:
+        """Send a message; returns when the transport has room for the next one. Unary handlers write once."""
+        ...
+
+    async def send_initial_metadata(self, metadata: Metadata) -> None:
+        """Send headers before the first message; at most once."""
+        ...
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """Set trailers; later calls add to earlier ones."""
+        ...
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Call back once if the client goes away or the deadline passes before the handler is done."""
+        ...
+
+
+Handler = Callable[[Call], Awaitable[None]]
+"""Serves one call. Ends it well by returning, badly by raising MeshError."""
+
+OnMessage = Callable[[bytes], Awaitable[None] | None]
+"""Takes one message of a stream. An awaitable it returns is awaited before the next message is read."""
+
+
+class Peer(Protocol):
+    """A server that this process calls. Errors are MeshError; a cancelled task cancels its call."""
+
+    @property
+    def address(self) -> str:
+        """Where it is, such as `127.0.0.1:7300` or `unix:/run/ssop/cache.sock`."""
+        ...
+
+    async def unary(
+        self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None
+    ) -> bytes:
+        """Call a unary method and return its response."""
+        ...
+
+    async def stream(
+        self,
+        method: str,
+        request: bytes,
+        on_message: OnMessage,
+        *,
+        timeout_s: float,
+        metadata: Metadata | None = None,
+    ) -> Metadata:
+        """Call a server-streaming method; return its trailers when it ended well."""
+        ...
+
+    async def close(self) -> None:
+        """Drop the connection; calls that run are cancelled."""
+        ...
+
+
+class Arity(Enum):
+    """Who streams."""
+
+    UNARY = "unary"
+    SERVER_STREAM = "server_stream"
+    BIDI = "bidi"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method and its handler. `needs_principal` is false for health and reflection only."""
+
+    path: str
+    arity: Arity
+    handler: Handler
+    needs_principal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service with all its methods."""
+
+    name: str
+    methods: Sequence[Method]
+
+
+def _arity(method: MethodDescriptor) -> Arity:
+    if method.client_streaming:
+        return Arity.BIDI
+    return Arity.SERVER_STREAM if method.server_streaming else Arity.UNARY
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).removeprefix("_")
+
+
+def bind(descriptor: ServiceDescriptor, servicer: Any, *, needs_principal: bool = True) -> Service:
+    """Bind each method of a proto service to the servicer's method of its name in snake case.
+
+    Raises AttributeError when the servicer lacks one, so that a method is never forgotten.
+    """
+    return Service(
+        descriptor.full_name,
+        tuple(
+            Method(
+                f"/{descriptor.full_name}/{method.name}",
+                _arity(method),
+                getattr(servicer, _snake(method.name)),
+                needs_principal,
+            )
+            for method in descriptor.methods
+        ),
+    )

@@ -1,0 +1,87 @@
+"""Settings: one file `ssop.toml` with a table per section, overridden by `SSOP_<SECTION>_<KEY>` in the environment.
+
+Unknown tables, keys and variables stop the start with one message that lists all faults. Values of variables are
+text; lists and tables are written as JSON.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SECTIONS: Final = ("mesh", "router", "inference", "cache", "rag", "gateway", "opinion")
+# Read by tools and tests, not by services.
+_OTHER_VARIABLES: Final = frozenset(
+    {"SSOP_CONFIG", "SSOP_STATE_DIR", "SSOP_API_KEY", "SSOP_TARGET", "SSOP_REQUIRE", "SSOP_SUITES"}
+)
+_PREFIX: Final = "SSOP_"
+
+
+class SettingsError(ValueError):
+    """Settings that can't be used; the text lists every fault on a line of its own."""
+
+
+class Settings(BaseModel):
+    """Base of every section: immutable, and strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MeshSettings(Settings):
+    """Section `mesh`: what all services share."""
+
+    secret_file: Path = Field(description="The mesh's secret in hex, at least 32 bytes; mode 0600.")
+    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
+    default_deadline_ms: int = Field(30_000, gt=0, description="Deadline of calls that come without one.")
+    lame_duck_ms: int = Field(0, ge=0, description="How long a draining service still accepts, for balancers.")
+    drain_ms: int = Field(10_000, ge=0, description="How long a draining service lets calls finish.")
+    max_message_bytes: int = Field(4_194_304, gt=0, description="Largest message.")
+    max_concurrent_calls: int = Field(1024, gt=0, description="Calls at the same time; more are OVERLOADED.")
+    has_reflection: bool = Field(True, description="Serve gRPC reflection.")
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def load_settings(kind: type[S], section: str, *, path: Path | None, environ: Mapping[str, str]) -> S:
+    """Load one section from the file at `path` (None: no file) and the environment. Raises SettingsError."""
+    faults: list[str] = []
+    document: dict[str, Any] = {}
+    if path is not None:
+        try:
+            document = tomllib.loads(path.read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise SettingsError(f"{path}: {error}") from error
+    faults += [f"{path}: [{name}] is no section" for name in document if name not in SECTIONS]
+    values: dict[str, Any] = dict(document.get(section, {}))
+    for name, text in environ.items():
+        if not name.startswith(_PREFIX) or name in _OTHER_VARIABLES:
+            continue
+        owner, _, key = name.removeprefix(_PREFIX).lower().partition("_")
+        if owner not in SECTIONS or not key:
+            faults.append(f"{name}: is no setting")
+        elif owner == section:
+            values[key] = _parse(kind, key, text)
+    try:
+        settings = kind.model_validate(values)
+    except ValidationError as error:
+        for fault in error.errors(include_input=False, include_url=False):
+            where = ".".join(str(part) for part in fault["loc"])
+            faults.append(f"[{section}] {where}: {fault['msg']}")
+        raise SettingsError("\n".join(faults)) from error
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return settings
+
+
+def _parse(kind: type[Settings], key: str, text: str) -> Any:
+    """Text for scalars; JSON for lists and tables, told by the field's default form."""
+    if key in kind.model_fields and text[:1] in {"[", "{"}:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return text
