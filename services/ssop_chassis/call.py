@@ -85,9 +85,7 @@ class Peer(Protocol):
         """Where it is, such as `127.0.0.1:7300` or `unix:/run/ssop/cache.sock`."""
         ...
 
-    async def unary(
-        self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None
-    ) -> bytes:
+    async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
         """Call a unary method and return its response."""
         ...
 

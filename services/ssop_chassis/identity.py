@@ -10,15 +10,15 @@ import hashlib
 import hmac
 import secrets
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from google.protobuf.message import DecodeError
-
 from ssop.v1 import identity_pb2
 from ssop.v1.errors_pb2 import ErrorReason
+
 from ssop_chassis.errors import MeshError
 
 PRINCIPAL_METADATA: Final = "x-ssop-principal-bin"
@@ -83,6 +83,20 @@ def verify_principal(token: bytes | str | None, secrets_: Sequence[bytes], *, no
     return Principal(parsed.tenant, parsed.key_id, frozenset(parsed.scopes))
 
 
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Signs principals for the inner calls of one service. `now_ms` is the wall clock, milliseconds since the epoch."""
+
+    secret: bytes
+    issuer: str
+    now_ms: Callable[[], int]
+
+    def metadata(self, principal: Principal) -> dict[str, str | bytes]:
+        """The metadata that an inner call must carry."""
+        token = sign_principal(principal, self.secret, now_ms=self.now_ms(), issuer=self.issuer)
+        return {PRINCIPAL_METADATA: token}
+
+
 def _mac(secret: bytes, message: bytes) -> bytes:
     # The prefix keeps this use of the secret apart from that for keys.
     return hmac.digest(secret, b"ssop.principal.v1\0" + message, "sha256")
@@ -135,7 +149,8 @@ class KeyRing:
         """The principal of an `authorization: Bearer <key>` header. Raises KEY_MISSING or KEY_INVALID."""
         if not isinstance(authorization, str) or not authorization:
             raise MeshError(
-                ErrorReason.ERROR_REASON_KEY_MISSING, "send the API key as 'authorization: Bearer <key>'"
+                ErrorReason.ERROR_REASON_KEY_MISSING,
+                "send the API key as 'authorization: Bearer <key>'",
             )
         kind, _, key = authorization.partition(" ")
         parts = key.strip().split("_")
@@ -168,10 +183,16 @@ def load_keys(path: Path, secret: bytes) -> KeyRing:
     for entry in tomllib.loads(path.read_text()).get("keys", []):
         unknown = set(entry.get("scopes", [])) - SCOPES
         if unknown or not entry.get("tenant") or len(entry.get("hmac", "")) != 64:
-            raise ValueError(f"{path}: key '{entry.get('id')}': needs a tenant, a 64-digit hmac and scopes of {sorted(SCOPES)}")
+            raise ValueError(
+                f"{path}: key '{entry.get('id')}': needs a tenant, a 64-digit hmac and scopes of {sorted(SCOPES)}"
+            )
         records.append(
             KeyRecord(
-                entry["id"], entry["tenant"], frozenset(entry["scopes"]), entry["hmac"], entry.get("expires_at_ms", 0)
+                entry["id"],
+                entry["tenant"],
+                frozenset(entry["scopes"]),
+                entry["hmac"],
+                entry.get("expires_at_ms", 0),
             )
         )
     return KeyRing(records, secret)

@@ -40,6 +40,10 @@ class MeshSettings(Settings):
     drain_ms: int = Field(10_000, ge=0, description="How long a draining service lets calls finish.")
     max_message_bytes: int = Field(4_194_304, gt=0, description="Largest message.")
     max_concurrent_calls: int = Field(1024, gt=0, description="Calls at the same time; more are OVERLOADED.")
+    metrics_listen: dict[str, str] = Field(
+        default_factory=dict,
+        description="By service: `host:port` of its Prometheus metrics, port 0 for any free one.",
+    )
     has_reflection: bool = Field(True, description="Serve gRPC reflection.")
 
 

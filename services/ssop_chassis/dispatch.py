@@ -1,0 +1,148 @@
+"""What happens around every handler, on every transport: principal, deadline, request id, metrics, errors."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from google.rpc import code_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+
+from ssop_chassis import logs
+from ssop_chassis.call import Call, Metadata, Method
+from ssop_chassis.errors import MeshError, as_mesh_error
+from ssop_chassis.identity import PRINCIPAL_METADATA, Principal, verify_principal
+from ssop_chassis.tracing import server_span
+
+REQUEST_ID_METADATA: Final = "x-ssop-request-id"
+_MAX_REQUEST_ID_CHARS: Final = 64
+_log = logging.getLogger(__name__)
+
+Authenticate = Callable[[Metadata], Principal]
+"""Makes the principal of a call from its metadata; raises MeshError."""
+
+
+class Observer(Protocol):
+    """Is told of every call, as CallMetrics is."""
+
+    def start(self, method: str) -> None:
+        """A call begins."""
+        ...
+
+    def finish(self, method: str, code: int, duration_s: float) -> None:
+        """A call ended with a gRPC code."""
+        ...
+
+
+class CallState:
+    """The part of a Call that no transport needs to do for itself. Transports derive from it."""
+
+    def __init__(self, method: str, metadata: Metadata, deadline_s: float) -> None:
+        self.method = method
+        self.metadata = metadata
+        self.trailing: dict[str, str | bytes] = {}
+        self._deadline_s = deadline_s
+        self._principal: Principal | None = None
+        self._on_cancel: list[Callable[[], None]] = []
+
+    @property
+    def principal(self) -> Principal:
+        """Who calls; see Call.principal."""
+        if self._principal is None:
+            raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "the call carries no principal")
+        return self._principal
+
+    def admit(self, principal: Principal) -> None:
+        """Set who calls."""
+        self._principal = principal
+
+    def remaining_s(self) -> float:
+        """See Call.remaining_s."""
+        return max(0.0, self._deadline_s - time.monotonic())
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """See Call.set_trailing_metadata."""
+        self.trailing.update(metadata)
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """See Call.on_cancel."""
+        self._on_cancel.append(callback)
+
+    def notify_cancelled(self) -> None:
+        """Run the callbacks, once."""
+        callbacks, self._on_cancel = self._on_cancel, []
+        for callback in callbacks:
+            callback()
+
+
+class ServerCall(Call, Protocol):
+    """A Call as its transport sees it."""
+
+    def admit(self, principal: Principal) -> None:
+        """See CallState.admit."""
+        ...
+
+    def notify_cancelled(self) -> None:
+        """See CallState.notify_cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """Runs handlers. `authenticate` makes the principal of every method that needs one."""
+
+    authenticate: Authenticate
+    observer: Observer | None = None
+
+    async def dispatch(self, method: Method, call: ServerCall) -> MeshError | None:
+        """Serve one call; return the error to send, or None. CancelledError passes through."""
+        started_s = time.monotonic()
+        code = code_pb2.OK
+        if self.observer is not None:
+            self.observer.start(method.path)
+        sent_id = call.metadata.get(REQUEST_ID_METADATA, "")
+        token = logs.request_id.set(
+            sent_id if isinstance(sent_id, str) and len(sent_id) <= _MAX_REQUEST_ID_CHARS else ""
+        )
+        try:
+            with server_span(method.path, call.metadata):
+                await self._serve(method, call)
+        except asyncio.CancelledError:
+            code = code_pb2.CANCELLED
+            call.notify_cancelled()
+            raise
+        except MeshError as error:
+            code = error.code
+            return error
+        else:
+            return None
+        finally:
+            logs.request_id.reset(token)
+            if self.observer is not None:
+                self.observer.finish(method.path, code, time.monotonic() - started_s)
+
+    async def _serve(self, method: Method, call: ServerCall) -> None:
+        try:
+            if method.needs_principal:
+                call.admit(self.authenticate(call.metadata))
+            async with asyncio.timeout(call.remaining_s()):
+                await method.handler(call)
+        except MeshError:
+            raise
+        except Exception as error:  # the outermost frame of a call: whatever it is must become a status
+            converted = as_mesh_error(error)
+            if converted.code == code_pb2.INTERNAL:
+                _log.error("a handler failed", extra={"method": method.path, "cause": logs.describe(error)})
+            call.notify_cancelled()
+            raise converted from error
+
+
+def inner_authenticate(secret: bytes) -> Authenticate:
+    """For inner services: the principal that the caller signed."""
+
+    def authenticate(metadata: Metadata) -> Principal:
+        return verify_principal(metadata.get(PRINCIPAL_METADATA), (secret,), now_ms=time.time_ns() // 1_000_000)
+
+    return authenticate

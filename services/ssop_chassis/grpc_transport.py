@@ -1,0 +1,289 @@
+"""The reference transport: grpc.aio, with messages as bytes.
+
+The defaults of gRPC buffer megabytes for a reader that has stopped and notice a dead peer after a minute, so the
+windows are small, the bandwidth probe is off, and pings have a time-out of their own.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import grpc
+from grpc_reflection.v1alpha import reflection
+from ssop.v1.errors_pb2 import ErrorReason
+
+from ssop_chassis.call import Arity, Metadata, Method, OnMessage, Service
+from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
+from ssop_chassis.errors import MeshError, from_status
+from ssop_chassis.tracing import inject
+
+STATUS_DETAILS: Final = "grpc-status-details-bin"
+MAX_METADATA_BYTES: Final = 8192
+_LOOKAHEAD_BYTES: Final = 16384
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+
+Options = list[tuple[str, int]]
+_WINDOWS: Final[Options] = [
+    ("grpc.http2.lookahead_bytes", _LOOKAHEAD_BYTES),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+]
+# Pings every 5 s and a dead peer known after 7: keepalive_timeout alone does not bound it, ping_timeout does.
+_KEEPALIVE: Final[Options] = [
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+
+class GrpcCall(CallState):
+    """Server side of a call on grpc.aio."""
+
+    def __init__(
+        self,
+        method: Method,
+        request: bytes,
+        context: "grpc.aio.ServicerContext[bytes, bytes]",
+        default_timeout_s: float,
+    ) -> None:
+        metadata: dict[str, str | bytes] = {str(k): v for k, v in context.invocation_metadata() or ()}
+        timeout_s = context.time_remaining()
+        super().__init__(
+            method.path,
+            metadata,
+            time.monotonic() + (default_timeout_s if timeout_s is None else timeout_s),
+        )
+        self.request = request
+        self._context = context
+
+    @property
+    def peer(self) -> str:
+        """See Call.peer."""
+        return str(self._context.peer())
+
+    async def read(self) -> bytes | None:
+        """See Call.read."""
+        message = await self._guard(self._context.read())
+        return None if message is grpc.aio.EOF else message
+
+    async def write(self, message: bytes) -> None:
+        """See Call.write."""
+        await self._guard(self._context.write(message))
+
+    async def send_initial_metadata(self, metadata: Metadata) -> None:
+        """See Call.send_initial_metadata."""
+        await self._guard(self._context.send_initial_metadata(tuple(metadata.items())))
+
+    async def _guard(self, operation: Any) -> Any:
+        try:
+            return await operation
+        except grpc.aio.BaseError:
+            # A write that was blocked when the client went away ends with an internal error instead of a cancel.
+            if self._context.cancelled() or self._context.done():
+                raise asyncio.CancelledError from None
+            raise
+
+
+class UnaryCall(GrpcCall):
+    """A unary call: the one message that is written becomes the response."""
+
+    response: bytes | None = None
+
+    async def write(self, message: bytes) -> None:
+        """See Call.write."""
+        if self.response is not None:
+            raise RuntimeError(f"{self.method} is unary: it writes one message")
+        self.response = message
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    """Finds the handler of a call by its method's path."""
+
+    def __init__(self, services: Sequence[Service], dispatcher: Dispatcher, default_timeout_s: float) -> None:
+        self._dispatcher = dispatcher
+        self._default_timeout_s = default_timeout_s
+        makers: dict[Arity, Callable[[Method], Any]] = {
+            Arity.UNARY: lambda method: grpc.unary_unary_rpc_method_handler(self._unary(method)),
+            Arity.SERVER_STREAM: lambda method: grpc.unary_stream_rpc_method_handler(self._stream(method)),
+            Arity.BIDI: lambda method: grpc.stream_stream_rpc_method_handler(self._bidi(method)),
+        }
+        self._handlers = {m.path: makers[m.arity](m) for service in services for m in service.methods}
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """See grpc.GenericRpcHandler."""
+        return self._handlers.get(handler_call_details.method)
+
+    def _unary(self, method: Method) -> Any:
+        async def serve(request: bytes, context: Any) -> bytes:
+            call = UnaryCall(method, request, context, self._default_timeout_s)
+            await self._finish(method, call, context)
+            if call.response is None:
+                raise RuntimeError(f"{method.path} wrote no response")
+            return call.response
+
+        return serve
+
+    def _stream(self, method: Method) -> Any:
+        async def serve(request: bytes, context: Any) -> None:
+            await self._finish(method, GrpcCall(method, request, context, self._default_timeout_s), context)
+
+        return serve
+
+    def _bidi(self, method: Method) -> Any:
+        async def serve(_: Any, context: Any) -> None:
+            await self._finish(method, GrpcCall(method, b"", context, self._default_timeout_s), context)
+
+        return serve
+
+    async def _finish(self, method: Method, call: GrpcCall, context: Any) -> None:
+        error = await self._dispatcher.dispatch(method, call)
+        trailing = tuple(call.trailing.items())
+        if error is None:
+            context.set_trailing_metadata(trailing)
+            return
+        status = error.to_status()
+        trailing += ((STATUS_DETAILS, status.SerializeToString()),)
+        await context.abort(_CODES[error.code], error.message, trailing)
+
+
+class GrpcServer:
+    """A running server. `addresses` are those it really listens on, with the port that 0 became."""
+
+    def __init__(self, server: "grpc.aio.Server", addresses: Sequence[str]) -> None:
+        self._server = server
+        self.addresses = tuple(addresses)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new call, let those that run finish for `grace_s` seconds, then cancel them."""
+        await self._server.stop(grace_s)
+
+
+async def start_server(
+    services: Sequence[Service],
+    listen: Sequence[str],
+    *,
+    authenticate: Authenticate,
+    observer: Observer | None = None,
+    default_deadline_ms: int = 30_000,
+    max_message_bytes: int = 4_194_304,
+    max_concurrent_calls: int = 1024,
+    has_reflection: bool = False,
+    credentials: grpc.ServerCredentials | None = None,
+) -> GrpcServer:
+    """Serve on every address of `listen` (`host:port`, `unix:/path`). Raises OSError when one can't be bound."""
+    server = grpc.aio.server(
+        options=[
+            *_WINDOWS,
+            *_KEEPALIVE,
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_message_bytes),
+            ("grpc.max_concurrent_streams", max_concurrent_calls),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 4000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.so_reuseport", 0),
+        ],
+        maximum_concurrent_rpcs=max_concurrent_calls,
+    )
+    dispatcher = Dispatcher(authenticate, observer)
+    server.add_generic_rpc_handlers([_Handlers(services, dispatcher, default_deadline_ms / 1000)])
+    if has_reflection:
+        reflection.enable_server_reflection([*(s.name for s in services), reflection.SERVICE_NAME], server)
+    addresses = []
+    for address in listen:
+        try:
+            if credentials is not None:
+                port = server.add_secure_port(address, credentials)
+            else:
+                port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"can't listen on {address}: in use, or not permitted") from error
+        is_unix = address.startswith("unix:")
+        addresses.append(address if is_unix else f"{address.rpartition(':')[0]}:{port}")
+    await server.start()
+    return GrpcServer(server, addresses)
+
+
+class GrpcPeer:
+    """A Peer over one channel."""
+
+    def __init__(self, address: str, channel: "grpc.aio.Channel") -> None:
+        self.address = address
+        self._channel = channel
+        self._unary: dict[str, Any] = {}
+        self._stream: dict[str, Any] = {}
+
+    async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
+        """See Peer.unary."""
+        callable_ = self._unary.get(method) or self._unary.setdefault(method, self._channel.unary_unary(method))
+        try:
+            response: bytes = await callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
+        except grpc.aio.AioRpcError as error:
+            raise _from_rpc_error(error) from None
+        return response
+
+    async def stream(
+        self,
+        method: str,
+        request: bytes,
+        on_message: OnMessage,
+        *,
+        timeout_s: float,
+        metadata: Metadata | None = None,
+    ) -> Metadata:
+        """See Peer.stream."""
+        callable_ = self._stream.get(method) or self._stream.setdefault(method, self._channel.unary_stream(method))
+        call = callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
+        try:
+            while (message := await call.read()) is not grpc.aio.EOF:
+                if (pending := on_message(message)) is not None:
+                    await pending
+            return {str(k): v for k, v in await call.trailing_metadata() or ()}
+        except grpc.aio.AioRpcError as error:
+            raise _from_rpc_error(error) from None
+        finally:
+            # A stream that is merely dropped goes on in the background (grpc #43462).
+            call.cancel()
+
+    async def close(self) -> None:
+        """See Peer.close."""
+        await self._channel.close()
+
+
+def connect(
+    address: str,
+    *,
+    max_message_bytes: int = 4_194_304,
+    credentials: grpc.ChannelCredentials | None = None,
+) -> GrpcPeer:
+    """A peer at `address`; connects on the first call, and again with back-off whenever the connection is lost."""
+    options = [
+        *_WINDOWS,
+        *_KEEPALIVE,
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+        ("grpc.enable_retries", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+    ]
+    if credentials is not None:
+        return GrpcPeer(address, grpc.aio.secure_channel(address, credentials, options=options))
+    return GrpcPeer(address, grpc.aio.insecure_channel(address, options=options))
+
+
+def _pairs(metadata: Metadata | None) -> tuple[tuple[str, str | bytes], ...]:
+    return tuple(inject(metadata).items())
+
+
+def _from_rpc_error(error: "grpc.aio.AioRpcError") -> MeshError:
+    details: bytes | None = None
+    for key, value in error.trailing_metadata() or ():
+        if key == STATUS_DETAILS and isinstance(value, bytes):
+            details = value
+    code = error.code()
+    if code is grpc.StatusCode.OK:
+        return MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call ended without a status")
+    return from_status(code.value[0], error.details() or "", details)

@@ -1,0 +1,159 @@
+"""The life of a service process: settings, logs, serve, become ready, drain.
+
+Drain order: health says NOT_SERVING; calls are still taken for `lame_duck_ms`, so that balancers notice; then those
+that run may finish for `drain_ms`; then the resources of the exit stack close, last opened first.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NoReturn, TypeVar
+
+import uvloop
+from prometheus_client import CollectorRegistry, start_http_server
+
+from ssop_chassis import logs
+from ssop_chassis.call import Service
+from ssop_chassis.dispatch import Authenticate, inner_authenticate
+from ssop_chassis.grpc_transport import start_server
+from ssop_chassis.health import Health
+from ssop_chassis.identity import Signer, load_secret
+from ssop_chassis.metrics import CallMetrics
+from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings
+
+S = TypeVar("S", bound=Settings)
+EXIT_SETTINGS = 78
+"""EX_CONFIG of sysexits.h: the settings can't be used, so a restart won't help."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Process(Generic[S]):
+    """What a service is given. `signer` signs principals for its own inner calls."""
+
+    name: str
+    settings: S
+    mesh: MeshSettings
+    secret: bytes
+    registry: CollectorRegistry
+    signer: Signer
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What a service serves. `warm` runs after the start; health says SERVING when it returns."""
+
+    services: Sequence[Service]
+    listen: Sequence[str]
+    authenticate: Authenticate | None = None
+    warm: Callable[[], Awaitable[None]] | None = None
+
+
+Build = Callable[[Process[S], AsyncExitStack], Awaitable[Serving]]
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def run_service(name: str, kind: type[S], build: Build[S]) -> NoReturn:
+    """Run a service until SIGTERM or SIGINT, then exit: 0 after a drain, 78 on bad settings, 1 on other faults."""
+    parser = argparse.ArgumentParser(prog=f"ssop-{name}")
+    parser.add_argument("--config", type=Path, default=os.environ.get("SSOP_CONFIG"), help="path of ssop.toml")
+    config: Path | None = parser.parse_args().config
+    try:
+        mesh = load_settings(MeshSettings, "mesh", path=config, environ=os.environ)
+        settings = load_settings(kind, name, path=config, environ=os.environ)
+        secret = load_secret(mesh.secret_file)
+    except (SettingsError, OSError, ValueError) as error:
+        sys.stderr.write(f"ssop-{name}: {error}\n")
+        sys.exit(EXIT_SETTINGS)
+    logs.configure(name, mesh.log_level)
+    process = Process(name, settings, mesh, secret, CollectorRegistry(), Signer(secret, name, wall_clock_ms))
+    try:
+        uvloop.run(_serve(process, build))
+    except (OSError, SettingsError) as error:
+        _log.critical("the service can't run: %s", error)
+        sys.exit(1)
+    sys.exit(0)
+
+
+async def _serve(process: Process[S], build: Build[S]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    mesh = process.mesh
+    async with AsyncExitStack() as stack:
+        serving = await build(process, stack)
+        health = Health(service.name for service in serving.services)
+        server = await start_server(
+            [*serving.services, health.service()],
+            serving.listen,
+            authenticate=serving.authenticate or inner_authenticate(process.secret),
+            observer=CallMetrics(process.registry),
+            default_deadline_ms=mesh.default_deadline_ms,
+            max_message_bytes=mesh.max_message_bytes,
+            max_concurrent_calls=mesh.max_concurrent_calls,
+            has_reflection=mesh.has_reflection,
+        )
+        stack.push_async_callback(server.stop, mesh.drain_ms / 1000)
+        metrics_address = _serve_metrics(process, stack)
+        _log.info(
+            "serving",
+            extra={
+                "addresses": server.addresses,
+                "metrics": metrics_address,
+                "settings": _shown(process.settings),
+            },
+        )
+        if serving.warm is not None and not await _warm(serving.warm, stop):
+            return
+        health.set_serving(True)
+        _log.info("ready")
+        await stop.wait()
+        _log.info("draining")
+        health.close()
+        await asyncio.sleep(mesh.lame_duck_ms / 1000)
+    _log.info("stopped")
+
+
+async def _warm(warm: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:
+    """Warm up; False when the process was told to stop meanwhile."""
+    warming = asyncio.ensure_future(warm())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({warming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if warming.done():
+            warming.result()
+            return True
+        return False
+    finally:
+        warming.cancel()
+        stopping.cancel()
+
+
+def _serve_metrics(process: Process[S], stack: AsyncExitStack) -> str:
+    """Serve the registry in Prometheus' text format where `metrics_listen` says; "" is nowhere."""
+    listen = process.mesh.metrics_listen.get(process.name, "")
+    if not listen:
+        return ""
+    host, _, port = listen.rpartition(":")
+    server, thread = start_http_server(int(port), host or "127.0.0.1", process.registry)
+    stack.callback(thread.join)
+    stack.callback(server.shutdown)
+    return f"{host or '127.0.0.1'}:{server.server_port}"
+
+
+def _shown(settings: Settings) -> object:
+    # Secrets are SecretStr in settings, which dump as asterisks.
+    return settings.model_dump(mode="json")
