@@ -11,7 +11,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_codec import SchemaError
+from ssop_codec.errors import SchemaError
 
 DOMAIN: Final = "ssop"
 _PREFIX: Final = "ERROR_REASON_"
@@ -179,7 +179,8 @@ def invalid_request(*fields: tuple[str, str]) -> MeshError:
 
 
 def _schema_refused(error: BaseException) -> MeshError:
-    assert isinstance(error, SchemaError)
+    if not isinstance(error, SchemaError):
+        raise TypeError(type(error))
     return MeshError(
         R.ERROR_REASON_SCHEMA_REFUSED,
         str(error),

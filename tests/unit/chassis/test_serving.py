@@ -1,0 +1,93 @@
+"""A service process from start to drain."""
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from grpc_health.v1 import health_pb2
+from ssop_chassis.errors import MeshError
+from ssop_chassis.grpc_transport import connect
+from ssop_chassis.identity import Principal, Signer
+from ssop_chassis.serving import EXIT_SETTINGS, wall_clock_ms
+
+SCRIPT = Path(__file__).with_name("sample_service.py")
+SECRET = bytes(range(32))
+SIGNED = Signer(SECRET, "test", wall_clock_ms).metadata(Principal("acme", "k1"))
+
+
+async def start(tmp_path: Path, toml: str = "") -> asyncio.subprocess.Process:
+    (tmp_path / "secret").write_text(SECRET.hex())
+    config = tmp_path / "ssop.toml"
+    config.write_text(f'[mesh]\nsecret_file = "{tmp_path}/secret"\n[router]\nlisten = "unix:{tmp_path}/s"\n{toml}')
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        sys.executable, str(SCRIPT), "--config", str(config), stdin=pipe, stdout=pipe, stderr=pipe
+    )
+
+
+async def log_until(process: asyncio.subprocess.Process, message: str) -> dict[str, object]:
+    assert process.stderr is not None
+    async for line in process.stderr:
+        record: dict[str, object] = json.loads(line)
+        if record["message"] == message:
+            return record
+    raise AssertionError(f"the process ended before it said '{message}'")
+
+
+async def test_drain_lets_running_calls_finish_and_takes_no_new_ones(tmp_path: Path) -> None:
+    process = await start(tmp_path)
+    await log_until(process, "ready")
+    peer = connect(f"unix:{tmp_path}/s")
+    messages: list[bytes] = []
+    running = asyncio.Event()
+
+    def take(message: bytes) -> None:
+        messages.append(message)
+        running.set()
+
+    call = asyncio.ensure_future(peer.stream("/test.T/M", b"late", take, timeout_s=30, metadata=SIGNED))
+    await running.wait()
+    process.send_signal(signal.SIGTERM)
+    await log_until(process, "draining")
+    fresh = connect(f"unix:{tmp_path}/s")
+    with pytest.raises(MeshError):
+        await fresh.unary("/grpc.health.v1.Health/Check", b"", timeout_s=1)
+    await fresh.close()
+    assert process.stdin is not None
+    process.stdin.close()
+    await call
+    await peer.close()
+    assert messages == [b"started", b"late"]
+    assert await process.wait() == 0
+    assert process.stdout is not None
+    assert await process.stdout.read() == b"closed\n"
+
+
+async def test_health_serves_without_a_principal(tmp_path: Path) -> None:
+    process = await start(tmp_path)
+    await log_until(process, "ready")
+    peer = connect(f"unix:{tmp_path}/s")
+    answer = await peer.unary("/grpc.health.v1.Health/Check", b"", timeout_s=5)
+    await peer.close()
+    process.terminate()
+    assert await process.wait() == 0
+    assert health_pb2.HealthCheckResponse.FromString(answer).status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_bad_settings_end_the_process_with_a_message_and_no_traceback(tmp_path: Path) -> None:
+    process = await start(tmp_path, "lisen = 1")
+    _, errors = await process.communicate()
+    assert process.returncode == EXIT_SETTINGS
+    assert b"lisen" in errors
+    assert b"Traceback" not in errors
+
+
+async def test_address_in_use_is_said(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    process = await start(tmp_path)
+    _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert b"can't listen" in errors

@@ -1,0 +1,53 @@
+"""The settings file and its overrides."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+from ssop_chassis.settings import Settings, SettingsError, load_settings
+
+
+class Sample(Settings):
+    listen: str = "127.0.0.1:1"
+    max_rps: int = Field(0, ge=0)
+    nodes: tuple[str, ...] = ()
+    models: dict[str, str] = Field(default_factory=dict)
+
+
+def load(tmp_path: Path, text: str, **environ: str) -> Sample:
+    path = tmp_path / "ssop.toml"
+    path.write_text(text)
+    return load_settings(Sample, "router", path=path, environ=environ)
+
+
+def test_file_sets_values(tmp_path: Path) -> None:
+    assert load(tmp_path, '[router]\nmax_rps = 5\n[router.models]\ngrok-3 = "full"').models == {"grok-3": "full"}
+
+
+def test_environment_wins_over_the_file(tmp_path: Path) -> None:
+    assert load(tmp_path, "[router]\nmax_rps = 5", SSOP_ROUTER_MAX_RPS="7").max_rps == 7
+
+
+def test_lists_in_the_environment_are_json(tmp_path: Path) -> None:
+    assert load(tmp_path, "", SSOP_ROUTER_NODES='["a", "b"]').nodes == ("a", "b")
+
+
+def test_other_sections_and_foreign_variables_are_left_alone(tmp_path: Path) -> None:
+    assert load(tmp_path, "[cache]\nx = 1", SSOP_CACHE_X="1", PATH="/bin") == Sample()
+
+
+def test_message_lists_every_fault(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(tmp_path, "[ruter]\nx = 1\n[router]\nmax_rps = -1\nmax_rsp = 2", SSOP_NOSUCH_KEY="1")
+    message = str(caught.value)
+    assert all(text in message for text in ("[ruter]", "max_rps", "max_rsp", "SSOP_NOSUCH_KEY"))
+
+
+def test_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"ssop\.toml"):
+        load(tmp_path, "not toml")
+
+
+def test_settings_cannot_be_changed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load(tmp_path, "").max_rps = 3  # type: ignore[misc]

@@ -1,0 +1,181 @@
+"""What handlers and callers may rely on, on every transport."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+from helpers.eventually import eventually
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.call import Arity, Call, Peer, Service
+from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import PRINCIPAL_METADATA, Principal, Signer
+from ssop_chassis.serving import wall_clock_ms
+from unit.chassis.transports import PRINCIPAL, SECRET, SIGNED, TRANSPORTS, echo, hang, one_method, serve
+
+METHOD = "/test.T/M"
+Serve = Callable[[Service], AbstractAsyncContextManager[Peer]]
+
+
+@pytest.fixture(params=TRANSPORTS)
+def serving(request: pytest.FixtureRequest, tmp_path: Path) -> Serve:
+    return lambda service: serve(request.param, [service], tmp_path)
+
+
+async def test_unary_returns_what_the_handler_wrote(serving: Serve) -> None:
+    async with serving(one_method(Arity.UNARY, echo)) as peer:
+        assert await peer.unary(METHOD, b"hello", timeout_s=5, metadata=SIGNED) == b"hello"
+
+
+async def test_stream_hands_over_messages_in_order_and_returns_trailers(serving: Serve) -> None:
+    async def count(call: Call) -> None:
+        for number in range(100):
+            await call.write(str(number).encode())
+        call.set_trailing_metadata({"x-total": "100"})
+
+    received: list[bytes] = []
+    async with serving(one_method(Arity.SERVER_STREAM, count)) as peer:
+        trailers = await peer.stream(METHOD, b"", received.append, timeout_s=5, metadata=SIGNED)
+    assert received == [str(number).encode() for number in range(100)]
+    assert trailers["x-total"] == "100"
+
+
+async def test_handler_sees_the_principal_that_was_signed(serving: Serve) -> None:
+    async def whoami(call: Call) -> None:
+        await call.write(f"{call.principal.tenant} {sorted(call.principal.scopes)}".encode())
+
+    async with serving(one_method(Arity.UNARY, whoami)) as peer:
+        assert await peer.unary(METHOD, b"", timeout_s=5, metadata=SIGNED) == b"acme ['lite']"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({}, id="absent"),
+        pytest.param({PRINCIPAL_METADATA: b"x" * 80}, id="garbage"),
+        pytest.param(Signer(b"y" * 32, "evil", wall_clock_ms).metadata(Principal("acme", "k")), id="forged"),
+        pytest.param(Signer(SECRET, "old", lambda: wall_clock_ms() - 3_600_000).metadata(PRINCIPAL), id="expired"),
+    ],
+)
+async def test_call_without_a_valid_principal_is_refused(serving: Serve, metadata: dict[str, bytes]) -> None:
+    async with serving(one_method(Arity.UNARY, echo)) as peer:
+        with pytest.raises(MeshError) as caught:
+            await peer.unary(METHOD, b"", timeout_s=5, metadata=metadata)
+    assert caught.value.reason == ErrorReason.ERROR_REASON_PRINCIPAL_INVALID
+
+
+async def test_error_arrives_with_all_its_details(serving: Serve) -> None:
+    sent = MeshError(
+        ErrorReason.ERROR_REASON_RATE_LIMITED,
+        "slow down",
+        metadata={"scope": "tenant"},
+        fields=[("prompt", "too long")],
+        quotas=[("tenant:acme", "10 requests a second")],
+        retry_after_ms=250,
+    )
+
+    async def fail(_: Call) -> None:
+        raise sent
+
+    async with serving(one_method(Arity.UNARY, fail)) as peer:
+        with pytest.raises(MeshError) as caught:
+            await peer.unary(METHOD, b"", timeout_s=5, metadata=SIGNED)
+    error = caught.value
+    assert (error.reason, error.message, error.metadata) == (sent.reason, sent.message, sent.metadata)
+    assert (error.fields, error.quotas, error.retry_after_ms) == (sent.fields, sent.quotas, 250)
+
+
+async def test_text_of_a_foreign_exception_never_reaches_the_caller(serving: Serve) -> None:
+    async def fail(_: Call) -> None:
+        raise ValueError("canary-prompt-text")
+
+    async with serving(one_method(Arity.UNARY, fail)) as peer:
+        with pytest.raises(MeshError) as caught:
+            await peer.unary(METHOD, b"", timeout_s=5, metadata=SIGNED)
+    assert caught.value.reason == ErrorReason.ERROR_REASON_INTERNAL
+    assert "canary" not in caught.value.message
+
+
+async def test_deadline_ends_a_call_that_hangs(serving: Serve) -> None:
+    async with serving(one_method(Arity.UNARY, hang)) as peer:
+        with pytest.raises(MeshError) as caught:
+            await peer.unary(METHOD, b"", timeout_s=0.1, metadata=SIGNED)
+    assert caught.value.reason == ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED
+
+
+async def test_handler_knows_the_callers_deadline(serving: Serve) -> None:
+    async def remaining(call: Call) -> None:
+        await call.write(str(call.remaining_s()).encode())
+
+    async with serving(one_method(Arity.UNARY, remaining)) as peer:
+        # gRPC rounds time-outs up on the wire.
+        assert 1 < float(await peer.unary(METHOD, b"", timeout_s=3, metadata=SIGNED)) < 3.5
+
+
+async def test_client_that_goes_away_cancels_the_handler_and_calls_back(serving: Serve) -> None:
+    events: list[str] = []
+
+    async def wait(call: Call) -> None:
+        call.on_cancel(lambda: events.append("called back"))
+        events.append("started")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            events.append("ended")
+
+    async with serving(one_method(Arity.SERVER_STREAM, wait)) as peer:
+        call = asyncio.ensure_future(peer.stream(METHOD, b"", lambda _: None, timeout_s=30, metadata=SIGNED))
+        await eventually(lambda: events == ["started"])
+        call.cancel()
+        await eventually(lambda: events == ["started", "ended", "called back"])
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+
+async def test_reader_that_stops_stops_the_writer(serving: Serve) -> None:
+    written = 0
+
+    async def flood(call: Call) -> None:
+        nonlocal written
+        while True:
+            await call.write(b"x" * 4096)
+            written += 4096
+
+    stalled = asyncio.Event()
+
+    async def stall(_: bytes) -> None:
+        stalled.set()
+        await asyncio.Event().wait()
+
+    async with serving(one_method(Arity.SERVER_STREAM, flood)) as peer:
+        call = asyncio.ensure_future(peer.stream(METHOD, b"", stall, timeout_s=30, metadata=SIGNED))
+        await stalled.wait()
+        seen = -1
+        while seen != written:
+            seen = written
+            for _ in range(200):
+                await asyncio.sleep(0)
+        assert written <= 262_144
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+
+async def test_unknown_method_is_unsupported(serving: Serve) -> None:
+    async with serving(one_method(Arity.UNARY, echo)) as peer:
+        with pytest.raises(MeshError) as caught:
+            await peer.unary("/test.T/Other", b"", timeout_s=5, metadata=SIGNED)
+    assert caught.value.reason == ErrorReason.ERROR_REASON_UNSUPPORTED
+
+
+async def test_cancelled_calls_leave_no_task(serving: Serve) -> None:
+    async with serving(one_method(Arity.SERVER_STREAM, hang)) as peer:
+        before = len(asyncio.all_tasks())
+        for _ in range(50):
+            call = asyncio.ensure_future(peer.stream(METHOD, b"", lambda _: None, timeout_s=30, metadata=SIGNED))
+            await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        await eventually(lambda: len(asyncio.all_tasks()) <= before)
