@@ -18,7 +18,7 @@ IMPURE = {
     "prometheus_client", "random", "redis", "rocksdict", "secrets", "selectors", "signal", "socket", "ssl",
     "subprocess", "tempfile", "threading", "time", "uvloop", "xllamacpp",
 }  # fmt: skip
-# `random.Random` and paths may stand in the signature of a core; making one may not.
+# What a core may name of them, as the type of an argument.
 TYPES_ONLY = {"random": {"Random"}}
 # What a package may import of the project; `ssop` (the stubs) and itself always.
 ALLOWED = {
@@ -38,12 +38,19 @@ def sources(folder: Path) -> Iterator[Path]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
-    """(module, name) of each import in a file; name is "" for plain imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    """(module, name) of each thing that a file imports; imports inside its own package are left out."""
+    tree = ast.parse(path.read_text())
+    used = {
+        (node.value.id, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
+            for alias in node.names:
+                names = {name for module, name in used if module == alias.name} or {""}
+                yield from ((alias.name, name) for name in names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield from ((node.module or "", alias.name) for alias in node.names)
 
 
