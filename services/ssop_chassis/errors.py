@@ -14,6 +14,11 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_codec.errors import SchemaError
 
 DOMAIN: Final = "ssop"
+# Message and details travel in trailers of at most 8 KiB, percent-encoded and in base64; what is longer would make
+# the client see a transport error instead of this one.
+_MAX_MESSAGE_CHARS: Final = 300
+_MAX_VALUE_CHARS: Final = 200
+_MAX_ENTRIES: Final = 4
 _PREFIX: Final = "ERROR_REASON_"
 
 
@@ -73,6 +78,9 @@ _REASON_OF_CODE: Final[Mapping[int, int]] = {
     code_pb2.UNAUTHENTICATED: R.ERROR_REASON_PRINCIPAL_INVALID,
 }
 
+# gRPC's own words for a message over the limit; it has no code for that alone.
+_TOO_LARGE: Final = "message larger than max"
+
 
 class MeshError(Exception):
     """An error that callers may see. Its text never contains prompts, keys or generated content.
@@ -91,12 +99,12 @@ class MeshError(Exception):
         quotas: Sequence[tuple[str, str]] = (),
         retry_after_ms: int | None = None,
     ) -> None:
-        super().__init__(message)
+        self.message = _clip(message, _MAX_MESSAGE_CHARS)
+        super().__init__(self.message)
         self.reason = reason
-        self.message = message
-        self.metadata = dict(metadata or {})
-        self.fields = tuple(fields)
-        self.quotas = tuple(quotas)
+        self.metadata = {key: _clip(value, _MAX_VALUE_CHARS) for key, value in (metadata or {}).items()}
+        self.fields = _clip_pairs(fields)
+        self.quotas = _clip_pairs(quotas)
         self.retry_after_ms = retry_after_ms
 
     @property
@@ -134,6 +142,14 @@ class MeshError(Exception):
         return status
 
 
+def _clip(text: str, limit_chars: int) -> str:
+    return text if len(text) <= limit_chars else f"{text[: limit_chars - 1]}…"
+
+
+def _clip_pairs(pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((_clip(a, _MAX_VALUE_CHARS), _clip(b, _MAX_VALUE_CHARS)) for a, b in pairs[:_MAX_ENTRIES])
+
+
 def from_status(code: int, message: str, details: bytes | None = None) -> MeshError:
     """The error that a peer sent: a gRPC code, its message and the bytes of `grpc-status-details-bin`, if any."""
     status = status_pb2.Status()
@@ -143,6 +159,8 @@ def from_status(code: int, message: str, details: bytes | None = None) -> MeshEr
         except DecodeError:
             status.Clear()
     reason: int = _REASON_OF_CODE.get(code, R.ERROR_REASON_INTERNAL)
+    if code == code_pb2.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
+        reason = R.ERROR_REASON_MESSAGE_TOO_LARGE
     metadata: dict[str, str] = {}
     fields: list[tuple[str, str]] = []
     quotas: list[tuple[str, str]] = []

@@ -86,6 +86,21 @@ async def test_error_arrives_with_all_its_details(serving: Serve) -> None:
     assert (error.fields, error.quotas, error.retry_after_ms) == (sent.fields, sent.quotas, 250)
 
 
+async def test_error_with_texts_of_any_size_arrives(serving: Serve) -> None:
+    async def fail(_: Call) -> None:
+        raise MeshError(
+            ErrorReason.ERROR_REASON_SCHEMA_REFUSED,
+            "错" * 50_000,
+            metadata={"pointer": "/错" * 50_000},
+            fields=[("f" * 50_000, "错" * 50_000)] * 100,
+        )
+
+    async with serving(one_method(Arity.UNARY, fail)) as peer:
+        with pytest.raises(MeshError) as caught:
+            await peer.unary(METHOD, b"", timeout_s=5, metadata=SIGNED)
+    assert caught.value.reason == ErrorReason.ERROR_REASON_SCHEMA_REFUSED
+
+
 async def test_text_of_a_foreign_exception_never_reaches_the_caller(serving: Serve) -> None:
     async def fail(_: Call) -> None:
         raise ValueError("canary-prompt-text")
@@ -179,3 +194,10 @@ async def test_cancelled_calls_leave_no_task(serving: Serve) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await call
         await eventually(lambda: len(asyncio.all_tasks()) <= before)
+
+
+async def test_message_over_the_limit_is_said_to_be_too_large(tmp_path: Path) -> None:
+    async with serve("grpc", [one_method(Arity.UNARY, echo)], tmp_path) as peer:
+        with pytest.raises(MeshError) as caught:
+            await peer.unary(METHOD, bytes(5_000_000), timeout_s=5, metadata=SIGNED)
+    assert caught.value.reason == ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE
