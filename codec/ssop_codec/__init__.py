@@ -1,0 +1,61 @@
+"""Streaming Structured Output Protocol: bytes of a model in, typed frames out, and back.
+
+Sans-IO: no clock, no logging, no transport. SPEC.md beside this package is the wire format.
+"""
+
+from ._decoder import Decoder, Frame, scan_heads
+from ._encoder import Encoder
+from .constants import (
+    ALL_TYPES,
+    CODEC_VERSION,
+    DONE,
+    INVALID,
+    READY,
+    WIRE_VERSION,
+    FieldStep,
+    FieldType,
+    FinishReason,
+    FrameKind,
+    IncompleteReason,
+    Verdict,
+)
+from .errors import CodecError, FrameError, SchemaError, Violation
+from .frames import End, Header
+from .limits import Limits
+from .rules import FieldNode, Schema
+from .schema import compile_schema, text_schema
+from .wire import RefStep, append_mesh_frame, encode_frame, mesh_chunk
+
+__all__ = [
+    "ALL_TYPES",
+    "CODEC_VERSION",
+    "DONE",
+    "INVALID",
+    "READY",
+    "WIRE_VERSION",
+    "CodecError",
+    "Decoder",
+    "Encoder",
+    "End",
+    "FieldNode",
+    "FieldStep",
+    "FieldType",
+    "FinishReason",
+    "Frame",
+    "FrameError",
+    "FrameKind",
+    "Header",
+    "IncompleteReason",
+    "Limits",
+    "RefStep",
+    "Schema",
+    "SchemaError",
+    "Verdict",
+    "Violation",
+    "append_mesh_frame",
+    "compile_schema",
+    "encode_frame",
+    "mesh_chunk",
+    "scan_heads",
+    "text_schema",
+]

@@ -1,0 +1,77 @@
+# cython: language_level=3
+"""A schema as C structures. All pointers are owned by the Program and live as long as it does."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+
+cdef enum:
+    NODE_FORBIDDEN = -1
+    NODE_UNTYPED = -2
+
+cdef enum:
+    HAS_BOUNDS = 1      # a keyword about the size of numbers
+    INT_BOUNDS = 2      # all of them are integers that int64 holds
+    IS_DOUBLE = 4       # integers, too, travel as doubles
+    ENUM_STRINGS = 8
+    ENUM_NUMBERS = 16
+    HAS_FORMAT = 32
+    NO_TRUE = 64
+    NO_FALSE = 128
+    IS_CONST = 256      # the enumeration is a `const`
+    HAS_MULTIPLE = 512
+    HAS_ABOVE = 1024    # exclusiveMinimum
+    HAS_BELOW = 2048    # exclusiveMaximum
+
+cdef struct Key:
+    const uint8_t* data
+    uint32_t size
+    int32_t node        # properties: the child's node
+    uint32_t position   # properties: place in the order of the schema
+
+cdef struct Node:
+    uint32_t types
+    uint32_t declared_types
+    uint32_t flags
+    int32_t object_at
+    int32_t array_at
+    # Properties, sorted by key bytes; `order` lists them in the order of the schema.
+    Key* keys
+    uint32_t* order
+    uint32_t key_count
+    uint32_t words          # 64-bit words of a set of properties
+    uint64_t* required
+    int32_t additional
+    uint64_t min_properties
+    uint64_t max_properties
+    int32_t* prefix
+    uint32_t prefix_count
+    int32_t items
+    uint64_t min_items
+    uint64_t max_items
+    uint64_t min_length     # in code points
+    uint64_t max_length
+    Key* strings            # members of the enumeration, sorted
+    uint32_t string_count
+    # Doubles decide when they differ from the value; equality is decided exactly.
+    double low
+    double high
+    int64_t minimum
+    int64_t maximum
+    int64_t exclusive_minimum
+    int64_t exclusive_maximum
+    int64_t multiple_of
+
+
+cdef class Program:
+    cdef Node* nodes
+    cdef uint32_t node_count
+    cdef uint32_t max_words
+    cdef uint32_t max_member_bytes
+    cdef readonly object schema
+    cdef list blocks            # bytearrays that own the arrays
+    cdef list owned             # bytes that own the keys
+
+    cdef void* _block(self, size_t size) except NULL
+    cdef Key* _keys(self, list texts) except? NULL
+    cdef int _fill(self, uint32_t number, object rule) except -1
+    cdef int _fill_number(self, Node* node, object rule) except -1

@@ -1,0 +1,129 @@
+"""The string formats that the codec checks, each judged when the string is whole."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from datetime import date
+from typing import Final
+
+_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
+_TIME = re.compile(
+    r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(?:\.\d+)?(?:[zZ]|([+-])([01]\d|2[0-3]):([0-5]\d))", re.ASCII
+)
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_EMAIL_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
+_EMAIL_QUOTED = re.compile(r'"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])*"')
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_URI = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:"
+    r"(?://(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
+    r"(?:\[(?P<ip>[0-9A-Fa-f:.]+|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\]"
+    r"|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?"
+    r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*"
+    r"|/?(?:(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+"
+    r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*)?)"
+    r"(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
+    r"(?:#(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?",
+    re.ASCII,
+)
+
+
+def is_date(text: str) -> bool:
+    """RFC 3339 full-date; the day exists."""
+    match = _DATE.fullmatch(text)
+    if match is None:
+        return False
+    year, month, day = (int(group) for group in match.groups())
+    if year == 0:
+        # 0000 is a leap year of the proleptic calendar, which `date` does not reach.
+        year = 2000
+    try:
+        date(year, month, day)
+    except ValueError:
+        return False
+    return True
+
+
+def is_time(text: str) -> bool:
+    """RFC 3339 full-time with its offset; a leap second only at 23:59:60 UTC."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return False
+    hour, minute, second, sign, offset_hour, offset_minute = match.groups()
+    if second != "60":
+        return True
+    utc_min = int(hour) * 60 + int(minute)
+    if sign is not None:
+        shift_min = int(offset_hour) * 60 + int(offset_minute)
+        utc_min += -shift_min if sign == "+" else shift_min
+    return utc_min % 1440 == 23 * 60 + 59
+
+
+def is_date_time(text: str) -> bool:
+    """RFC 3339 date-time."""
+    return len(text) > 11 and text[10] in "Tt" and is_date(text[:10]) and is_time(text[11:])
+
+
+def is_uuid(text: str) -> bool:
+    """RFC 4122 text form, any case."""
+    return _UUID.fullmatch(text) is not None
+
+
+def is_ipv4(text: str) -> bool:
+    """Four decimal numbers without leading zeros."""
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return text.isascii()
+
+
+def is_ipv6(text: str) -> bool:
+    """RFC 4291 text form without a zone."""
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return "%" not in text and text.isascii()
+
+
+def is_hostname(text: str) -> bool:
+    """RFC 1123: labels of letters, digits and inner hyphens, 253 characters at most."""
+    return len(text) <= 253 and all(_LABEL.fullmatch(label) for label in text.split("."))
+
+
+def is_email(text: str) -> bool:
+    """RFC 5321 mailbox: local part of at most 64 octets, a host name or an address literal."""
+    local, at, domain = text.rpartition("@")
+    if not at or len(local) > 64:
+        return False
+    if not (_EMAIL_LOCAL.fullmatch(local) or _EMAIL_QUOTED.fullmatch(local)):
+        return False
+    if domain.startswith("[") and domain.endswith("]"):
+        literal = domain[1:-1]
+        return is_ipv6(literal[5:]) if literal.startswith("IPv6:") else is_ipv4(literal)
+    return is_hostname(domain)
+
+
+def is_uri(text: str) -> bool:
+    """RFC 3986 URI with its scheme."""
+    match = _URI.fullmatch(text)
+    if match is None:
+        return False
+    literal = match["ip"]
+    return literal is None or literal[0] == "v" or is_ipv6(literal)
+
+
+FORMATS: Final[dict[str, Callable[[str], bool]]] = {
+    "date": is_date,
+    "time": is_time,
+    "date-time": is_date_time,
+    "uuid": is_uuid,
+    "ipv4": is_ipv4,
+    "ipv6": is_ipv6,
+    "hostname": is_hostname,
+    "email": is_email,
+    "uri": is_uri,
+}

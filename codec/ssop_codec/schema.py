@@ -1,0 +1,270 @@
+"""Compiles a JSON Schema: numbers its nodes in depth-first order and writes a rule for each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from math import ceil
+from typing import Any, Final
+
+from .canonical import canonical
+from .constants import MAX_AUTO_BUFFER_BYTES, MIN_AUTO_BUFFER_BYTES, FieldStep, FieldType
+from .errors import SchemaError
+from .facts import Facts, Place, Reader, plain_tree
+from .limits import Limits
+from .rules import FORBIDDEN, UNBOUNDED, UNTYPED, FieldNode, Rule, Schema
+
+SHARED_SUBTREE_NODES: Final = 32
+"""A definition with more nodes than this is expanded once; its later uses refer to it. So schemas whose
+definitions use each other many times stay small."""
+
+_HEAD_BYTES: Final = 24
+_OPEN_STRING_BYTES: Final = 512
+
+
+class _Builder:
+    def __init__(self, reader: Reader, limits: Limits) -> None:
+        self.reader = reader
+        self.limits = limits
+        self.rules: list[Rule] = []
+        self.nodes: list[FieldNode] = []
+        self.open: dict[tuple[str, str], int] = {}
+        self.closed: dict[tuple[str, str], int] = {}
+        self.depth = 0
+
+    def add(
+        self,
+        place: Place,
+        *,
+        depth: int = 0,
+        parent: int = 0,
+        step: int = FieldStep.ROOT,
+        key: str = "",
+        index: int = 0,
+        required: bool = False,
+    ) -> int:
+        """Give the schema a node and all below it theirs; returns its number."""
+        pointer = place[1]
+        if depth > self.limits.max_depth:
+            raise SchemaError(pointer, "max_depth", f"more than {self.limits.max_depth} levels")
+        node = len(self.rules)
+        if node >= self.limits.max_nodes:
+            raise SchemaError(pointer, "max_nodes", f"more than {self.limits.max_nodes} nodes")
+        self.depth = max(self.depth, depth)
+        facts = self.reader.read(place)
+        rule = _scalar_rule(facts, pointer)
+        rule.object_at = rule.array_at = node
+        self.rules.append(rule)
+        objects = ("object", facts.object.origin)
+        arrays = ("array", facts.array.origin)
+        has_children = facts.object.properties or _typed(facts.object.additional)
+        if facts.types & FieldType.OBJECT and has_children:
+            rule.object_at = self._target(objects, node)
+        if facts.types & FieldType.ARRAY and (facts.array.prefix or _typed(facts.array.items)):
+            rule.array_at = self._target(arrays, node)
+        refs = {at for at in (rule.object_at, rule.array_at) if at != node}
+        if len(refs) > 1:
+            raise SchemaError(pointer, "anyOf", "two recursive branches are not supported")
+        self.nodes.append(
+            FieldNode(node, parent, step, key, index, facts.types, min(refs, default=None), required)
+        )
+        own = []
+        if facts.types & FieldType.OBJECT and rule.object_at == node:
+            own.append(objects)
+            self.open[objects] = node
+            self._add_properties(facts, rule, node, depth + 1)
+        if facts.types & FieldType.ARRAY and rule.array_at == node:
+            own.append(arrays)
+            self.open[arrays] = node
+            self._add_items(facts, rule, node, depth + 1)
+        for origin in own:
+            del self.open[origin]
+            if len(self.rules) - node > SHARED_SUBTREE_NODES:
+                self.closed.setdefault(origin, node)
+        return node
+
+    def _target(self, origin: tuple[str, str], node: int) -> int:
+        at = self.open.get(origin)
+        return self.closed.get(origin, node) if at is None else at
+
+    def _add_properties(self, facts: Facts, rule: Rule, node: int, depth: int) -> None:
+        said = facts.object
+        rule.required = said.required
+        rule.min_properties, rule.max_properties = said.min_properties, said.max_properties
+        required = frozenset(said.required)
+        for key, place in said.properties.items():
+            rule.properties[key] = self.add(
+                place,
+                depth=depth,
+                parent=node,
+                step=FieldStep.PROPERTY,
+                key=key,
+                required=key in required,
+            )
+        rule.additional = self._rest(said.additional, node, FieldStep.MAP_VALUE, depth)
+
+    def _add_items(self, facts: Facts, rule: Rule, node: int, depth: int) -> None:
+        said = facts.array
+        rule.min_items, rule.max_items = said.min_items, said.max_items
+        rule.prefix = tuple(
+            self.add(place, depth=depth, parent=node, step=FieldStep.PREFIX_ITEM, index=index)
+            for index, place in enumerate(said.prefix)
+        )
+        rule.items = self._rest(said.items, node, FieldStep.ITEM, depth)
+
+    def _rest(self, place: Place, node: int, step: int, depth: int) -> int:
+        """Node of additional properties or items; none where nothing or anything is allowed."""
+        if place[0] is False:
+            return FORBIDDEN
+        if not _typed(place):
+            return UNTYPED
+        return self.add(place, depth=depth, parent=node, step=step)
+
+
+def _typed(place: Place) -> bool:
+    return place[0] is not True and place[0] != {} and place[0] is not False
+
+
+def _scalar_rule(facts: Facts, pointer: str) -> Rule:
+    string, number = facts.string, facts.number
+    strings = None if string.enum is None else tuple(sorted(s.encode() for s in string.enum))
+    return Rule(
+        pointer=pointer,
+        types=facts.types,
+        declared_types=facts.declared_types,
+        enum_keyword=facts.enum_keyword,
+        enum_strings=strings if facts.types & FieldType.STRING else None,
+        enum_numbers=number.enum if facts.types & FieldType.INTEGER else None,
+        bools=facts.bools,
+        is_double=number.is_double,
+        minimum=number.minimum,
+        maximum=number.maximum,
+        exclusive_minimum=number.exclusive_minimum,
+        exclusive_maximum=number.exclusive_maximum,
+        multiple_of=number.multiple_of,
+        min_length=string.min_length,
+        max_length=string.max_length,
+        string_format=string.format,
+    )
+
+
+def compile_schema(
+    schema: str | bytes | Mapping[str, Any] | bool,
+    *,
+    limits: Limits | None = None,
+    format_assertion: bool = True,
+) -> Schema:
+    """Compile a JSON Schema (Draft 2020-12 vocabulary).
+
+    `format_assertion` False takes every `format` as an annotation. Raises SchemaError, which names the
+    JSON Pointer of the keyword that is refused.
+    """
+    limits = limits or Limits()
+    tree = _parse(schema, limits)
+    try:
+        text = canonical(tree)
+    except (ValueError, UnicodeEncodeError) as error:
+        raise SchemaError("", "schema", str(error)) from None
+    if len(text) > limits.max_schema_bytes:
+        raise SchemaError("", "max_schema_bytes", f"more than {limits.max_schema_bytes} bytes")
+    reader = Reader(tree, limits, format_assertion=format_assertion)
+    builder = _Builder(reader, limits)
+    builder.add((tree, ""))
+    return Schema(
+        hash=hashlib.sha256(text).digest(),
+        canonical=text,
+        nodes=tuple(builder.nodes),
+        annotations=tuple(sorted(reader.annotations)),
+        auto_buffer_bytes=_auto_buffer_bytes(builder.rules),
+        caps={
+            "schema_bytes": len(text),
+            "depth": builder.depth,
+            "nodes": len(builder.rules),
+            **reader.used,
+        },
+        rules=tuple(builder.rules),
+    )
+
+
+def _parse(schema: object, limits: Limits) -> Any:
+    if isinstance(schema, (str, bytes, bytearray)):
+        size = len(schema.encode("utf-8", "surrogatepass")) if isinstance(schema, str) else len(schema)
+        if size > limits.max_schema_bytes:
+            raise SchemaError("", "max_schema_bytes", f"more than {limits.max_schema_bytes} bytes")
+        try:
+            schema = json.loads(
+                schema, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=Decimal
+            )
+        except RecursionError:
+            raise SchemaError("", "max_depth", f"more than {limits.max_depth} levels") from None
+        except ValueError as error:
+            raise SchemaError("", "schema", f"is no JSON: {error}") from None
+    tree = plain_tree(schema, limits)
+    if not isinstance(tree, (dict, bool)):
+        raise SchemaError("", "schema", "must be an object or a boolean")
+    return tree
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return members
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
+
+
+def _auto_buffer_bytes(rules: list[Rule]) -> int:
+    """The smallest power of two that holds 99 % of the fields, within its range."""
+    sizes = sorted(_field_bytes(rule) for rule in rules)
+    needed = sizes[max(0, ceil(len(sizes) * 0.99) - 1)]
+    size = MIN_AUTO_BUFFER_BYTES
+    while size < needed and size < MAX_AUTO_BUFFER_BYTES:
+        size *= 2
+    return size
+
+
+def _field_bytes(rule: Rule) -> int:
+    """A guess at the longest usual frame of a node."""
+    if not rule.types & FieldType.STRING:
+        return _HEAD_BYTES + 10
+    if rule.enum_strings is not None:
+        return _HEAD_BYTES + max(map(len, rule.enum_strings), default=0)
+    if rule.max_length != UNBOUNDED:
+        # Text of three bytes a character, as most scripts beyond Latin need.
+        return _HEAD_BYTES + 3 * rule.max_length
+    return _HEAD_BYTES + _OPEN_STRING_BYTES
+
+
+def text_schema() -> Schema:
+    """The schema of plain text: one string at the root, sent in parts."""
+    return _TEXT
+
+
+def raw_schema() -> Schema:
+    """What an encoder without a schema obeys: any JSON value, the last of equal keys wins."""
+    return _RAW
+
+
+def _builtin(types: int, *, is_text: bool) -> Schema:
+    node = FieldNode(0, 0, FieldStep.ROOT, "", 0, types, None, False)
+    rule = Rule(types=types, declared_types=types)
+    return Schema(
+        hash=b"",
+        canonical=b"",
+        nodes=(node,),
+        annotations=(),
+        auto_buffer_bytes=MIN_AUTO_BUFFER_BYTES,
+        caps={},
+        rules=(rule,),
+        is_text=is_text,
+        is_raw=not is_text,
+    )
+
+
+_TEXT: Final = _builtin(FieldType.STRING, is_text=True)
+_RAW: Final = _builtin(127, is_text=False)
