@@ -1,0 +1,78 @@
+"""Names of the keys in Redis.
+
+All keys of a tenant carry the tenant's hash as their hash tag, so that a script's keys share a slot of a cluster and no
+two tenants share a key. Names hold hashes, never texts. What belongs to an answer carries wire and codec version;
+limits and reservations don't, since a codec update must not reset a quota.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+_PREFIX: Final = "ssop"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The versions that the keys of answers, leases and logs carry."""
+
+    wire_version: int
+    codec_version: str
+
+    def of_tenant(self, tenant: str) -> "TenantKeys":
+        """The keys of a tenant."""
+        tag = hashlib.sha256(b"ssop.tenant.v1\0" + tenant.encode()).hexdigest()[:32]
+        return TenantKeys(f"{_PREFIX}:{{{tag}}}", f"w{self.wire_version}:c{self.codec_version}")
+
+
+@dataclass(frozen=True, slots=True)
+class TenantKeys:
+    """The keys of one tenant. `cache_key` is the canonical key, 32 bytes."""
+
+    base: str
+    versions: str
+
+    @property
+    def rate(self) -> str:
+        """Theoretical arrival time of the rate limit."""
+        return f"{self.base}:rate"
+
+    @property
+    def used(self) -> str:
+        """Tokens charged in the current window."""
+        return f"{self.base}:used"
+
+    @property
+    def reserved(self) -> str:
+        """Tokens reserved, by request, and their sum."""
+        return f"{self.base}:reserved"
+
+    @property
+    def expiry(self) -> str:
+        """When each reservation lapses."""
+        return f"{self.base}:expiry"
+
+    @property
+    def fence(self) -> str:
+        """The last fencing token."""
+        return f"{self.base}:fence"
+
+    def request(self, request_id: str) -> str:
+        """What became of a request."""
+        return f"{self.base}:request:{request_id}"
+
+    def lease(self, cache_key: bytes) -> str:
+        """The lease on generating an answer."""
+        return f"{self.base}:lease:{self.versions}:{cache_key.hex()}"
+
+    def log(self, cache_key: bytes, fence: int) -> str:
+        """The chunks of one generation, for those that follow it."""
+        return f"{self.base}:log:{self.versions}:{cache_key.hex()}:{fence}"
+
+    def channel(self, cache_key: bytes) -> str:
+        """Where followers are woken."""
+        return f"{self.base}:wake:{self.versions}:{cache_key.hex()}"
+
+    def answer(self, cache_key: bytes) -> str:
+        """The stored answer; in the cache instance."""
+        return f"{self.base}:answer:{self.versions}:{cache_key.hex()}"

@@ -1,0 +1,76 @@
+"""The record of a stored answer, and what makes an answer fit to be stored.
+
+A record repeats what its key says (tenant, versions), so that a record that came under a wrong key is never served.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from ssop.v1.frame_pb2 import FRAME_KIND_END, VERDICT_OK, Chunk
+
+_MAGIC: Final = b"SSA1"
+_LENGTHS: Final = struct.Struct(">HHHHI")
+
+
+class RecordError(ValueError):
+    """A record that can't be used; the text says why, without content."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRecord:
+    """A stored answer: whose, made by which versions and model, and the chunk bytes of its document frames."""
+
+    tenant: str
+    wire_version: int
+    codec_version: str
+    model: str
+    chunk: bytes
+
+
+def encode_record(record: AnswerRecord) -> bytes:
+    """The record as bytes. Raises RecordError when a name is longer than 65,535 bytes."""
+    tenant, codec, model = record.tenant.encode(), record.codec_version.encode(), record.model.encode()
+    try:
+        lengths = _LENGTHS.pack(record.wire_version, len(tenant), len(codec), len(model), len(record.chunk))
+    except struct.error as error:
+        raise RecordError("a field is too long for a record") from error
+    return b"".join((_MAGIC, lengths, tenant, codec, model, record.chunk))
+
+
+def decode_record(data: bytes) -> AnswerRecord:
+    """The record of the bytes. Raises RecordError unless they are exactly one record."""
+    start = len(_MAGIC) + _LENGTHS.size
+    if data[: len(_MAGIC)] != _MAGIC or len(data) < start:
+        raise RecordError("not a record of this format")
+    wire_version, *lengths = _LENGTHS.unpack_from(data, len(_MAGIC))
+    if len(data) != start + sum(lengths):
+        raise RecordError("the lengths of the record do not add up")
+    parts: list[bytes] = []
+    for length in lengths:
+        parts.append(data[start : start + length])
+        start += length
+    try:
+        tenant, codec, model = (part.decode() for part in parts[:3])
+    except UnicodeDecodeError as error:
+        raise RecordError("a name in the record is not UTF-8") from error
+    return AnswerRecord(tenant, wire_version, codec, model, parts[3])
+
+
+def is_whole(chunk: bytes) -> bool:
+    """Whether chunk bytes are an answer fit to be stored.
+
+    It is when the sequence numbers run from 1 without gaps, the last frame is an end, and each end (tool calls make
+    several documents) has the verdict OK. Mesh frames have no place in a stored answer.
+    """
+    try:
+        frames = Chunk.FromString(chunk).frames
+    except DecodeError:
+        return False
+    for position, frame in enumerate(frames, start=1):
+        if frame.seq != position or frame.kind > FRAME_KIND_END:
+            return False
+        if frame.kind == FRAME_KIND_END and frame.end.verdict != VERDICT_OK:
+            return False
+    return bool(frames) and frames[-1].kind == FRAME_KIND_END

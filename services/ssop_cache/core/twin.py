@@ -1,0 +1,291 @@
+"""The state scripts again, as a small state machine: the model of the property tests.
+
+Same calls, same replies; time is passed in, in microseconds. What Redis keeps a while longer only to collect it as
+garbage is not modelled, except where a script could see it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ssop_cache.core.scripts import Reply, ScriptCall, data
+
+SLACK_MS: Final = 1000
+SWEEP_MAX: Final = 1000
+
+
+@dataclass(slots=True)
+class Request:
+    """A request: `open` (it may be charged), `free` (it used nothing) or `settled`."""
+
+    state: str
+    fingerprint: str
+    expires_ms: int
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Tokens held, and until when."""
+
+    tokens: int
+    expires_ms: int
+
+
+@dataclass(slots=True)
+class Lease:
+    """A generation: `open`, or `done` for a moment after its answer was stored."""
+
+    fence: int
+    request: str
+    expires_ms: int
+    state: str = "open"
+    followed_ms: int = 0
+    size_bytes: int = 0
+    is_overflowed: bool = False
+
+
+@dataclass(slots=True)
+class Log:
+    """The chunks of a generation, tagged: `c` and a chunk, or `e` for the end."""
+
+    entries: list[bytes] = field(default_factory=list)
+    expires_ms: int = 0
+
+
+@dataclass(slots=True)
+class StateTwin:
+    """What the state instance holds, by key."""
+
+    requests: dict[str, Request] = field(default_factory=dict)
+    rates: dict[str, int] = field(default_factory=dict)
+    used: dict[str, tuple[int, int]] = field(default_factory=dict)
+    reserved: dict[str, dict[str, Reservation]] = field(default_factory=dict)
+    fences: dict[str, int] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    logs: dict[str, Log] = field(default_factory=dict)
+    wakes: list[str] = field(default_factory=list)
+
+    def run(self, call: ScriptCall, now_us: int) -> Reply:
+        """Run a script at a time."""
+        handlers: dict[str, Callable[[ScriptCall, int], Reply]] = {
+            "admit_request": self._admit,
+            "settle_request": self._settle,
+            "append_chunk": self._append,
+            "seal_lease": self._seal,
+            "commit_answer": self._commit,
+            "join_lease": self._join,
+            "read_log": self._read_log,
+        }
+        return handlers[call.script](call, now_us)
+
+    def reserved_tokens(self, key: str) -> int:
+        """Sum of the reservations that are not swept yet."""
+        return sum(held.tokens for held in self.reserved.get(key, {}).values())
+
+    def _admit(self, call: ScriptCall, now_us: int) -> Reply:  # noqa: C901, PLR0912, PLR0915 - line by line as the script
+        request_key, rate_key, used_key, reserved_key, _, fence_key, *lease_keys = call.keys
+        request_id, fingerprint = str(call.args[0]), str(call.args[1])
+        tokens, lease_ms, interval_us, tolerance_us, budget, window_ms, found, wanted, memory_ms, seen = (
+            int(arg) for arg in call.args[2:]
+        )
+        now_ms = now_us // 1000
+        until_ms = now_ms + lease_ms
+        held = self.reserved.setdefault(reserved_key, {})
+        lapsed = sorted((r.expires_ms, name) for name, r in held.items() if r.expires_ms <= now_ms)
+        for _, name in lapsed[:SWEEP_MAX]:
+            del held[name]
+
+        window = now_ms // window_ms
+        used_window, used_tokens = self.used.get(used_key, (window, 0))
+        used = used_tokens if used_window == window else 0
+
+        def left() -> int:
+            reserved = sum(r.tokens for r in held.values())
+            return max(0, budget - used - reserved) if budget else -1
+
+        request = self._request(request_key, now_ms)
+        known = request if request is not None and request.state in {"open", "free"} else None
+        if known is not None and known.fingerprint != fingerprint:
+            return [b"duplicate", now_us, -1, 0, left()]
+
+        new_tat_us = 0
+        if interval_us > 0 and known is None:
+            new_tat_us = max(self.rates.get(rate_key, 0), now_us) + interval_us
+            allowed_us = new_tat_us - tolerance_us
+            if now_us < allowed_us:
+                return [b"rate", now_us, -((now_us - allowed_us) // 1000), 0, left()]
+
+        outcome, fence, is_new_lease = "miss", 0, False
+        if found:
+            outcome = "hit"
+        elif lease_keys:
+            lease = self._live(lease_keys[0], now_ms)
+            if lease is not None and lease.state == "done" and lease.fence != seen:
+                return [b"recheck", now_us, 0, lease.fence, left()]
+            if lease is not None and lease.state == "open" and lease.request == request_id:
+                outcome, fence = "lease", lease.fence
+            elif not wanted:
+                outcome = "miss"
+            elif lease is not None and lease.state == "open":
+                if not lease.is_overflowed:
+                    outcome, fence = "follow", lease.fence
+            else:
+                outcome, is_new_lease = "lease", True
+
+        is_generating = outcome in {"lease", "miss"}
+        others = sum(r.tokens for name, r in held.items() if name != request_id)
+        if is_generating and budget and used + others + tokens > budget:
+            retry_ms = -1
+            if tokens <= budget:
+                retry_ms = (window + 1) * window_ms - now_ms
+                if used + tokens <= budget and held:
+                    first_ms = min(r.expires_ms for r in held.values())
+                    retry_ms = min(retry_ms, max(1, first_ms - now_ms))
+            return [b"quota", now_us, retry_ms, 0, left()]
+
+        if new_tat_us:
+            self.rates[rate_key] = new_tat_us
+        if is_generating:
+            held[request_id] = Reservation(tokens, until_ms)
+        if is_new_lease:
+            fence = max(self.fences.get(fence_key, 0) + 1, now_us)
+            self.fences[fence_key] = fence
+            self.leases[lease_keys[0]] = Lease(fence, request_id, until_ms)
+        if outcome == "lease":
+            self.leases[lease_keys[0]].expires_ms = until_ms
+        elif outcome == "follow":
+            followed = self.leases[lease_keys[0]]
+            followed.followed_ms = max(followed.followed_ms, until_ms)
+        if is_generating or interval_us > 0:
+            was_open = request is not None and request.state == "open"
+            state = "open" if is_generating or was_open else "free"
+            self.requests[request_key] = Request(state, fingerprint, until_ms + memory_ms)
+        return [outcome.encode(), now_us, 0, fence, left()]
+
+    def _settle(self, call: ScriptCall, now_us: int) -> Reply:
+        request_key, used_key, reserved_key, _ = call.keys
+        request_id, tokens, window_ms, memory_ms = str(call.args[0]), *(int(arg) for arg in call.args[1:])
+        now_ms = now_us // 1000
+        request = self._request(request_key, now_ms)
+        if request is None:
+            return [b"unknown", now_us, 0]
+        if request.state == "settled":
+            return [b"repeated", now_us, 0]
+        self.reserved.get(reserved_key, {}).pop(request_id, None)
+        charged = tokens if request.state == "open" else 0
+        if charged:
+            window = now_ms // window_ms
+            used_window, used = self.used.get(used_key, (window, 0))
+            self.used[used_key] = (window, (used if used_window == window else 0) + charged)
+        request.state = "settled"
+        request.expires_ms = now_ms + memory_ms
+        return [b"settled", now_us, charged]
+
+    def _append(self, call: ScriptCall, now_us: int) -> Reply:
+        lease_key, log_key, reserved_key, _ = call.keys
+        fence, chunk_arg, lease_ms, max_bytes, channel = call.args
+        chunk = data(chunk_arg)
+        now_ms = now_us // 1000
+        lease = self._open(lease_key, int(fence), now_ms)
+        if lease is None:
+            return [b"lost", now_us, 0, 0]
+        lease.expires_ms = now_ms + int(lease_ms)
+        if (held := self.reserved.get(reserved_key, {}).get(lease.request)) is not None:
+            held.expires_ms = lease.expires_ms
+        is_followed = lease.followed_ms > now_ms
+        if chunk and not lease.is_overflowed:
+            if lease.size_bytes + len(chunk) > int(max_bytes):
+                lease.is_overflowed = True
+                self.logs.pop(log_key, None)
+            else:
+                self._log(log_key, now_ms).entries.append(b"c" + chunk)
+                lease.size_bytes += len(chunk)
+            if is_followed:
+                self.wakes.append(str(channel))
+        if log_key in self.logs:
+            self.logs[log_key].expires_ms = lease.expires_ms + SLACK_MS
+        return [b"ok", now_us, int(is_followed and not lease.is_overflowed), int(lease.is_overflowed)]
+
+    def _seal(self, call: ScriptCall, now_us: int) -> Reply:
+        lease_key, log_key = call.keys
+        fence, hold_ms = (int(arg) for arg in call.args)
+        now_ms = now_us // 1000
+        lease = self._open(lease_key, fence, now_ms)
+        if lease is None:
+            return [b"lost", now_us]
+        lease.expires_ms = max(lease.expires_ms, now_ms + hold_ms)
+        if lease.is_overflowed:
+            return [b"overflowed", now_us]
+        chunks = [entry[1:] for entry in self._log(log_key, now_ms).entries] if lease.size_bytes else []
+        return [b"ok", now_us, *chunks]
+
+    def _commit(self, call: ScriptCall, now_us: int) -> Reply:
+        lease_key, log_key = call.keys
+        fence, rest_arg, complete, stored, max_bytes, channel, linger_ms, recheck_ms = call.args
+        rest = data(rest_arg)
+        now_ms = now_us // 1000
+        lease = self._open(lease_key, int(fence), now_ms)
+        if lease is None:
+            return [b"lost", now_us]
+        is_followed = lease.followed_ms > now_ms
+        is_readable = not lease.is_overflowed and lease.size_bytes + len(rest) <= int(max_bytes)
+        if complete and is_followed and is_readable:
+            log = self._log(log_key, now_ms)
+            log.entries += [b"c" + rest, b"e"] if rest else [b"e"]
+            log.expires_ms = now_ms + int(linger_ms)
+        else:
+            self.logs.pop(log_key, None)
+        if complete and stored:
+            lease.state, lease.expires_ms = "done", now_ms + int(recheck_ms)
+        else:
+            del self.leases[lease_key]
+        if is_followed:
+            self.wakes.append(str(channel))
+        return [b"ok" if complete else b"given_up", now_us]
+
+    def _join(self, call: ScriptCall, now_us: int) -> Reply:
+        now_ms = now_us // 1000
+        lease = self._live(call.keys[0], now_ms)
+        if lease is None or lease.is_overflowed:
+            return [b"none", now_us, 0]
+        if lease.state == "open":
+            lease.followed_ms = max(lease.followed_ms, now_ms + int(call.args[0]))
+        return [lease.state.encode(), now_us, lease.fence]
+
+    def _read_log(self, call: ScriptCall, now_us: int) -> Reply:
+        lease_key, log_key = call.keys
+        fence, first, most, follow_ms = (int(arg) for arg in call.args)
+        now_ms = now_us // 1000
+        entries = self._log(log_key, now_ms).entries[first : first + most]
+        chunks = [entry[1:] for entry in entries if entry != b"e"]
+        lease = self._live(lease_key, now_ms)
+        if lease is not None and (lease.fence != fence or lease.is_overflowed):
+            lease = None
+        is_open = lease is not None and lease.state == "open"
+        if lease is not None and is_open and lease.followed_ms < now_ms + follow_ms / 2:
+            lease.followed_ms = now_ms + follow_ms
+        if b"e" in entries:
+            outcome = b"ended"
+        elif len(entries) == most:
+            outcome = b"more"
+        else:
+            outcome = lease.state.encode() if lease is not None else b"lost"
+        return [outcome, now_us, *chunks]
+
+    def _request(self, key: str, now_ms: int) -> Request | None:
+        request = self.requests.get(key)
+        return request if request is not None and now_ms < request.expires_ms else None
+
+    def _live(self, key: str, now_ms: int) -> Lease | None:
+        lease = self.leases.get(key)
+        return lease if lease is not None and now_ms < lease.expires_ms else None
+
+    def _open(self, key: str, fence: int, now_ms: int) -> Lease | None:
+        lease = self._live(key, now_ms)
+        return lease if lease is not None and lease.fence == fence and lease.state == "open" else None
+
+    def _log(self, key: str, now_ms: int) -> Log:
+        log = self.logs.setdefault(key, Log())
+        if log.entries and now_ms >= log.expires_ms:
+            log.entries.clear()
+        return log

@@ -1,0 +1,77 @@
+"""The cache service's process."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import NoReturn
+
+from prometheus_client import CollectorRegistry
+from ssop.v1 import cache_pb2
+from ssop_chassis.call import Service, bind
+from ssop_chassis.serving import Process, Serving, run_service
+from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
+
+from ssop_cache.answers import AnswerStore
+from ssop_cache.core.keys import Layout
+from ssop_cache.feeds import Feeds
+from ssop_cache.metrics import CacheMetrics
+from ssop_cache.roles import RoleChecker
+from ssop_cache.servicer import CacheServicer
+from ssop_cache.settings import CacheSettings
+from ssop_cache.store import RedisStore, Role
+from ssop_cache.wakes import Wakes
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The service and the stores below it."""
+
+    service: Service
+    state: RedisStore
+    cache: RedisStore
+    roles: RoleChecker
+
+
+def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: AsyncExitStack) -> Cache:
+    """Make the service from its settings; the stack closes what it holds."""
+    metrics = CacheMetrics(registry)
+
+    def open_store(role: Role, url: str) -> RedisStore:
+        store = RedisStore(
+            role,
+            url,
+            metrics,
+            timeout_s=settings.redis_timeout_ms / 1000,
+            connections=settings.redis_connections,
+            probe_interval_s=settings.probe_interval_ms / 1000,
+        )
+        stack.push_async_callback(store.close)
+        return store
+
+    state, cache = open_store("state", settings.state_url), open_store("cache", settings.cache_url)
+    layout = Layout(WIRE_VERSION, CODEC_VERSION)
+    answers = AnswerStore(cache, layout, metrics)
+    wakes = Wakes(state)
+    stack.push_async_callback(wakes.close)
+    feeds = Feeds(state, answers, layout, wakes, most=settings.max_followed, gauge=metrics.feeds)
+    stack.push_async_callback(feeds.close)
+    servicer = CacheServicer(state, answers, feeds, layout=layout, settings=settings, metrics=metrics)
+    roles = RoleChecker(state, cache)
+    if settings.is_role_checked:
+        roles.install()
+    return Cache(bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], servicer), state, cache, roles)
+
+
+async def build(process: Process[CacheSettings], stack: AsyncExitStack) -> Serving:
+    """What the chassis serves."""
+    cache = open_cache(process.settings, process.registry, stack)
+    warm = cache.roles.wait_until_right if process.settings.is_role_checked else None
+    return Serving([cache.service], process.settings.listen, warm=warm)
+
+
+def run() -> NoReturn:
+    """Run until told to stop."""
+    run_service("cache", CacheSettings, build)
+
+
+if __name__ == "__main__":
+    run()

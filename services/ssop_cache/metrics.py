@@ -1,0 +1,33 @@
+"""What the cache counts. No label holds a tenant, a key or a request id."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class CacheMetrics:
+    """Counters and gauges of the cache service, on a registry that is passed in."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lookups = Counter("ssop_cache_lookups", "Look-ups by outcome.", ["outcome"], registry=registry)
+        self.refusals = Counter("ssop_cache_refusals", "Admissions refused, by reason.", ["reason"], registry=registry)
+        self.charged_tokens = Counter("ssop_cache_charged_tokens", "Tokens charged.", registry=registry)
+        self.settlements = Counter("ssop_cache_settlements", "Settlements by outcome.", ["outcome"], registry=registry)
+        self.commits = Counter("ssop_cache_commits", "Ends of generations by outcome.", ["outcome"], registry=registry)
+        self.not_stored = Counter(
+            "ssop_cache_answers_not_stored",
+            "Complete answers that were not stored, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self.overflows = Counter(
+            "ssop_cache_backlog_overflows",
+            "Generations that can't be followed any more: too many bytes.",
+            registry=registry,
+        )
+        self.unusable = Counter(
+            "ssop_cache_answers_unusable", "Stored records that were not served: wrong or broken.", registry=registry
+        )
+        self.store_errors = Counter(
+            "ssop_cache_store_errors", "Failed calls of Redis, by role and kind.", ["role", "kind"], registry=registry
+        )
+        self.is_store_up = Gauge("ssop_cache_store_up", "1 while the instance answers.", ["role"], registry=registry)
+        self.feeds = Gauge("ssop_cache_followed_generations", "Generations that are followed here.", registry=registry)
