@@ -1,0 +1,130 @@
+"""Where the mesh is and how to reach it: targets, TLS, channel options."""
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from ssop_sdk.errors import ConfigurationError
+
+VERSION: Final = "0.1.0"
+DEFAULT_TARGET: Final = "127.0.0.1:7300"
+_TLS_SCHEMES: Final = ("https://", "grpcs://")
+_PLAIN_SCHEMES: Final = ("http://", "grpc://")
+_RESOLVER_SCHEMES: Final = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:", "vsock:", "xds:")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a TLS connection is checked. Each file is PEM, given as its bytes or its path."""
+
+    root_certificates: bytes | str | Path | None = None
+    """Authorities to trust; None for those that gRPC brings along."""
+    client_certificate: bytes | str | Path | None = None
+    """Chain of this client, for mutual TLS; needs `client_key`."""
+    client_key: bytes | str | Path | None = field(default=None, repr=False)
+    """Private key of this client."""
+    server_name: str | None = None
+    """Name that the server's certificate must carry, where it is not the host of the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target in gRPC's own syntax, and whether it is reached over TLS."""
+
+    address: str
+    is_tls: bool
+    tls: Tls = field(default_factory=Tls)
+
+    @property
+    def is_exposed(self) -> bool:
+        """A key sent there can be read on the way: neither TLS nor a connection within this machine."""
+        if self.is_tls or self.address.startswith(("unix:", "unix-abstract:")):
+            return False
+        host = self.address.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:")
+        host = host.rpartition(":")[0].strip("[]") or host
+        if host == "localhost":
+            return False
+        try:
+            return not ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return True
+
+
+def _with_port(address: str, port: int) -> str:
+    host, colon, digits = address.rpartition(":")
+    if colon and digits.isdecimal() and not (":" in host and not host.endswith("]")):
+        return address
+    return f"[{address}]:{port}" if ":" in address and "]" not in address else f"{address}:{port}"
+
+
+def parse_target(text: str, tls: "Tls | bool | None" = None) -> Target:
+    """Read `host:port`, `unix:/path`, `https://host[:port]` or `grpcs://host[:port]`, or a target of gRPC's resolvers.
+
+    `tls` is None to go by the scheme, True or a `Tls` to insist on it, False to forbid it. Raises ConfigurationError.
+    """
+    text = text.strip()
+    if not text:
+        raise ConfigurationError("the target is empty")
+    scheme = next((s for s in (*_TLS_SCHEMES, *_PLAIN_SCHEMES) if text.lower().startswith(s)), "")
+    address = text[len(scheme) :].rstrip("/") if scheme else text
+    if scheme and (not address or "/" in address):
+        raise ConfigurationError(f"a target is {scheme}host:port, without a path")
+    if scheme in _TLS_SCHEMES and tls is False:
+        raise ConfigurationError(f"the target asks for TLS ({scheme}) and tls=False forbids it")
+    is_tls = scheme in _TLS_SCHEMES or (tls is not None and tls is not False)
+    if scheme in _PLAIN_SCHEMES and is_tls:
+        raise ConfigurationError(f"the target asks for no TLS ({scheme}) and tls asks for it")
+    if scheme in _TLS_SCHEMES:
+        address = _with_port(address, 443)
+    elif not address.startswith(_RESOLVER_SCHEMES):
+        address = _with_port(address, 7300)
+    return Target(address, is_tls, tls if isinstance(tls, Tls) else Tls())
+
+
+def _pem(source: bytes | str | Path | None) -> bytes | None:
+    if source is None or isinstance(source, bytes):
+        return source
+    try:
+        return Path(source).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"can't read {source}: {error.strerror}") from error
+
+
+def channel_credentials(target: Target) -> grpc.ChannelCredentials | None:
+    """Credentials of a TLS target, None of a plain one."""
+    if not target.is_tls:
+        return None
+    tls = target.tls
+    if (tls.client_certificate is None) != (tls.client_key is None):
+        raise ConfigurationError("client_certificate and client_key go together")
+    return grpc.ssl_channel_credentials(_pem(tls.root_certificates), _pem(tls.client_key), _pem(tls.client_certificate))
+
+
+def channel_options(target: Target) -> list[tuple[str, str | int]]:
+    """Options of the one channel of a client.
+
+    Without a ping time-out of its own, a peer that hangs is noticed after 70 s whatever the keepalive says; with it,
+    after the sum of keepalive time and time-out. Each call has its deadline besides. Small windows and no bandwidth
+    probe keep what an unread stream buffers at tens of kilobytes, so that a slow reader slows the model and not the
+    memory. Repeating calls is the SDK's business, which knows whether a frame has arrived.
+    """
+    options: list[tuple[str, str | int]] = [
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.http2.ping_timeout_ms", 5_000),
+        ("grpc.keepalive_permit_without_calls", 0),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.lookahead_bytes", 65_536),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.enable_retries", 0),
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.min_reconnect_backoff_ms", 1_000),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
+        ("grpc.primary_user_agent", f"ssop-sdk/{VERSION}"),
+    ]
+    if target.tls.server_name:
+        options.append(("grpc.ssl_target_name_override", target.tls.server_name))
+    return options
