@@ -1,0 +1,146 @@
+"""What a node needs of a model engine. The embedded engine is one; upstream servers come behind the same protocol."""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from ssop_inference.core.constraint import TEXT, Constraint, Mode
+from ssop_inference.core.prompt import ChatMessage, ControlTokens
+from ssop_inference.core.request import SamplingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the model can do. `context_tokens` is for one request, prompt and answer together."""
+
+    context_tokens: int
+    slots: int
+    has_logprobs: bool
+    strictest_mode: Mode = Mode.ENVELOPE
+    weights_sha256: str = ""
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """What to generate. `deadline_s` is on the loop's clock. `priority`: lower runs first."""
+
+    messages: tuple[ChatMessage, ...]
+    deadline_s: float
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    constraint: Constraint = TEXT
+    logprobs: bool = False
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the answer, in the order of generation. Never splits a code point. `logprob` natural, at most 0."""
+
+    text: bytes
+    logprob: float | None = None
+
+
+class Stop(Enum):
+    """Why the model stopped."""
+
+    END = "end"
+    OUTPUT_LIMIT = "output_limit"
+    CONTEXT_FULL = "context_full"
+    CONTENT_FILTER = "content_filter"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a generation ended and what it consumed."""
+
+    stop: Stop
+    input_tokens: int
+    output_tokens: int
+    cached_input_tokens: int = 0
+
+
+class Generation(Protocol):
+    """A generation that runs. Leaving its context stops the model and gives the slot back."""
+
+    @property
+    def queue_s(self) -> float:
+        """How long it waited for a slot."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended; before the end, what it has consumed so far."""
+        ...
+
+    async def read(self) -> Sequence[Token]:
+        """Everything generated since the last call, at least one token; empty when the model has stopped.
+
+        Raises BACKEND_FAILED when the engine failed.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Stop the model at once; `read` then returns what is left, and nothing. Idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy a backend is. `queue_s` is a moving average of the wait for a slot; `age_s` is how old this is."""
+
+    slots_busy: int
+    queue_length: int
+    queue_s: float
+    output_tokens_per_s: float
+    age_s: float = 0.0
+
+
+class Backend(Protocol):
+    """One model. Methods raise MeshError only."""
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        ...
+
+    @property
+    def control(self) -> ControlTokens:
+        """The model's control tokens, which content must not spell."""
+        ...
+
+    async def load(self) -> None:
+        """Make it able to generate. Raises BACKEND_FAILED."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; complete once it is loaded."""
+        ...
+
+    def load_now(self) -> Load:
+        """How busy it is at this moment. Cheap; may be called in any thread."""
+        ...
+
+    def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:
+        """How the model would be held to a schema (as `json.loads` gives it). Takes milliseconds of CPU."""
+        ...
+
+    def generate(self, request: GenerateRequest) -> AbstractAsyncContextManager[Generation]:
+        """Generate; entering waits for a slot.
+
+        Raises CONTEXT_EXCEEDED before a slot is taken, OVERLOADED when the queue is full, DEADLINE_EXCEEDED
+        when the deadline passes in the queue.
+        """
+        ...
+
+    async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """Tokens of a prompt, template included, with the model's own tokenizer."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what runs and free the model. Idempotent."""
+        ...

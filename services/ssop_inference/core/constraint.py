@@ -1,0 +1,88 @@
+"""How a model is held to a schema: the grammar and the mode that is announced for it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from ssop.v1 import mesh_pb2
+
+from ssop_inference.core.limits import EngineLimits, add_limits
+from ssop_inference.core.relaxation import Relaxation, read_refusal, relax
+
+Gate = Callable[[str], str]
+"""Says whether the engine can compile a schema (JSON text): "" when it can, else why not."""
+
+MAX_RELAXATIONS: Final = 16
+# Blanks between tokens are where small models run away, so there is one fixed form.
+_GUIDANCE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+class Mode(IntEnum):
+    """How strictly the backend is held; the same numbers as `ssop.v1.ConstraintMode`."""
+
+    TEXT = mesh_pb2.CONSTRAINT_MODE_UNSPECIFIED
+    FULL = mesh_pb2.CONSTRAINT_MODE_FULL
+    RELAXED = mesh_pb2.CONSTRAINT_MODE_RELAXED
+    ENVELOPE = mesh_pb2.CONSTRAINT_MODE_ENVELOPE
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a backend is given. `schema` is what the engine compiles, None in ENVELOPE and TEXT."""
+
+    mode: Mode
+    schema: Any = None
+    grammar: str | None = None
+    engine_limits: tuple[str, ...] = ()
+    detail: str = ""
+
+
+TEXT: Final = Constraint(Mode.TEXT)
+
+
+def choose_constraint(schema: Any, gate: Gate, limits: EngineLimits, *, format_assertion: bool = True) -> Constraint:
+    """The strictest mode that the engine can keep.
+
+    FULL where it compiles the schema, with limits if it takes them; RELAXED where it compiles the schema without
+    the keywords that it names as missing; else ENVELOPE. `detail` says why it is not FULL.
+    """
+    target = schema if isinstance(schema, dict) else ({} if schema else {"not": {}})
+    if not format_assertion:
+        target = relax(target, Relaxation(frozenset({"format"})))
+    limited, added = add_limits(target, limits)
+    first_refusal = gate(grammar_schema(limited))
+    if not first_refusal:
+        return _held(Mode.FULL, limited, added, "")
+    refusal = gate(grammar_schema(target))
+    if not refusal:
+        # The limits themselves are what can't be compiled; max_output_tokens then bounds the answer alone.
+        return _held(Mode.FULL, target, (), "")
+    left_out: list[str] = []
+    for _ in range(MAX_RELAXATIONS):
+        relaxation = read_refusal(refusal)
+        if relaxation is None:
+            break
+        weaker = relax(target, relaxation)
+        if weaker == target:
+            break
+        left_out.append(str(relaxation))
+        target = weaker
+        limited, added = add_limits(target, limits)
+        detail = f"the engine lacks: {', '.join(left_out)}"
+        if not (refusal := gate(grammar_schema(limited))):
+            return _held(Mode.RELAXED, limited, added, detail)
+        if not gate(grammar_schema(target)):
+            return _held(Mode.RELAXED, target, (), detail)
+    return Constraint(Mode.ENVELOPE, detail=f"the engine can't compile the schema: {refusal}"[:500])
+
+
+def grammar_schema(schema: Any) -> str:
+    """The schema as the engine reads it, with the fixed form of blanks."""
+    return json.dumps({**schema, "x-guidance": _GUIDANCE}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _held(mode: Mode, schema: Any, added: tuple[str, ...], detail: str) -> Constraint:
+    grammar = "%llguidance {}\nstart: %json " + grammar_schema(schema)
+    return Constraint(mode, schema, grammar, added, detail)

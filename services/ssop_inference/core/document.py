@@ -1,0 +1,100 @@
+"""From tokens to chunks of one document."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ssop.v1 import frame_pb2
+from ssop_codec import DONE, INVALID, Encoder, FrameKind, Schema, mesh_chunk
+
+from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why the document ends, and what it consumed."""
+
+    finish_reason: frame_pb2.FinishReason.ValueType
+    incomplete_reason: frame_pb2.IncompleteReason.ValueType = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+
+
+OK: Final = frame_pb2.VERDICT_OK
+
+
+class DocumentWriter:
+    """Feeds the codec and collects what is ready. After `is_settled` more tokens change nothing."""
+
+    def __init__(self, schema: Schema, *, stream_buffer_bytes: int, is_envelope: bool, has_logprobs: bool) -> None:
+        self._encoder = Encoder(
+            schema,
+            stream_buffer_bytes=stream_buffer_bytes,
+            envelope=is_envelope,
+            track_spans=has_logprobs,
+        )
+        self._scorer = FieldScorer() if has_logprobs else None
+        self._offset = 0
+        self._is_envelope = is_envelope
+        self.is_invalid = False
+        self.is_done = False
+
+    @property
+    def is_settled(self) -> bool:
+        """The model should stop: a violation, or a document after which only prose may come."""
+        return self.is_invalid or (self.is_done and self._is_envelope)
+
+    @property
+    def has_field(self) -> bool:
+        """A field frame was made."""
+        return self._encoder.has_field
+
+    @property
+    def violation_rule(self) -> str:
+        """The rule that was broken; empty while none is."""
+        violation = self._encoder.violation
+        return "" if violation is None else violation.rule
+
+    def feed(self, tokens: Sequence[tuple[bytes, float | None]]) -> list[bytes]:
+        """Take a batch of (text, log-probability); give every chunk that it completes, the last one flushed."""
+        for text, logprob in tokens:
+            if self.is_settled:
+                break
+            self._score(text, logprob)
+            flags = self._encoder.feed(text)
+            self.is_invalid = bool(flags & INVALID)
+            self.is_done = bool(flags & DONE)
+        return self._collect()
+
+    def finish(self, ending: Ending) -> list[bytes]:
+        """The last chunks, END included."""
+        self._encoder.finish(
+            finish_reason=int(ending.finish_reason),
+            incomplete_reason=int(ending.incomplete_reason),
+            input_tokens=ending.input_tokens,
+            output_tokens=ending.output_tokens,
+            cached_input_tokens=ending.cached_input_tokens,
+        )
+        return self._collect()
+
+    @property
+    def verdict(self) -> int:
+        """The verdict, as in `ssop.v1.Verdict`; 0 before `finish`."""
+        return int(self._encoder.verdict)
+
+    def _score(self, text: bytes, logprob: float | None) -> None:
+        if self._scorer is not None and logprob is not None:
+            self._scorer.add_token(TokenSpan(self._offset, self._offset + len(text), logprob))
+        self._offset += len(text)
+
+    def _collect(self) -> list[bytes]:
+        chunks: list[bytes] = self._encoder.drain(flush=True)
+        if self._scorer is None:
+            return chunks
+        fields = self._scorer.score([FieldSpan(*span) for span in self._encoder.take_spans()])
+        if fields.fields:
+            scored = mesh_chunk(FrameKind.LOGPROBS, fields.SerializeToString())
+            # END is the last frame of a document, so what speaks of its fields goes before it.
+            chunks = [*chunks[:-1], scored, chunks[-1]] if self.verdict else [*chunks, scored]
+        return chunks

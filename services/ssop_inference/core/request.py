@@ -1,0 +1,82 @@
+"""Checks of a Generate request that need no model."""
+
+from dataclasses import dataclass
+
+from ssop.v1 import content_pb2, inference_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError, invalid_request
+
+MIN_BUFFER_BYTES = 64
+MAX_BUFFER_BYTES = 16_384
+MAX_STOPS = 4
+MAX_STOP_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """How tokens are drawn; see `ssop.v1.Sampling` for ranges. `max_output_tokens` 0 is the model's default."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    max_output_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+
+
+def check_request(request: inference_pb2.InferenceServiceGenerateRequest) -> None:
+    """Raise REQUEST_INVALID or UNSUPPORTED (metadata `feature`) for what this version can't serve."""
+    if not request.request_id:
+        raise invalid_request(("request_id", "is required"))
+    if request.HasField("continue_from"):
+        raise MeshError(
+            ErrorReason.ERROR_REASON_UNSUPPORTED,
+            "continue_from is not served by this version",
+            metadata={"feature": "continue_from"},
+        )
+    check_buffer(request.prompt.stream_buffer_size)
+
+
+def check_buffer(stream_buffer_bytes: int) -> None:
+    """Raise REQUEST_INVALID unless the size is 0 (auto) or from 64 to 16384."""
+    if stream_buffer_bytes and not MIN_BUFFER_BYTES <= stream_buffer_bytes <= MAX_BUFFER_BYTES:
+        raise invalid_request(
+            ("prompt.stream_buffer_size", f"must be 0 or from {MIN_BUFFER_BYTES} to {MAX_BUFFER_BYTES}")
+        )
+
+
+def read_sampling(prompt: content_pb2.Prompt) -> SamplingOptions:
+    """The sampling options of a prompt. Raises REQUEST_INVALID, naming every field out of range."""
+    sampling = prompt.sampling
+    top_p = sampling.top_p if sampling.HasField("top_p") else 1.0
+    faults = [
+        (f"prompt.sampling.{name}", text)
+        for name, text, is_wrong in (
+            ("temperature", "must be from 0 to 2", not 0 <= sampling.temperature <= 2),
+            ("top_p", "must be above 0 and at most 1", not 0 < top_p <= 1),
+            ("presence_penalty", "must be from -2 to 2", not -2 <= sampling.presence_penalty <= 2),
+            ("frequency_penalty", "must be from -2 to 2", not -2 <= sampling.frequency_penalty <= 2),
+            ("stop", "is for plain text only", bool(sampling.stop) and prompt.HasField("output_schema")),
+            ("stop", f"takes at most {MAX_STOPS}", len(sampling.stop) > MAX_STOPS),
+            (
+                "stop",
+                f"takes 1 to {MAX_STOP_BYTES} bytes each",
+                any(not 1 <= len(stop.encode()) <= MAX_STOP_BYTES for stop in sampling.stop),
+            ),
+        )
+        if is_wrong
+    ]
+    if faults:
+        raise invalid_request(*faults)
+    return SamplingOptions(
+        temperature=sampling.temperature,
+        top_p=top_p,
+        top_k=sampling.top_k,
+        seed=sampling.seed if sampling.HasField("seed") else None,
+        max_output_tokens=sampling.max_output_tokens,
+        stop=tuple(sampling.stop),
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+    )

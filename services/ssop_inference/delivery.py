@@ -1,0 +1,152 @@
+"""One generation on its way to the caller."""
+
+import asyncio
+from typing import Final
+
+from ssop.v1 import content_pb2, frame_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.call import Call
+from ssop_chassis.errors import MeshError
+from ssop_codec import Schema
+
+from ssop_inference.backend import Generation, Outcome, Stop
+from ssop_inference.core.constraint import Constraint, Mode
+from ssop_inference.core.document import DocumentWriter, Ending
+from ssop_inference.metrics import NodeMetrics
+
+# What is kept of the deadline so that the END frame still arrives.
+_MARGIN_SHARE: Final = 0.05
+_MAX_MARGIN_S: Final = 0.1
+
+_ENDINGS: Final = {
+    Stop.END: (frame_pb2.FINISH_REASON_STOP, frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY),
+    Stop.OUTPUT_LIMIT: (frame_pb2.FINISH_REASON_LENGTH, frame_pb2.INCOMPLETE_REASON_MAX_OUTPUT_TOKENS),
+    Stop.CONTEXT_FULL: (frame_pb2.FINISH_REASON_LENGTH, frame_pb2.INCOMPLETE_REASON_CONTEXT_FULL),
+    Stop.CONTENT_FILTER: (
+        frame_pb2.FINISH_REASON_CONTENT_FILTER,
+        frame_pb2.INCOMPLETE_REASON_CONTENT_FILTER,
+    ),
+    Stop.CANCELLED: (frame_pb2.FINISH_REASON_ABORTED, frame_pb2.INCOMPLETE_REASON_CANCELLED),
+}
+
+
+class Delivery:
+    """Reads tokens, writes chunks, and ends the document for whatever reason it ends."""
+
+    def __init__(
+        self,
+        call: Call,
+        *,
+        model: str,
+        schema: Schema,
+        constraint: Constraint,
+        prompt: content_pb2.Prompt,
+        metrics: NodeMetrics,
+        deadline_s: float,
+    ) -> None:
+        self._call = call
+        self._model = model
+        self._mode = constraint.mode
+        self._metrics = metrics
+        self._clock = asyncio.get_running_loop().time
+        self._started_s = self._clock()
+        self._first_token_s: float | None = None
+        self._has_first_field = False
+        self._writer = DocumentWriter(
+            schema,
+            stream_buffer_bytes=prompt.stream_buffer_size,
+            is_envelope=constraint.mode is Mode.ENVELOPE,
+            has_logprobs=prompt.logprobs,
+        )
+        margin_s = min(_MAX_MARGIN_S, _MARGIN_SHARE * (deadline_s - self._started_s))
+        self.deadline_s = deadline_s - margin_s
+
+    async def run(self, generation: Generation) -> None:
+        """Deliver to the END frame. Raises BACKEND_FAILED and DEADLINE_EXCEEDED before the first field only."""
+        self._metrics.observe_start(self._model, self._mode, generation.queue_s)
+        outcome = "cancelled"
+        try:
+            ending = await self._stream(generation)
+            for chunk in self._writer.finish(ending):
+                await self._call.write(chunk)
+            outcome = frame_pb2.Verdict.Name(frame_pb2.Verdict.ValueType(self._writer.verdict)).removeprefix("VERDICT_")
+        except MeshError as error:
+            outcome = error.reason_name
+            raise
+        finally:
+            self._observe_end(outcome.lower(), generation.outcome)
+
+    async def _stream(self, generation: Generation) -> Ending:
+        try:
+            async with asyncio.timeout_at(self.deadline_s):
+                await self._write_fields(generation)
+        except TimeoutError as error:
+            generation.cancel()
+            if not self._writer.has_field:
+                raise MeshError(
+                    ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED,
+                    "the deadline passed before the first field",
+                    metadata={"stage": "generate"},
+                ) from error
+            return _ending(generation.outcome, frame_pb2.FINISH_REASON_ABORTED, frame_pb2.INCOMPLETE_REASON_DEADLINE)
+        except MeshError as error:
+            if error.reason != ErrorReason.ERROR_REASON_BACKEND_FAILED or not self._writer.has_field:
+                raise
+            return _ending(
+                generation.outcome,
+                frame_pb2.FINISH_REASON_ABORTED,
+                frame_pb2.INCOMPLETE_REASON_BACKEND_FAILED,
+            )
+        return self._natural_ending(generation.outcome)
+
+    async def _write_fields(self, generation: Generation) -> None:
+        while tokens := await generation.read():
+            if self._first_token_s is None:
+                self._first_token_s = self._clock()
+                self._metrics.observe_first_token(self._model, self._first_token_s - self._started_s)
+            chunks = self._writer.feed([(token.text, token.logprob) for token in tokens])
+            if self._writer.is_settled:
+                generation.cancel()
+            for chunk in chunks:
+                await self._call.write(chunk)
+            if not self._has_first_field and self._writer.has_field:
+                self._has_first_field = True
+                self._metrics.observe_first_field(self._model, self._clock() - self._started_s)
+            if self._writer.is_settled:
+                return
+
+    def _natural_ending(self, outcome: Outcome) -> Ending:
+        if self._writer.is_invalid:
+            self._metrics.observe_violation(self._model, self._mode)
+            return _ending(outcome, frame_pb2.FINISH_REASON_ABORTED)
+        if self._writer.is_done:
+            # The limit may have been reached with the token that closed the document.
+            return _ending(outcome, frame_pb2.FINISH_REASON_STOP)
+        finish, incomplete = _ENDINGS[outcome.stop]
+        if outcome.stop is Stop.END and self._mode is Mode.TEXT:
+            incomplete = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED
+        return _ending(outcome, finish, incomplete)
+
+    def _observe_end(self, outcome: str, usage: Outcome) -> None:
+        now_s = self._clock()
+        self._metrics.observe_end(
+            self._model,
+            outcome,
+            usage,
+            total_s=now_s - self._started_s,
+            decode_s=now_s - (self._first_token_s or now_s),
+        )
+
+
+def _ending(
+    outcome: Outcome,
+    finish_reason: frame_pb2.FinishReason.ValueType,
+    incomplete_reason: frame_pb2.IncompleteReason.ValueType = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED,
+) -> Ending:
+    return Ending(
+        finish_reason,
+        incomplete_reason,
+        outcome.input_tokens,
+        outcome.output_tokens,
+        outcome.cached_input_tokens,
+    )

@@ -1,0 +1,176 @@
+"""The models of a node: their states, and what the node says about itself."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ssop.v1 import inference_pb2, mesh_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+
+from ssop_inference.backend import Backend, GenerateRequest
+from ssop_inference.core.prompt import ChatMessage
+from ssop_inference.core.request import SamplingOptions
+from ssop_inference.resource import Memory, read_memory
+
+_TIERS: Final = {"lite": mesh_pb2.TIER_LITE, "full": mesh_pb2.TIER_FULL}
+_MEMORY_PERIOD_S: Final = 1.0
+_NOT_READY_RETRY_MS: Final = 1000
+_WARM_UP_PRIORITY: Final = 2
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Model:
+    """A model of the node. Its state is changed by `Node` only."""
+
+    backend: Backend
+    tiers: tuple[str, ...]
+    has_schema_in_prompt: bool = False
+    state: inference_pb2.ModelState.ValueType = inference_pb2.MODEL_STATE_LOADING
+
+    @property
+    def name(self) -> str:
+        """Name that requests use."""
+        return self.backend.name
+
+
+@dataclass(slots=True)
+class _MemorySample:
+    memory: Memory
+    at_s: float
+
+
+@dataclass(slots=True)
+class Node:
+    """A node. Belongs to one event loop."""
+
+    name: str
+    models: Sequence[Model]
+    started_at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    memory: Callable[[], Memory] = read_memory
+    _memory: _MemorySample | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def find(self, name: str) -> Model:
+        """The model of that name; "" is the first one. Raises MODEL_UNKNOWN."""
+        for model in self.models:
+            if name in {"", model.name}:
+                return model
+        raise MeshError(
+            ErrorReason.ERROR_REASON_MODEL_UNKNOWN,
+            f"this node has no such model; it has: {', '.join(model.name for model in self.models)}",
+            metadata={"model": name[:64]},
+        )
+
+    def find_ready(self, name: str) -> Model:
+        """The model of that name, when it serves. Raises MODEL_UNKNOWN and BACKEND_NOT_READY."""
+        model = self.find(name)
+        if model.state != inference_pb2.MODEL_STATE_READY:
+            state = inference_pb2.ModelState.Name(model.state).removeprefix("MODEL_STATE_").lower()
+            raise MeshError(
+                ErrorReason.ERROR_REASON_BACKEND_NOT_READY,
+                f"model {model.name} is {state}",
+                retry_after_ms=_NOT_READY_RETRY_MS,
+            )
+        return model
+
+    async def start(self, *, timeout_s: float) -> None:
+        """Load each model and generate with it; each is READY only after that. Raises BACKEND_FAILED."""
+        for model in self.models:
+            try:
+                await model.backend.load()
+                self._set(model, inference_pb2.MODEL_STATE_WARMING)
+                elapsed_ms = await self.warm_up(model, timeout_s=timeout_s)
+            except MeshError:
+                self._set(model, inference_pb2.MODEL_STATE_FAILED)
+                raise
+            self._set(model, inference_pb2.MODEL_STATE_READY)
+            _log.info("a model is ready", extra={"model": model.name, "generation_ms": elapsed_ms})
+
+    async def warm_up(self, model: Model, *, timeout_s: float) -> int:
+        """Generate one token; how long it took, in milliseconds. Raises BACKEND_FAILED, OVERLOADED."""
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        request = GenerateRequest(
+            (ChatMessage("user", "Hello"),),
+            started_s + timeout_s,
+            SamplingOptions(max_output_tokens=1),
+            priority=_WARM_UP_PRIORITY,
+        )
+        try:
+            async with asyncio.timeout(timeout_s), model.backend.generate(request) as generation:
+                while await generation.read():
+                    pass
+                generated_tokens = generation.outcome.output_tokens
+        except TimeoutError as error:
+            raise MeshError(
+                ErrorReason.ERROR_REASON_BACKEND_FAILED, f"model {model.name} generated nothing in time"
+            ) from error
+        if generated_tokens < 1:
+            raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, f"model {model.name} generated nothing")
+        return round((loop.time() - started_s) * 1000)
+
+    async def close(self) -> None:
+        """Take nothing new, and close every backend."""
+        for model in self.models:
+            self._set(model, inference_pb2.MODEL_STATE_DRAINING)
+        for model in self.models:
+            await model.backend.close()
+
+    def _set(self, model: Model, state: inference_pb2.ModelState.ValueType) -> None:
+        model.state = state
+        self.notify()
+
+    def notify(self) -> None:
+        """Wake those who watch the status."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Is set at the next change; take it before reading the status."""
+        return self._changed
+
+    def status(self) -> inference_pb2.WatchStatusResponse:
+        """What the node is now."""
+        now_s = asyncio.get_running_loop().time()
+        if self._memory is None or now_s - self._memory.at_s >= _MEMORY_PERIOD_S:
+            self._memory = _MemorySample(self.memory(), now_s)
+        sample = self._memory
+        age_s = now_s - sample.at_s
+        return inference_pb2.WatchStatusResponse(
+            node=self.name,
+            started_at_ms=self.started_at_ms,
+            models=[_model_status(model) for model in self.models],
+            memory_free_bytes=_gauge(sample.memory.free_bytes, age_s),
+            memory_total_bytes=_gauge(sample.memory.total_bytes, age_s),
+            oom_count=sample.memory.oom_count,
+        )
+
+
+def _model_status(model: Model) -> inference_pb2.ModelStatus:
+    capabilities = model.backend.capabilities
+    load = model.backend.load_now()
+    return inference_pb2.ModelStatus(
+        model=model.name,
+        state=model.state,
+        tiers=[_TIERS[tier] for tier in model.tiers],
+        context_tokens=capabilities.context_tokens,
+        slots_total=capabilities.slots,
+        slots_busy=_gauge(load.slots_busy, load.age_s),
+        queue_length=_gauge(load.queue_length, load.age_s),
+        queue_ms=_gauge(load.queue_s * 1000, load.age_s),
+        output_tokens_per_s=_gauge(load.output_tokens_per_s, load.age_s),
+        weights_sha256=capabilities.weights_sha256,
+        has_logprobs=capabilities.has_logprobs,
+        capabilities=capabilities.features,
+        constraint_mode=mesh_pb2.ConstraintMode.ValueType(capabilities.strictest_mode),
+    )
+
+
+def _gauge(value: float, age_s: float) -> inference_pb2.Gauge:
+    return inference_pb2.Gauge(value=value, age_ms=max(0, round(age_s * 1000)))

@@ -1,0 +1,182 @@
+"""InferenceService: from requests to the model, and from tokens to chunks."""
+
+import asyncio
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ssop.v1 import content_pb2, inference_pb2, mesh_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.call import Call
+from ssop_chassis.errors import MeshError
+from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
+
+from ssop_inference.backend import GenerateRequest
+from ssop_inference.core.constraint import TEXT, Constraint, Mode
+from ssop_inference.core.prompt import ChatMessage, build_messages, compact_schema
+from ssop_inference.core.request import check_buffer, check_request, read_sampling
+from ssop_inference.delivery import Delivery
+from ssop_inference.metrics import NodeMetrics
+from ssop_inference.node import Model, Node
+
+_STATUS_PERIOD_S: Final = 1.0
+# Bursts of changes go out as one message.
+_STATUS_PAUSE_S: Final = 0.02
+# Compiling takes milliseconds for schemas of this size, more for larger ones.
+_INLINE_SCHEMA_CHARS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A schema as the codec and the model's engine see it."""
+
+    schema: Schema
+    constraint: Constraint
+    tree: Any = None
+
+
+_TEXT_PLAN: Final = Plan(text_schema(), TEXT)
+
+
+class InferenceServicer:
+    """See inference.proto."""
+
+    def __init__(self, node: Node, metrics: NodeMetrics, *, max_schemas: int, warm_up_timeout_s: float) -> None:
+        self._node = node
+        self._metrics = metrics
+        self._max_schemas = max_schemas
+        self._warm_up_timeout_s = warm_up_timeout_s
+        for model in node.models:
+            metrics.track_load(model.name, model.backend.load_now)
+        self._plans: OrderedDict[tuple[str, str, bool], Plan] = OrderedDict()
+
+    async def generate(self, call: Call) -> None:
+        """See inference.proto."""
+        request = inference_pb2.InferenceServiceGenerateRequest.FromString(call.request)
+        check_request(request)
+        model = self._node.find_ready(request.model)
+        prompt = request.prompt
+        sampling = read_sampling(prompt)
+        plan = await self._plan(model, prompt.output_schema if prompt.HasField("output_schema") else None)
+        if prompt.logprobs and not model.backend.capabilities.has_logprobs:
+            raise MeshError(
+                ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED, f"model {model.name} gives no log-probabilities"
+            )
+        deadline_s = asyncio.get_running_loop().time() + call.remaining_s()
+        delivery = Delivery(
+            call,
+            model=model.name,
+            schema=plan.schema,
+            constraint=plan.constraint,
+            prompt=prompt,
+            metrics=self._metrics,
+            deadline_s=deadline_s,
+        )
+        backend_request = GenerateRequest(
+            messages=_messages(model, plan, prompt, request.passages),
+            deadline_s=delivery.deadline_s,
+            sampling=sampling,
+            constraint=plan.constraint,
+            logprobs=prompt.logprobs,
+            priority=request.priority,
+        )
+        status = _status_chunk(plan.constraint, request)
+        async with model.backend.generate(backend_request) as generation:
+            await call.write(status)
+            await delivery.run(generation)
+
+    async def watch_status(self, call: Call) -> None:
+        """See inference.proto."""
+        while True:
+            changed = self._node.changed
+            await call.write(self._node.status().SerializeToString())
+            await asyncio.sleep(_STATUS_PAUSE_S)
+            try:
+                async with asyncio.timeout(_STATUS_PERIOD_S - _STATUS_PAUSE_S):
+                    await changed.wait()
+            except TimeoutError:
+                continue
+
+    async def warm_up(self, call: Call) -> None:
+        """See inference.proto."""
+        request = inference_pb2.WarmUpRequest.FromString(call.request)
+        models = [self._node.find_ready(request.model)] if request.model else self._node.models
+        response = inference_pb2.WarmUpResponse()
+        for model in models:
+            timeout_s = min(self._warm_up_timeout_s, call.remaining_s())
+            response.generation_ms[model.name] = await self._node.warm_up(model, timeout_s=timeout_s)
+        await call.write(response.SerializeToString())
+
+    async def count_tokens(self, call: Call) -> None:
+        """See inference.proto."""
+        request = inference_pb2.CountTokensRequest.FromString(call.request)
+        model = self._node.find(request.model)
+        prompt = request.prompt
+        check_buffer(prompt.stream_buffer_size)
+        plan = await self._plan(model, prompt.output_schema if prompt.HasField("output_schema") else None)
+        count = await model.backend.count_tokens(_messages(model, plan, prompt, ()))
+        response = inference_pb2.CountTokensResponse(
+            input_tokens=count, context_tokens=model.backend.capabilities.context_tokens, model=model.name
+        )
+        await call.write(response.SerializeToString())
+
+    async def check_constraint(self, call: Call) -> None:
+        """See inference.proto."""
+        request = inference_pb2.CheckConstraintRequest.FromString(call.request)
+        model = self._node.find(request.model)
+        constraint = (await self._plan(model, request.output_schema)).constraint
+        response = inference_pb2.CheckConstraintResponse(
+            constraint_mode=_mode(constraint.mode),
+            detail=constraint.detail,
+            engine_limits=constraint.engine_limits,
+            model=model.name,
+        )
+        await call.write(response.SerializeToString())
+
+    async def _plan(self, model: Model, output_schema: content_pb2.OutputSchema | None) -> Plan:
+        """The compiled schema; plain text for None. Raises SchemaError."""
+        if output_schema is None:
+            return _TEXT_PLAN
+        asserts = output_schema.format_assertion if output_schema.HasField("format_assertion") else True
+        text = output_schema.json_schema
+        key = (model.name, text, asserts)
+        if (plan := self._plans.get(key)) is not None:
+            self._plans.move_to_end(key)
+            return plan
+        if len(text) <= _INLINE_SCHEMA_CHARS:
+            plan = _compile(model, text, format_assertion=asserts)
+        else:
+            plan = await asyncio.to_thread(_compile, model, text, format_assertion=asserts)
+        self._plans[key] = plan
+        while len(self._plans) > self._max_schemas:
+            self._plans.popitem(last=False)
+        return plan
+
+
+def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:
+    schema = compile_schema(text, format_assertion=format_assertion)
+    tree = json.loads(text)
+    return Plan(schema, model.backend.constrain(tree, format_assertion=format_assertion), tree)
+
+
+def _messages(model: Model, plan: Plan, prompt: content_pb2.Prompt, passages: Any) -> tuple[ChatMessage, ...]:
+    is_shown = plan.constraint.mode is Mode.ENVELOPE or (
+        model.has_schema_in_prompt and plan.constraint.mode is not Mode.TEXT
+    )
+    hint = compact_schema(plan.tree) if is_shown else None
+    return build_messages(prompt, passages, model.backend.control, schema_hint=hint)
+
+
+def _status_chunk(constraint: Constraint, request: inference_pb2.InferenceServiceGenerateRequest) -> bytes:
+    status = mesh_pb2.DeliveryStatus(
+        state=mesh_pb2.DELIVERY_STATE_OK,
+        constraint_mode=_mode(constraint.mode),
+        engine_limits=constraint.engine_limits,
+        passages=[passage.ref for passage in request.passages],
+    )
+    return mesh_chunk(FrameKind.STATUS, status.SerializeToString())
+
+
+def _mode(mode: Mode) -> mesh_pb2.ConstraintMode.ValueType:
+    return mesh_pb2.ConstraintMode.ValueType(int(mode))
