@@ -51,11 +51,11 @@ def _of_model(model: Any) -> AnswerSchema:
 
 
 def _is_typed(schema: Any) -> bool:
-    return (
-        isinstance(schema, types.GenericAlias | types.UnionType)
-        or typing.get_origin(schema) is not None
-        or (isinstance(schema, type) and (dataclasses.is_dataclass(schema) or typing.is_typeddict(schema)))
-    )
+    if isinstance(schema, types.GenericAlias | types.UnionType) or typing.get_origin(schema) is not None:
+        return True
+    # `typing.is_typeddict` does not know the TypedDict of typing_extensions, which Pydantic asks for before 3.12.
+    is_typed_dict = hasattr(schema, "__required_keys__") and hasattr(schema, "__total__")
+    return isinstance(schema, type) and (dataclasses.is_dataclass(schema) or is_typed_dict)
 
 
 def read_schema(schema: SchemaLike, *, format_assertion: bool | None = None) -> AnswerSchema | None:

@@ -14,12 +14,13 @@ from ssop_sdk.answer import Answer
 from ssop_sdk.calls import answer_of
 from ssop_sdk.configuration import Setup
 from ssop_sdk.connection import error_of_rpc
-from ssop_sdk.errors import DeadlineExceeded, ProtocolError, RequestDuplicate, SsopError, Unavailable, error_of_status
+from ssop_sdk.errors import DeadlineExceeded, ProtocolError, RequestDuplicate, SsopError, Unavailable
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
 from ssop_sdk.request import UNSET, GenerateOptions, Plan, Unset, plan_request
 from ssop_sdk.retry import RetryPolicy
 from ssop_sdk.schema import SchemaLike
+from ssop_sdk.statuses import error_of_status
 from ssop_sdk.stream_base import StreamBase
 
 R = TypeVar("R")
