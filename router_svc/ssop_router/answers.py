@@ -1,0 +1,290 @@
+"""The cache service as requests see it: admission with look-up, leases that others follow, settlement."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ssop.v1.cache_pb2 import (
+    AdmitRequest,
+    AdmitResponse,
+    AppendRequest,
+    AppendResponse,
+    CacheOutcome,
+    CommitRequest,
+    FollowRequest,
+    FollowResponse,
+    LookupRequest,
+    LookupResponse,
+    SettleRequest,
+    StoredAnswer,
+)
+from ssop.v1.mesh_pb2 import Usage
+from ssop_cache.core.cache_key import CanonicalRequest, cache_key
+from ssop_chassis.errors import MeshError
+from ssop_codec import CODEC_VERSION
+
+from ssop_router.background import Background
+from ssop_router.core.policy import WORD_OF_TIER
+from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
+from ssop_router.job import Job
+from ssop_router.metrics import RouterMetrics
+from ssop_router.settings import RouterSettings
+
+_SERVICE: Final = "/ssop.v1.CacheService/"
+_BYTES_PER_TOKEN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A request that was let in. `lease` is set for its leader."""
+
+    outcome: CacheOutcome.ValueType = CacheOutcome.CACHE_OUTCOME_UNSPECIFIED
+    answer: StoredAnswer = field(default_factory=StoredAnswer)
+    lease: "Lease | None" = None
+
+
+def make_key(job: Job, collections: tuple[str, ...], index_version: str) -> bytes:
+    """The canonical key of a request's answer. The tier stands for the model: names of it may differ, answers not."""
+    prompt = job.request.prompt
+    schema = job.schema
+    return cache_key(
+        CanonicalRequest(
+            tenant=job.tenant,
+            scopes=job.principal.scopes,
+            model=WORD_OF_TIER[job.decision.tier],
+            sampling=prompt.sampling.SerializeToString(deterministic=True),
+            template_version="",
+            schema_hash=b"%d" % _is_format_asserted(job) + schema.hash if schema is not None else b"",
+            index_version=index_version,
+            messages=tuple(message.SerializeToString(deterministic=True) for message in prompt.messages),
+            tools=tuple(tool.SerializeToString(deterministic=True) for tool in prompt.tools),
+            tool_choice=prompt.tool_choice.SerializeToString(deterministic=True),
+            collections=collections,
+            retrieval_top_k=job.request.retrieval.top_k if collections else 0,
+            stream_buffer_bytes=prompt.stream_buffer_size,
+            codec_version=CODEC_VERSION,
+        )
+    )
+
+
+def _is_format_asserted(job: Job) -> bool:
+    source = job.request.prompt.output_schema
+    return source.format_assertion if source.HasField("format_assertion") else True
+
+
+class Answers:
+    """Calls of the cache service, each with its deadline."""
+
+    def __init__(
+        self,
+        cache: Dependency | None,
+        settings: RouterSettings,
+        background: Background,
+        metrics: RouterMetrics,
+    ) -> None:
+        self._cache = cache
+        self._settings = settings
+        self._background = background
+        self._metrics = metrics
+
+    @property
+    def is_configured(self) -> bool:
+        """There is a cache service."""
+        return self._cache is not None
+
+    async def admit(self, job: Job, key: bytes) -> Admission:
+        """Admit the request and look its answer up; an empty key only admits.
+
+        Raises RATE_LIMITED and QUOTA_EXHAUSTED, and Unavailable where the cache does not answer in time.
+        """
+        if self._cache is None:
+            return Admission()
+        settings = self._settings
+        output_tokens = job.features.max_output_tokens or settings.reserve_output_tokens
+        request = AdmitRequest(
+            request_id=job.request_id,
+            cache_key=key,
+            reserve_tokens=job.features.prompt_bytes // _BYTES_PER_TOKEN + output_tokens,
+            lease_ms=settings.lease_ms,
+            max_age_ms=job.request.cache.max_age_ms,
+            no_lease=job.features.policy.is_cache_only,
+        )
+        timeout_s = min(settings.admission_timeout_ms / 1000, job.remaining_s())
+        response = AdmitResponse.FromString(await self._call("Admit", request.SerializeToString(), timeout_s, job))
+        lease = None
+        if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
+            lease = Lease(self, key, response.fencing_token, job)
+        return Admission(response.outcome, response.answer, lease)
+
+    async def look_up(self, job: Job, key: bytes) -> bool:
+        """Whether an answer is stored. Raises Unavailable."""
+        if self._cache is None:
+            return False
+        request = LookupRequest(cache_key=key, max_age_ms=job.request.cache.max_age_ms)
+        timeout_s = min(self._settings.admission_timeout_ms / 1000, job.remaining_s())
+        response = LookupResponse.FromString(await self._call("Lookup", request.SerializeToString(), timeout_s, job))
+        return response.outcome == CacheOutcome.CACHE_OUTCOME_HIT
+
+    async def follow(self, job: Job, key: bytes, on_chunk: Callable[[bytes], Awaitable[None]]) -> None:
+        """Follow the leader's frames until its commit. Raises LEASE_LOST, REQUEST_UNKNOWN and Unavailable."""
+        cache = self._require()
+
+        def take(message: bytes) -> Awaitable[None]:
+            return on_chunk(FollowResponse.FromString(message).chunk)
+
+        await cache.stream(
+            f"{_SERVICE}Follow",
+            FollowRequest(cache_key=key).SerializeToString(),
+            take,
+            timeout_s=max(0.001, job.remaining_s() - self._settings.hop_margin_ms / 1000),
+            metadata=job.inner_metadata,
+        )
+
+    async def settle(self, job: Job, usage: Usage) -> None:
+        """Give the rest of a reservation back. A failure leaves it to lapse, and is counted."""
+        if self._cache is None:
+            return
+        request = SettleRequest(request_id=job.request_id, usage=usage)
+        try:
+            await self._call("Settle", request.SerializeToString(), self._settings.settle_timeout_ms / 1000, job)
+        except (Unavailable, MeshError):
+            self._metrics.settle_failures.inc()
+
+    async def append(self, lease: "Lease", chunk: bytes) -> AppendResponse:
+        """Append to a generation. Raises LEASE_LOST and Unavailable."""
+        request = AppendRequest(
+            cache_key=lease.key,
+            fencing_token=lease.fencing_token,
+            chunk=chunk,
+            lease_ms=self._settings.lease_ms,
+        )
+        timeout_s = self._settings.settle_timeout_ms / 1000
+        return AppendResponse.FromString(await self._call("Append", request.SerializeToString(), timeout_s, lease.job))
+
+    async def commit(self, lease: "Lease", chunk: bytes, *, is_complete: bool, model: str) -> None:
+        """End a generation. Raises LEASE_LOST and Unavailable."""
+        request = CommitRequest(
+            cache_key=lease.key,
+            fencing_token=lease.fencing_token,
+            chunk=chunk,
+            is_complete=is_complete,
+            model=model,
+        )
+        await self._call("Commit", request.SerializeToString(), self._settings.settle_timeout_ms / 1000, lease.job)
+
+    def start(self, work: Awaitable[None]) -> "asyncio.Task[None]":
+        """Run something that outlives its request."""
+
+        async def run() -> None:
+            await work
+
+        return self._background.start(run())
+
+    @property
+    def settings(self) -> RouterSettings:
+        """The router's settings."""
+        return self._settings
+
+    @property
+    def metrics(self) -> RouterMetrics:
+        """The router's metrics."""
+        return self._metrics
+
+    async def _call(self, method: str, request: bytes, timeout_s: float, job: Job) -> bytes:
+        metadata: InnerMetadata = job.inner_metadata
+        return await self._require().unary(_SERVICE + method, request, timeout_s=timeout_s, metadata=metadata)
+
+    def _require(self) -> Dependency:
+        if self._cache is None:
+            raise Unavailable("cache")
+        return self._cache
+
+
+class Lease:
+    """The right to generate an answer: what is generated is kept, shared with followers, and stored at the end.
+
+    A short generation costs one commit; a longer one appends each `append_interval_ms`, which also keeps the lease,
+    and at once when somebody follows.
+    """
+
+    def __init__(self, answers: Answers, key: bytes, fencing_token: int, job: Job) -> None:
+        self.key = key
+        self.fencing_token = fencing_token
+        self.job = job
+        self.has_followers = False
+        self.is_spoiled = ""
+        self._answers = answers
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._sending: asyncio.Task[None] | None = None
+        self._sent_s = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._schedule()
+
+    def add(self, chunk: bytes) -> None:
+        """Document frames that were generated."""
+        if self.is_spoiled:
+            return
+        self._size += len(chunk)
+        if self._size > self._answers.settings.max_stored_bytes:
+            self.spoil("too_large")
+            return
+        self._pending.append(chunk)
+        if self.has_followers and self._sending is None:
+            self._send()
+
+    def spoil(self, reason: str) -> None:
+        """The answer must not be stored."""
+        self.is_spoiled = self.is_spoiled or reason
+        self._pending.clear()
+
+    async def close(self, *, is_complete: bool, model: str) -> None:
+        """Store the answer, or give it up so that a follower takes over. Never raises; failures are counted."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
+        if self.is_spoiled == "lease_lost":
+            return
+        is_stored = is_complete and not self.is_spoiled
+        try:
+            await self._answers.commit(self, b"".join(self._pending), is_complete=is_stored, model=model)
+        except (Unavailable, MeshError):
+            self.spoil("commit_failed")
+        if not is_stored or self.is_spoiled:
+            self._answers.metrics.not_stored.labels(self.is_spoiled or "incomplete").inc()
+
+    def _schedule(self) -> None:
+        delay_s = self._answers.settings.append_interval_ms / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        if self._is_closed:
+            return
+        is_due = time.monotonic() - self._sent_s > self._answers.settings.lease_ms / 3000
+        if self._sending is None and not self.is_spoiled and (self._pending or is_due):
+            self._send()
+        self._schedule()
+
+    def _send(self) -> None:
+        self._sending = self._answers.start(self._append())
+
+    async def _append(self) -> None:
+        try:
+            while True:
+                chunk = b"".join(self._pending)
+                self._pending.clear()
+                self._sent_s = time.monotonic()
+                response = await self._answers.append(self, chunk)
+                self.has_followers = response.has_followers
+                if not (self.has_followers and self._pending) or self._is_closed:
+                    return
+        except (Unavailable, MeshError):
+            self.spoil("lease_lost")
+            self.has_followers = False
+        finally:
+            self._sending = None

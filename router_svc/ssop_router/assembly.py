@@ -1,0 +1,118 @@
+"""Puts a router together from its settings and its peers; the same for the process and for tests."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from ssop.v1 import router_pb2
+from ssop_chassis.call import Peer, Service, bind
+from ssop_chassis.identity import Principal
+
+from ssop_router.answers import Answers
+from ssop_router.background import Background
+from ssop_router.core.policy import TIER_OF_WORD
+from ssop_router.dependency import Dependency, InnerMetadata
+from ssop_router.generation import Generator
+from ssop_router.inspection import Inspection
+from ssop_router.metrics import RouterMetrics
+from ssop_router.nodes import Node, Nodes
+from ssop_router.pipeline import Pipeline
+from ssop_router.preparation import Preparation
+from ssop_router.receipts import Receipts
+from ssop_router.resume import Recordings
+from ssop_router.retrieval import Retrieval
+from ssop_router.servicer import RouterServicer
+from ssop_router.settings import RouterSettings
+
+OWN_PRINCIPAL = Principal("mesh", "router")
+"""Who the router is when it asks for itself, as for a node's status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """The parts that outlive a call. `nodes.watch()` and `background.finish()` are the owner's to run."""
+
+    service: Service
+    nodes: Nodes
+    pipeline: Pipeline
+    recordings: Recordings
+    background: Background
+    metrics: RouterMetrics
+
+
+def assemble(
+    settings: RouterSettings,
+    *,
+    node_peers: Mapping[str, Peer],
+    cache_peer: Peer | None,
+    rag_peer: Peer | None,
+    registry: CollectorRegistry,
+    sign: Callable[[Principal], InnerMetadata],
+    clock_ms: Callable[[], int],
+    rng: random.Random,
+) -> Router:
+    """A router over the given peers; `node_peers` has one for each address of the settings."""
+    metrics = RouterMetrics(registry)
+    background = Background()
+    decision = settings.decision()
+    nodes = Nodes(
+        [
+            Node(node_peers[node.address], frozenset(TIER_OF_WORD[word] for word in node.tiers))
+            for node in settings.nodes
+        ],
+        clock_ms=clock_ms,
+        rng=rng,
+        metadata=lambda: sign(OWN_PRINCIPAL),
+        stale_ms=settings.status_stale_ms,
+        restart_ms=settings.watch_restart_ms,
+        reconnect_ms=(settings.reconnect_min_ms, settings.reconnect_max_ms),
+    )
+
+    def depend(name: str, peer: Peer | None) -> Dependency | None:
+        return Dependency(name, peer, skip_ms=settings.skip_ms, clock_ms=clock_ms) if peer is not None else None
+
+    cache, rag = depend("cache", cache_peer), depend("rag", rag_peer)
+    receipts = Receipts(metrics)
+    recordings = Recordings(settings, receipts)
+    preparation = Preparation(nodes, settings, decision, metrics, sign=sign, clock_ms=clock_ms, rng=rng)
+    answers = Answers(cache, settings, background, metrics)
+    retrieval = Retrieval(rag, settings, clock_ms)
+    generator = Generator(
+        nodes=nodes, settings=settings, decision=decision, metrics=metrics, clock_ms=clock_ms, rng=rng
+    )
+    pipeline = Pipeline(
+        preparation=preparation,
+        answers=answers,
+        retrieval=retrieval,
+        generator=generator,
+        recordings=recordings,
+        receipts=receipts,
+        settings=settings,
+        background=background,
+        metrics=metrics,
+    )
+    inspection = Inspection(
+        preparation=preparation,
+        pipeline=pipeline,
+        answers=answers,
+        retrieval=retrieval,
+        nodes=nodes,
+        receipts=receipts,
+        dependencies=[dependency for dependency in (cache, rag) if dependency is not None],
+        settings=settings,
+        clock_ms=clock_ms,
+        started_ms=clock_ms(),
+    )
+    servicer = RouterServicer(
+        pipeline=pipeline,
+        inspection=inspection,
+        retrieval=retrieval,
+        recordings=recordings,
+        receipts=receipts,
+        settings=settings,
+        background=background,
+        sign=sign,
+    )
+    service = bind(router_pb2.DESCRIPTOR.services_by_name["RouterService"], servicer)
+    return Router(service, nodes, pipeline, recordings, background, metrics)

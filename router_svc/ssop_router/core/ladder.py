@@ -1,0 +1,155 @@
+"""What comes next when a node failed: another node of the tier, then the rungs below it. Pure.
+
+The commit point is the first field frame. Before it a failure is unseen and the ladder goes on; after it the caller
+has fields, and hears which of them are final.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.mesh_pb2 import DegradedReason, NodeReason, Tier
+from ssop_chassis.errors import MeshError
+
+from ssop_router.core.decision import (
+    Candidate,
+    Decision,
+    DecisionSettings,
+    Features,
+    find_candidates,
+    pick,
+)
+from ssop_router.core.snapshot import Snapshot
+
+R = ErrorReason
+BACKUP_LEVEL: Final = 2
+RETRY_AFTER_MS: Final = 1_000
+
+# What a node says about the request itself: another node would say the same, and the node is well.
+_CALLERS_FAULT: Final = frozenset(
+    {
+        R.ERROR_REASON_REQUEST_INVALID,
+        R.ERROR_REASON_SCHEMA_REFUSED,
+        R.ERROR_REASON_CONTEXT_EXCEEDED,
+        R.ERROR_REASON_CONTENT_UNSUPPORTED,
+        R.ERROR_REASON_LOGPROBS_UNSUPPORTED,
+        R.ERROR_REASON_MESSAGE_TOO_LARGE,
+        R.ERROR_REASON_SCOPE_MISSING,
+        R.ERROR_REASON_OUTPUT_INVALID,
+        R.ERROR_REASON_DEADLINE_EXCEEDED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where an attempt goes. `degraded_level` is 0 on the chosen tier."""
+
+    candidate: Candidate
+    tier: Tier.ValueType
+    node_reason: NodeReason.ValueType
+    degraded_level: int = 0
+    degraded_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a rung reads. `failed` are the addresses that failed for this request, in order."""
+
+    features: Features
+    decision: Decision
+    snapshot: Snapshot
+    settings: DecisionSettings
+    max_degraded_level: int
+    failed: tuple[str, ...] = ()
+
+
+def is_node_failure(error: MeshError) -> bool:
+    """Whether another node may do better than the one that sent this error."""
+    return error.reason not in _CALLERS_FAULT
+
+
+def next_target(situation: Situation, now_ms: int, rng: random.Random) -> Target:
+    """The next attempt. Raises NO_BACKEND when nothing is left, DEGRADED_REFUSED when only refused levels are."""
+    refused_level = 0
+    if len(situation.failed) < situation.settings.max_attempts:
+        for rung in _RUNGS:
+            target = rung(situation, now_ms, rng)
+            if target is None:
+                continue
+            if target.degraded_level <= situation.max_degraded_level:
+                return target
+            refused_level = refused_level or target.degraded_level
+    if refused_level:
+        raise MeshError(
+            R.ERROR_REASON_DEGRADED_REFUSED,
+            f"only an answer degraded to level {refused_level} is left, and the request refuses it",
+            metadata={"level": str(refused_level)},
+            retry_after_ms=RETRY_AFTER_MS,
+        )
+    raise MeshError(
+        R.ERROR_REASON_NO_BACKEND,
+        "no node can serve the request now",
+        metadata={"failed_attempts": str(len(situation.failed))},
+        retry_after_ms=RETRY_AFTER_MS,
+    )
+
+
+def interrupt(error: MeshError, last_seq: int) -> MeshError:
+    """The error for a caller that has fields already; frames up to `last_seq` are final."""
+    if error.reason in (R.ERROR_REASON_DEADLINE_EXCEEDED, R.ERROR_REASON_CANCELLED):
+        return MeshError(error.reason, error.message, metadata={**error.metadata, "last_seq": str(last_seq)})
+    return MeshError(
+        R.ERROR_REASON_GENERATION_INTERRUPTED,
+        "the generation was cut after fields had been sent",
+        metadata={"last_seq": str(last_seq), "cause": error.reason_name},
+    )
+
+
+def _same_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target | None:
+    tier = situation.decision.tier
+    candidate, reason = _find(situation, tier, now_ms, rng)
+    if candidate is None:
+        return None
+    return Target(candidate, tier, reason)
+
+
+def _backup_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target | None:
+    tier = Tier.TIER_LITE
+    if situation.decision.tier == tier or "lite" not in situation.features.scopes:
+        return None
+    candidate, reason = _find(situation, tier, now_ms, rng)
+    if candidate is None:
+        return None
+    why = (
+        DegradedReason.DEGRADED_REASON_NODES_FAILED
+        if situation.failed
+        else DegradedReason.DEGRADED_REASON_NODES_UNAVAILABLE
+    )
+    return Target(candidate, tier, reason, BACKUP_LEVEL, why)
+
+
+# In order of the ladder; a rung that has nothing to offer returns None.
+_RUNGS: Final[Sequence[Callable[[Situation, int, random.Random], Target | None]]] = (
+    _same_tier,
+    _backup_tier,
+)
+
+
+def _find(
+    situation: Situation, tier: Tier.ValueType, now_ms: int, rng: random.Random
+) -> tuple[Candidate | None, NodeReason.ValueType]:
+    candidates = find_candidates(
+        situation.features,
+        situation.snapshot,
+        situation.settings,
+        tier,
+        now_ms=now_ms,
+        failed=frozenset(situation.failed),
+    )
+    candidate, reason = pick(candidates, rng)
+    if candidate is not None and situation.failed:
+        reason = NodeReason.NODE_REASON_FAILOVER
+    return candidate, reason

@@ -1,0 +1,141 @@
+"""Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
+
+import logging
+
+from ssop.v1.frame_pb2 import FrameKind
+from ssop.v1.mesh_pb2 import Accounting, Decision, DegradedReason, DeliveryState, DeliveryStatus, NodeReason, Tier
+from ssop_codec import mesh_chunk, scan_heads
+
+from ssop_router.core.frames import FIRST_MESH_KIND, pack_frames, parse_frame, split_frames
+from ssop_router.core.ladder import Target
+from ssop_router.job import Job
+from ssop_router.metrics import RouterMetrics
+from ssop_router.outlet import Outlet
+
+FIELD_KINDS = frozenset({FrameKind.FRAME_KIND_VALUE, FrameKind.FRAME_KIND_PART, FrameKind.FRAME_KIND_CLOSE})
+_log = logging.getLogger(__name__)
+
+
+class Delivery:
+    """The frames of one request on their way to an outlet."""
+
+    def __init__(self, job: Job, outlet: Outlet, metrics: RouterMetrics) -> None:
+        self._job = job
+        self._outlet = outlet
+        self._metrics = metrics
+        self.is_open = False
+
+    async def open(self, first: bytes, *, is_cached: bool = False, age_ms: int = 0) -> None:
+        """Send decision and status, and the first document frames with them where they fit one chunk."""
+        self.is_open = True
+        job = self._job
+        head = mesh_chunk(FrameKind.FRAME_KIND_DECISION, self._decision().SerializeToString()) + mesh_chunk(
+            FrameKind.FRAME_KIND_STATUS, self._status(is_cached, age_ms).SerializeToString()
+        )
+        if len(head) + len(first) <= job.chunk_bytes:
+            await self.forward(head + first, count_frames(first))
+            return
+        await self._outlet.write(head)
+        if first:
+            for chunk in pack_frames(split_frames(first), job.chunk_bytes):
+                await self.forward(chunk, count_frames(chunk))
+
+    async def forward(self, chunk: bytes, frames: int) -> None:
+        """Send chunk bytes as they are; `frames` of them are document frames."""
+        job = self._job
+        await self._outlet.write(chunk)
+        job.frames_sent += frames
+        job.document_bytes += len(chunk)
+
+    def mark_first_field(self) -> None:
+        """The first field is about to leave."""
+        job = self._job
+        job.first_field_ms = job.elapsed_ms()
+        self._metrics.first_field_seconds.labels(Tier.Name(job.decision.tier)).observe(job.first_field_ms / 1000)
+
+    async def replay(self, chunk: bytes, age_ms: int) -> None:
+        """Send stored document frames, in chunks no larger than the request takes."""
+        self.mark_first_field()
+        self.take_document(chunk)
+        if len(chunk) <= self._job.chunk_bytes:
+            await self.open(chunk, is_cached=True, age_ms=age_ms)
+            return
+        await self.open(b"", is_cached=True, age_ms=age_ms)
+        for piece in pack_frames(split_frames(chunk), self._job.chunk_bytes):
+            await self.forward(piece, count_frames(piece))
+
+    def take_document(self, chunk: bytes) -> None:
+        """Read the ends in chunk bytes of document frames, and where the sequence stands."""
+        heads = scan_heads(chunk)
+        if heads:
+            self._job.last_seq = max(self._job.last_seq, heads[-1][1])
+        if any(kind == FrameKind.FRAME_KIND_END for kind, _, _ in heads):
+            self.take_ends(chunk, heads)
+
+    def take_ends(self, chunk: bytes, heads: list[tuple[int, int, int]]) -> None:
+        """Read the END frames of a chunk whose heads are known."""
+        for (kind, _, _), frame in zip(heads, split_frames(chunk), strict=True):
+            if kind == FrameKind.FRAME_KIND_END:
+                self._job.ending.take(parse_frame(frame).end)
+
+    async def close(self) -> None:
+        """Send the accounting: the last frame of a delivery."""
+        job = self._job
+        accounting = Accounting(
+            usage=job.ending.usage,
+            is_billed=job.is_billed,
+            admission_ms=job.admission_ms,
+            retrieval_wait_ms=job.retrieval_wait_ms,
+            first_field_ms=job.first_field_ms,
+            total_ms=job.elapsed_ms(),
+            rag_overlap_ms=job.rag_overlap_ms,
+            prefetch_hits=job.prefetch_hits,
+            prefetch_wasted=job.prefetch_wasted,
+            frames_sent=job.frames_sent,
+            failed_attempts=len(job.failed),
+        )
+        await self._outlet.write(mesh_chunk(FrameKind.FRAME_KIND_ACCOUNTING, accounting.SerializeToString()))
+
+    def _decision(self) -> Decision:
+        return describe_decision(self._job, self._job.target)
+
+    def _status(self, is_cached: bool, age_ms: int) -> DeliveryStatus:
+        job = self._job
+        level = job.degraded_level
+        return DeliveryStatus(
+            state=DeliveryState.DELIVERY_STATE_DEGRADED if level else DeliveryState.DELIVERY_STATE_OK,
+            degraded_level=level,
+            degraded_reason=(
+                job.target.degraded_reason if job.target is not None else DegradedReason.DEGRADED_REASON_UNSPECIFIED
+            ),
+            fallback_used=bool(level),
+            constraint_mode=job.constraint_mode,
+            is_cached=is_cached,
+            age_ms=age_ms,
+            engine_limits=job.engine_limits,
+            unavailable=job.unavailable,
+            passages=[passage.ref for passage in job.passages],
+        )
+
+
+def count_frames(chunk: bytes) -> int:
+    """Document frames in chunk bytes."""
+    return sum(kind < FIRST_MESH_KIND for kind, _, _ in scan_heads(chunk))
+
+
+def describe_decision(job: Job, target: Target | None) -> Decision:
+    """The DECISION frame's message. `target` is where the request really went; None where no node generates."""
+    decision = job.decision
+    return Decision(
+        request_id=job.request_id,
+        tier=decision.tier,
+        tier_reason=decision.tier_reason,
+        node=target.candidate.node if target is not None else "",
+        node_reason=target.node_reason if target is not None else NodeReason.NODE_REASON_UNSPECIFIED,
+        model=target.candidate.model if target is not None else "",
+        cache_reason=job.cache_reason,
+        retrieval_reason=job.retrieval_reason,
+        decision_us=job.decision_us,
+        policy=job.features.policy.text,
+        is_shared_model=target is not None and target.candidate.is_shared_model,
+    )

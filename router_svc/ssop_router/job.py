@@ -1,0 +1,168 @@
+"""A request while it runs: what it asks, what was decided, and what has happened so far."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from ssop.v1.frame_pb2 import End, FinishReason, IncompleteReason, Verdict, Violation
+from ssop.v1.inference_pb2 import Passage
+from ssop.v1.mesh_pb2 import (
+    CacheReason,
+    ConstraintMode,
+    RetrievalReason,
+    Usage,
+)
+from ssop.v1.router_pb2 import GenerateRequest
+from ssop_chassis.identity import Principal
+from ssop_codec import Schema
+
+from ssop_router.core.decision import Decision, Features
+from ssop_router.core.ladder import Target
+
+_BYTES_PER_TOKEN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """A request as a transport hands it over. `timeout_s` is what is left of its deadline."""
+
+    request: GenerateRequest
+    principal: Principal
+    timeout_s: float
+    policy: str = ""
+    arrived_s: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True)
+class Ending:
+    """What the END frames said, the gravest verdict of all documents, and the last usage."""
+
+    verdict: Verdict.ValueType = Verdict.VERDICT_UNSPECIFIED
+    violation: Violation = field(default_factory=Violation)
+    incomplete_reason: IncompleteReason.ValueType = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
+    finish_reason: FinishReason.ValueType = FinishReason.FINISH_REASON_UNSPECIFIED
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def has_ended(self) -> bool:
+        """At least one document has ended."""
+        return self.verdict != Verdict.VERDICT_UNSPECIFIED
+
+    @property
+    def is_storable(self) -> bool:
+        """The answer is whole and valid, and asks for nothing to be done."""
+        return self.verdict == Verdict.VERDICT_OK and self.finish_reason in (
+            FinishReason.FINISH_REASON_STOP,
+            FinishReason.FINISH_REASON_UNSPECIFIED,
+        )
+
+    def take(self, end: End) -> None:
+        """An END frame."""
+        if self.verdict in (Verdict.VERDICT_UNSPECIFIED, Verdict.VERDICT_OK):
+            self.verdict = end.verdict
+            self.finish_reason = end.finish_reason
+            self.incomplete_reason = end.incomplete_reason
+            self.violation = end.violation
+        self.usage = end.usage
+
+
+class Shared(Protocol):
+    """A generation that others may follow."""
+
+    has_followers: bool
+
+
+@dataclass(slots=True)
+class Job:
+    """One request. Owned by the task that runs it; others read."""
+
+    intake: Intake
+    request_id: str
+    features: Features
+    schema: Schema | None
+    decision: Decision
+    decision_us: int
+    inner_metadata: Mapping[str, str | bytes]
+    started_s: float
+    deadline_s: float
+    stage: str = "admission"
+    target: Target | None = None
+    failed: tuple[str, ...] = ()
+    cache_reason: CacheReason.ValueType = CacheReason.CACHE_REASON_UNSPECIFIED
+    retrieval_reason: RetrievalReason.ValueType = RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
+    unavailable: list[str] = field(default_factory=list)
+    passages: list[Passage] = field(default_factory=list)
+    constraint_mode: ConstraintMode.ValueType = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
+    engine_limits: list[str] = field(default_factory=list)
+    ending: Ending = field(default_factory=Ending)
+    last_seq: int = 0
+    frames_sent: int = 0
+    document_bytes: int = 0
+    admission_ms: int = 0
+    retrieval_wait_ms: int = 0
+    first_field_ms: int = 0
+    rag_overlap_ms: int = 0
+    prefetch_hits: int = 0
+    prefetch_wasted: int = 0
+    is_billed: bool = False
+    is_refused: bool = False
+    is_interrupted: bool = False
+    lease: "Shared | None" = None
+
+    @property
+    def request(self) -> GenerateRequest:
+        """What was asked."""
+        return self.intake.request
+
+    @property
+    def principal(self) -> Principal:
+        """Who asked."""
+        return self.intake.principal
+
+    @property
+    def tenant(self) -> str:
+        """The owner of the key."""
+        return self.intake.principal.tenant
+
+    @property
+    def has_followers(self) -> bool:
+        """Other requests wait for what this one generates."""
+        return self.lease is not None and self.lease.has_followers
+
+    @property
+    def degraded_level(self) -> int:
+        """0 unless the answer comes from below the chosen tier."""
+        return self.target.degraded_level if self.target is not None else 0
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Largest chunk that the request takes."""
+        size = self.request.prompt.stream_buffer_size
+        if size:
+            return size
+        return self.schema.auto_buffer_bytes if self.schema is not None else 1024
+
+    def elapsed_ms(self) -> int:
+        """Milliseconds since the request arrived, at least 1."""
+        return max(1, round((time.monotonic() - self.started_s) * 1000))
+
+    def remaining_s(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self.deadline_s - time.monotonic())
+
+    def estimate_usage(self) -> Usage:
+        """What a generation without an end consumed, about: an answer that is cut is not free."""
+        return Usage(
+            input_tokens=self.features.prompt_bytes // _BYTES_PER_TOKEN,
+            output_tokens=self.document_bytes // _BYTES_PER_TOKEN,
+        )
+
+    def trailers(self) -> dict[str, str | bytes]:
+        """Trailing metadata."""
+        level = self.degraded_level
+        return {
+            "x-ssop-status": "DEGRADED" if level else "OK",
+            "x-ssop-degraded-level": str(level),
+            "x-ssop-request-id": self.request_id,
+        }

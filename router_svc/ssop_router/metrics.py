@@ -1,0 +1,59 @@
+"""What the router counts. Labels have small bounds: no request ids, tenants or texts."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from ssop_chassis.metrics import FIRST_TOKEN_BUCKETS_S
+
+_DECISION_BUCKETS_S: Final = (0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.005)
+
+
+class RouterMetrics:
+    """The router's own metrics, on a registry that is passed in."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.decisions = Counter("ssop_router_decisions", "Decisions.", ["tier", "tier_reason"], registry=registry)
+        self.node_choices = Counter(
+            "ssop_router_node_choices", "Attempts, by why the node was chosen.", ["node_reason"], registry=registry
+        )
+        self.cache_outcomes = Counter(
+            "ssop_router_cache_outcomes", "Requests by what happened about the cache.", ["reason"], registry=registry
+        )
+        self.retrievals = Counter(
+            "ssop_router_retrievals", "Requests by what happened about retrieval.", ["reason"], registry=registry
+        )
+        self.decision_seconds = Histogram(
+            "ssop_router_decision_seconds", "Time of a decision.", buckets=_DECISION_BUCKETS_S, registry=registry
+        )
+        self.first_field_seconds = Histogram(
+            "ssop_router_first_field_seconds",
+            "Time from arrival to the first field.",
+            ["tier"],
+            buckets=FIRST_TOKEN_BUCKETS_S,
+            registry=registry,
+        )
+        self.requests = Counter("ssop_router_requests", "Requests by how they ended.", ["outcome"], registry=registry)
+        self.degraded = Counter("ssop_router_degraded", "Degraded answers, by level.", ["level"], registry=registry)
+        self.failed_attempts = Counter(
+            "ssop_router_failed_attempts", "Attempts at nodes that failed.", ["reason"], registry=registry
+        )
+        self.in_flight = Gauge("ssop_router_in_flight", "Requests that run.", registry=registry)
+        self.frames_sent = Counter("ssop_router_frames_sent", "Document frames sent.", registry=registry)
+        self.frames_received = Counter(
+            "ssop_router_frames_received", "Document frames received, by clients' receipts.", registry=registry
+        )
+        self.frames_verified = Counter(
+            "ssop_router_frames_verified", "Document frames verified, by clients' receipts.", registry=registry
+        )
+        self.unavailable = Counter(
+            "ssop_router_unavailable", "Requests served without a dependency.", ["dependency"], registry=registry
+        )
+        self.not_stored = Counter(
+            "ssop_router_answers_not_stored", "Answers that were not stored.", ["reason"], registry=registry
+        )
+        self.settle_failures = Counter(
+            "ssop_router_settle_failures", "Reservations that were left to lapse.", registry=registry
+        )
+        self.keys_reload_failures = Counter(
+            "ssop_router_keys_reload_failures", "Times the keys file could not be read again.", registry=registry
+        )

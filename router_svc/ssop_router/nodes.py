@@ -1,0 +1,176 @@
+"""The nodes: a status stream to each, its age, and the immutable snapshot that decisions read."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.inference_pb2 import ModelStatus, WatchStatusRequest, WatchStatusResponse
+from ssop.v1.mesh_pb2 import Tier
+from ssop_chassis.call import Peer
+from ssop_chassis.errors import MeshError
+
+from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
+
+_WATCH: Final = "/ssop.v1.InferenceService/WatchStatus"
+_log = logging.getLogger(__name__)
+
+
+class Node:
+    """A node and what is known of it. Owned by the event loop of its process."""
+
+    def __init__(self, peer: Peer, expected_tiers: frozenset[Tier.ValueType]) -> None:
+        self.peer = peer
+        self.in_flight = 0
+        self.status: WatchStatusResponse | None = None
+        self.seen_at_ms: int | None = None
+        self.is_connected = False
+        self._expected_tiers = expected_tiers
+        self._models: tuple[ModelView, ...] = ()
+        self._memory_free_ratio: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As the node calls itself; its address before it has."""
+        return self.status.node if self.status is not None and self.status.node else self.peer.address
+
+    def take(self, status: WatchStatusResponse, now_ms: int) -> None:
+        """A status has arrived."""
+        self.status = status
+        self.seen_at_ms = now_ms
+        self.is_connected = True
+        self._models = tuple(_view(model) for model in status.models)
+        total = status.memory_total_bytes.value
+        self._memory_free_ratio = status.memory_free_bytes.value / total if total > 0 else None
+
+    def view(self) -> NodeView:
+        """What decisions read."""
+        return NodeView(
+            self.peer.address,
+            self.name,
+            self._models,
+            self.seen_at_ms,
+            self.is_connected,
+            self.in_flight,
+            self._memory_free_ratio,
+            self._expected_tiers,
+        )
+
+
+def _view(status: ModelStatus) -> ModelView:
+    return ModelView(
+        name=status.model,
+        state=status.state,
+        tiers=frozenset(status.tiers),
+        context_tokens=status.context_tokens,
+        slots_total=status.slots_total,
+        slots_busy=status.slots_busy.value,
+        queue_length=status.queue_length.value,
+        capabilities=frozenset(status.capabilities),
+        has_logprobs=status.has_logprobs,
+        constraint_mode=status.constraint_mode,
+    )
+
+
+class Nodes:
+    """All nodes of the settings. `clock_ms` is monotonic; `metadata` makes the router's own principal."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        *,
+        clock_ms: Callable[[], int],
+        rng: random.Random,
+        metadata: Callable[[], Mapping[str, str | bytes]],
+        stale_ms: int,
+        restart_ms: int,
+        reconnect_ms: tuple[int, int],
+    ) -> None:
+        self._nodes = {node.peer.address: node for node in nodes}
+        self._clock_ms = clock_ms
+        self._rng = rng
+        self._metadata = metadata
+        self._stale_ms = stale_ms
+        self._restart_ms = restart_ms
+        self._reconnect_ms = reconnect_ms
+        self._snapshot: Snapshot | None = None
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def __getitem__(self, address: str) -> Node:
+        return self._nodes[address]
+
+    def snapshot(self) -> Snapshot:
+        """The nodes as they are known now."""
+        if self._snapshot is None:
+            self._snapshot = Snapshot(tuple(node.view() for node in self))
+        return self._snapshot
+
+    @contextmanager
+    def occupy(self, address: str) -> Iterator[Node]:
+        """Count an attempt as in flight on its node."""
+        node = self._nodes[address]
+        node.in_flight += 1
+        self._snapshot = None
+        try:
+            yield node
+        finally:
+            node.in_flight -= 1
+            self._snapshot = None
+
+    async def watch(self) -> None:
+        """Follow the status of every node; runs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for node in self:
+                group.create_task(self._watch(node))
+
+    async def _watch(self, node: Node) -> None:
+        least_ms, most_ms = self._reconnect_ms
+        backoff_ms = least_ms
+        while True:
+            before_ms = node.seen_at_ms
+            try:
+                await self._follow(node)
+            except (MeshError, TimeoutError, DecodeError) as error:
+                if self._is_renewal(node, error):
+                    continue
+                if node.is_connected:
+                    reason = error.reason_name if isinstance(error, MeshError) else type(error).__name__
+                    _log.warning("a node's status is lost", extra={"address": node.peer.address, "reason": reason})
+            node.is_connected = False
+            self._snapshot = None
+            backoff_ms = least_ms if node.seen_at_ms != before_ms else min(most_ms, backoff_ms * 2)
+            # Jitter keeps routers that lost the same node from returning in step.
+            await asyncio.sleep(backoff_ms * self._rng.uniform(0.8, 1.2) / 1000)
+
+    def _is_renewal(self, node: Node, error: Exception) -> bool:
+        """Whether a stream only reached its own length, so that nothing is lost."""
+        is_deadline = isinstance(error, MeshError) and error.reason == ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED
+        age_ms = None if node.seen_at_ms is None else self._clock_ms() - node.seen_at_ms
+        return is_deadline and age_ms is not None and age_ms < self._stale_ms
+
+    async def _follow(self, node: Node) -> None:
+        """One status stream. Raises TimeoutError when the node falls silent, since a node speaks every second."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._stale_ms / 1000) as silence:
+
+            def take(message: bytes) -> None:
+                silence.reschedule(loop.time() + self._stale_ms / 1000)
+                is_new = not node.is_connected
+                node.take(WatchStatusResponse.FromString(message), self._clock_ms())
+                self._snapshot = None
+                if is_new:
+                    _log.info("a node says its status", extra={"address": node.peer.address, "node": node.name})
+
+            await node.peer.stream(
+                _WATCH,
+                WatchStatusRequest().SerializeToString(),
+                take,
+                timeout_s=self._restart_ms / 1000,
+                metadata=self._metadata(),
+            )

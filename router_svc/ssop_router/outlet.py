@@ -1,0 +1,54 @@
+"""Where the chunks of a request go, and what happens when nobody is there any more."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+
+Write = Callable[[bytes], Awaitable[None]]
+"""Sends a chunk; returns when there is room for the next one."""
+
+
+class Outlet(Protocol):
+    """Takes chunks. Written to by one task only: that of the request."""
+
+    async def write(self, chunk: bytes) -> None:
+        """Take a chunk; returns when there is room for the next one."""
+        ...
+
+
+class DirectOutlet:
+    """Writes to the client's call until the client is gone, and then to nowhere, for a generation that goes on."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._task: asyncio.Task[None] | None = None
+        self._is_detached = False
+
+    async def write(self, chunk: bytes) -> None:
+        """See Outlet.write. Raises CANCELLED when the client is gone and nothing was detached."""
+        if self._is_detached:
+            return
+        task = asyncio.current_task()
+        self._task = task
+        try:
+            await self._write(chunk)
+        except asyncio.CancelledError:
+            if self._is_detached and task is not None and task.cancelling():
+                # `detach` woke this task from a write that would never have ended.
+                task.uncancel()
+                return
+            if task is not None and task.cancelling():
+                raise
+            # The transport gave the write up; nobody cancelled this task.
+            raise MeshError(ErrorReason.ERROR_REASON_CANCELLED, "the caller went away") from None
+        finally:
+            self._task = None
+
+    def detach(self) -> None:
+        """The client is gone and the generation goes on: drop what it writes."""
+        self._is_detached = True
+        if self._task is not None:
+            self._task.cancel()

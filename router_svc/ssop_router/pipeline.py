@@ -1,0 +1,388 @@
+"""The life of a request: admission and look-up, retrieval, generation or replay, settlement."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Final
+
+from ssop.v1.cache_pb2 import CacheOutcome
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
+from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason, Usage
+from ssop_chassis.errors import MeshError, as_mesh_error
+from ssop_codec import scan_heads
+
+from ssop_router.answers import Admission, Answers, Lease, make_key
+from ssop_router.background import Background
+from ssop_router.core.decision import is_cacheable
+from ssop_router.core.frames import pack_frames, split_frames
+from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
+from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames
+from ssop_router.dependency import Unavailable
+from ssop_router.generation import Generator
+from ssop_router.job import Intake, Job
+from ssop_router.metrics import RouterMetrics
+from ssop_router.outlet import DirectOutlet, Outlet, Write
+from ssop_router.preparation import Preparation
+from ssop_router.receipts import Receipts
+from ssop_router.resume import Recordings
+from ssop_router.retrieval import Collections, Retrieval
+from ssop_router.settings import RouterSettings
+
+R = ErrorReason
+_ADMISSIONS: Final = 2
+_REFUSED: Final = (R.ERROR_REASON_RATE_LIMITED, R.ERROR_REASON_QUOTA_EXHAUSTED)
+_log = logging.getLogger(__name__)
+
+
+class Pipeline:
+    """Runs requests, at most `max_in_flight` at a time, each in a task of its own."""
+
+    def __init__(
+        self,
+        *,
+        preparation: Preparation,
+        answers: Answers,
+        retrieval: Retrieval,
+        generator: Generator,
+        recordings: Recordings,
+        receipts: Receipts,
+        settings: RouterSettings,
+        background: Background,
+        metrics: RouterMetrics,
+    ) -> None:
+        self._preparation = preparation
+        self._answers = answers
+        self._retrieval = retrieval
+        self._generator = generator
+        self._recordings = recordings
+        self._receipts = receipts
+        self._settings = settings
+        self._background = background
+        self._metrics = metrics
+        self._running: dict[tuple[str, str], Job] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that run."""
+        return len(self._running)
+
+    def accept(self, intake: Intake) -> Job:
+        """Take a request on; `serve` must follow. Raises what Generate promises, up to the decision."""
+        self._receipts.record(intake.principal.tenant, intake.request.receipts)
+        if len(self._running) >= self._settings.max_in_flight:
+            raise MeshError(
+                R.ERROR_REASON_OVERLOADED, "the router serves as much as it can", retry_after_ms=RETRY_AFTER_MS
+            )
+        job = self._preparation.prepare(intake)
+        name = (job.tenant, job.request_id)
+        if name in self._running:
+            raise MeshError(
+                R.ERROR_REASON_REQUEST_DUPLICATE, "a request with this id is running", metadata={"request_id": name[1]}
+            )
+        self._running[name] = job
+        self._metrics.in_flight.inc()
+        return job
+
+    async def serve(self, job: Job, write: Write) -> None:
+        """Deliver an accepted job. Cancelled: everything below ends, unless a follower or a resume window remains."""
+        if job.request.resume_window_ms:
+            try:
+                recording = self._recordings.open(job)
+            except MeshError:
+                self._release(job)
+                raise
+            recording.task = self._background.start(self._live(job, recording))
+            await self._recordings.deliver(recording, write)
+            return
+        outlet = DirectOutlet(write)
+        task = self._background.start(self._live(job, outlet))
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if job.has_followers:
+                outlet.detach()
+            else:
+                task.cancel()
+            raise
+
+    async def _live(self, job: Job, outlet: Outlet) -> None:
+        delivery = Delivery(job, outlet, self._metrics)
+        outcome = "OK"
+        failure: MeshError | None = None
+        try:
+            async with asyncio.timeout(job.remaining_s()):
+                await self._run(job, delivery)
+        except asyncio.CancelledError:
+            outcome = "CANCELLED"
+            failure = MeshError(R.ERROR_REASON_CANCELLED, "the caller went away")
+            raise
+        except Exception as error:
+            failure = _deadline_error(job) if isinstance(error, TimeoutError) else as_mesh_error(error)
+            outcome = failure.reason_name
+            if failure is error:
+                raise
+            raise failure from error
+        finally:
+            self._release(job)
+            self._report(job, outcome)
+            if isinstance(outlet, DirectOutlet):
+                self._receipts.record_sent(job.tenant, job.request_id, job.frames_sent)
+            else:
+                self._recordings.end(job, failure)
+
+    async def _run(self, job: Job, delivery: Delivery) -> None:
+        collections = await self._find_collections(job)
+        key = self._key(job, collections)
+        admission = Admission()
+        is_generated = False
+        try:
+            admission = await self._admit(job, key)
+            if job.cache_reason == CacheReason.CACHE_REASON_HIT:
+                await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
+            else:
+                is_followed = False
+                if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
+                    is_followed, admission = await self._follow(job, delivery, key)
+                if not is_followed:
+                    is_generated = True
+                    await self._generate(job, delivery, collections, admission.lease)
+            job.is_billed = is_generated
+            await delivery.close()
+        except MeshError as error:
+            if error.reason in _REFUSED:
+                job.is_refused = True
+            raise
+        finally:
+            job.lease = None
+            conclusion = self._background.start(self._conclude(job, admission.lease, is_generated))
+        await asyncio.shield(conclusion)
+        _judge(job)
+
+    async def _find_collections(self, job: Job) -> Collections:
+        if job.retrieval_reason != RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED:
+            return Collections()
+        try:
+            found = await self._retrieval.find_collections(
+                job.tenant,
+                job.request.retrieval.collections,
+                job.inner_metadata,
+                self._retrieval.timeout_s(job.remaining_s()),
+            )
+        except Unavailable:
+            self._do_without_passages(job)
+            return Collections()
+        if not found.names or not job.features.user_text:
+            job.retrieval_reason = RetrievalReason.RETRIEVAL_REASON_NO_COLLECTION
+            return Collections()
+        return found
+
+    def _do_without_passages(self, job: Job) -> None:
+        job.retrieval_reason = RetrievalReason.RETRIEVAL_REASON_UNAVAILABLE
+        self._do_without(job, "rag")
+
+    def _do_without(self, job: Job, dependency: str) -> None:
+        if dependency not in job.unavailable:
+            job.unavailable.append(dependency)
+            self._metrics.unavailable.labels(dependency).inc()
+
+    def _key(self, job: Job, collections: Collections) -> bytes:
+        """The key of the answer; empty where none may be taken or kept."""
+        if not is_cacheable(job.features) or job.unavailable:
+            return b""
+        return make_key(job, collections.names, collections.index_version)
+
+    async def _admit(self, job: Job, key: bytes) -> Admission:
+        started_ms = job.elapsed_ms()
+        try:
+            admission = await self._answers.admit(job, key)
+        except Unavailable as error:
+            self._do_without(job, "cache")
+            job.cache_reason = job.cache_reason or CacheReason.CACHE_REASON_UNAVAILABLE
+            if job.features.policy.is_cache_only:
+                raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "the cache does not answer") from error
+            return Admission()
+        finally:
+            job.admission_ms += max(1, job.elapsed_ms() - started_ms)
+        job.lease = admission.lease
+        if admission.outcome == CacheOutcome.CACHE_OUTCOME_HIT:
+            job.cache_reason = CacheReason.CACHE_REASON_HIT
+        elif admission.outcome == CacheOutcome.CACHE_OUTCOME_FOLLOW:
+            job.cache_reason = CacheReason.CACHE_REASON_FOLLOWER
+        elif key and self._answers.is_configured:
+            job.cache_reason = CacheReason.CACHE_REASON_MISS
+        if job.features.policy.is_cache_only and job.cache_reason not in (
+            CacheReason.CACHE_REASON_HIT,
+            CacheReason.CACHE_REASON_FOLLOWER,
+        ):
+            raise MeshError(R.ERROR_REASON_CACHE_MISS, "the policy allows the cache only, and it has no answer")
+        return admission
+
+    async def _follow(self, job: Job, delivery: Delivery, key: bytes) -> tuple[bool, Admission]:
+        """Follow another request's generation; False, and a new admission, when its leader failed before a field."""
+        admission = Admission()
+        for _ in range(_ADMISSIONS):
+            job.stage = "follow"
+            follower = _Follower(job, delivery)
+            try:
+                await self._answers.follow(job, key, follower.take)
+            except (MeshError, Unavailable) as error:
+                if job.ending.has_ended:
+                    return True, admission
+                if isinstance(error, MeshError) and error.reason in (
+                    R.ERROR_REASON_CANCELLED,
+                    R.ERROR_REASON_DEADLINE_EXCEEDED,
+                ):
+                    raise
+            if job.ending.has_ended:
+                return True, admission
+            if delivery.is_open:
+                lost = MeshError(R.ERROR_REASON_LEASE_LOST, "the generation that was followed failed")
+                raise interrupt(lost, job.last_seq)
+            admission = await self._admit(job, key)
+            if job.cache_reason == CacheReason.CACHE_REASON_HIT:
+                await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
+                return True, admission
+            if job.cache_reason != CacheReason.CACHE_REASON_FOLLOWER:
+                return False, admission
+        job.cache_reason = CacheReason.CACHE_REASON_MISS
+        return False, Admission()
+
+    async def _generate(self, job: Job, delivery: Delivery, collections: Collections, lease: Lease | None) -> None:
+        if collections.names:
+            await self._retrieve(job, collections, lease)
+        await self._generator.generate(job, delivery, lease)
+
+    async def _retrieve(self, job: Job, collections: Collections, lease: Lease | None) -> None:
+        job.stage = "retrieval"
+        started_ms = job.elapsed_ms()
+        spoiled_by = ""
+        try:
+            if not await self._retrieval.retrieve(job, collections):
+                # The key promises passages of other versions than those that the answer draws on.
+                spoiled_by = "index_changed"
+        except Unavailable:
+            self._do_without_passages(job)
+            spoiled_by = "rag_unavailable"
+        if lease is not None and spoiled_by:
+            lease.spoil(spoiled_by)
+        job.retrieval_wait_ms = max(1, job.elapsed_ms() - started_ms)
+
+    async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:
+        """Store or give up the answer, and settle; outlives a cancelled request."""
+        work: list[Awaitable[None]] = []
+        if lease is not None:
+            is_complete = is_generated and job.ending.is_storable and not job.degraded_level
+            model = job.target.candidate.model if job.target is not None else ""
+            work.append(lease.close(is_complete=is_complete, model=model))
+        if self._answers.is_configured and not job.is_refused:
+            work.append(self._answers.settle(job, _usage(job, is_generated)))
+        await asyncio.gather(*work)
+
+    def _release(self, job: Job) -> None:
+        del self._running[(job.tenant, job.request_id)]
+        self._metrics.in_flight.dec()
+
+    def _report(self, job: Job, outcome: str) -> None:
+        metrics = self._metrics
+        metrics.requests.labels(outcome).inc()
+        metrics.cache_outcomes.labels(CacheReason.Name(job.cache_reason)).inc()
+        metrics.retrievals.labels(RetrievalReason.Name(job.retrieval_reason)).inc()
+        if job.degraded_level:
+            metrics.degraded.labels(str(job.degraded_level)).inc()
+        target, decision = job.target, job.decision
+        _log.info(
+            "request",
+            extra={
+                "request_id": job.request_id,
+                "tenant": job.tenant,
+                "outcome": outcome,
+                "tier": Tier.Name(decision.tier),
+                "tier_reason": TierReason.Name(decision.tier_reason),
+                "node": target.candidate.node if target is not None else "",
+                "node_reason": NodeReason.Name(target.node_reason) if target is not None else "",
+                "cache_reason": CacheReason.Name(job.cache_reason),
+                "retrieval_reason": RetrievalReason.Name(job.retrieval_reason),
+                "degraded_level": job.degraded_level,
+                "failed_attempts": len(job.failed),
+                "unavailable": job.unavailable,
+                "verdict": Verdict.Name(job.ending.verdict),
+                "frames_sent": job.frames_sent,
+                "admission_ms": job.admission_ms,
+                "retrieval_wait_ms": job.retrieval_wait_ms,
+                "first_field_ms": job.first_field_ms,
+                "total_ms": job.elapsed_ms(),
+            },
+        )
+
+
+class _Follower:
+    """Takes the chunks of a generation that another request leads; holds them back until the first field."""
+
+    def __init__(self, job: Job, delivery: Delivery) -> None:
+        self._job = job
+        self._delivery = delivery
+        self._held: list[bytes] = []
+
+    async def take(self, chunk: bytes) -> None:
+        """Chunk bytes of document frames."""
+        if not chunk:
+            return
+        if not self._delivery.is_open:
+            self._held.append(chunk)
+            if not any(kind in FIELD_KINDS or kind == FrameKind.FRAME_KIND_END for kind, _, _ in scan_heads(chunk)):
+                return
+            chunk = b"".join(self._held)
+            self._delivery.mark_first_field()
+            self._delivery.take_document(chunk)
+            await self._delivery.open(chunk)
+            return
+        self._delivery.take_document(chunk)
+        if len(chunk) <= self._job.chunk_bytes:
+            await self._delivery.forward(chunk, count_frames(chunk))
+            return
+        for piece in pack_frames(split_frames(chunk), self._job.chunk_bytes):
+            await self._delivery.forward(piece, count_frames(piece))
+
+
+def _usage(job: Job, is_generated: bool) -> Usage:
+    """What the request is charged: nothing for replays, nor for what a failure of the mesh cut short."""
+    if not is_generated:
+        return Usage()
+    if job.ending.has_ended:
+        return job.ending.usage
+    is_cut_by_caller = job.first_field_ms and not job.is_interrupted
+    return job.estimate_usage() if is_cut_by_caller else Usage()
+
+
+def _deadline_error(job: Job) -> MeshError:
+    metadata = {"stage": job.stage}
+    if job.first_field_ms:
+        metadata["last_seq"] = str(job.last_seq)
+    return MeshError(R.ERROR_REASON_DEADLINE_EXCEEDED, f"the deadline passed during {job.stage}", metadata=metadata)
+
+
+def _judge(job: Job) -> None:
+    """Raise the error that the verdict of a delivered answer calls for."""
+    ending = job.ending
+    if ending.verdict == Verdict.VERDICT_INVALID:
+        violation = ending.violation
+        raise MeshError(
+            R.ERROR_REASON_OUTPUT_INVALID,
+            f"the answer broke the rule '{violation.rule}'",
+            metadata={
+                "pointer": violation.pointer,
+                "rule": violation.rule,
+                "offset_bytes": str(violation.offset_bytes),
+            },
+        )
+    if ending.verdict != Verdict.VERDICT_INCOMPLETE:
+        return
+    if ending.incomplete_reason == IncompleteReason.INCOMPLETE_REASON_DEADLINE:
+        raise _deadline_error(job)
+    if ending.incomplete_reason in (
+        IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED,
+        IncompleteReason.INCOMPLETE_REASON_CANCELLED,
+    ):
+        cut = MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node cut the answer")
+        raise interrupt(cut, job.last_seq)

@@ -1,0 +1,56 @@
+"""Three numbers: document frames sent, received and verified. The last two come from clients, and are not trusted."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ssop.v1.mesh_pb2 import Receipt
+
+from ssop_router.metrics import RouterMetrics
+
+_SIZE: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Entry:
+    sent: int = 0
+    received: int = 0
+    verified: int = 0
+
+
+class Receipts:
+    """Totals, and the last 10,000 requests. A receipt counts at most what was sent, and each frame once."""
+
+    def __init__(self, metrics: RouterMetrics) -> None:
+        self.sent = self.received = self.verified = 0
+        self._metrics = metrics
+        self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
+
+    def record_sent(self, tenant: str, request_id: str, frames: int) -> None:
+        """Document frames went to the client of a request."""
+        if not frames:
+            return
+        self.sent += frames
+        self._metrics.frames_sent.inc(frames)
+        entry = self._entries.setdefault((tenant, request_id), _Entry())
+        entry.sent += frames
+        if len(self._entries) > _SIZE:
+            self._entries.popitem(last=False)
+
+    def record(self, tenant: str, receipts: Iterable[Receipt]) -> None:
+        """Count what a client says it got; requests of other tenants, or long gone, count nothing."""
+        for receipt in receipts:
+            entry = self._entries.get((tenant, receipt.request_id))
+            if entry is None:
+                continue
+            received = min(receipt.frames_received, entry.sent)
+            verified = min(receipt.frames_verified, received)
+            self._add(entry, max(entry.received, received), max(entry.verified, verified))
+
+    def _add(self, entry: _Entry, received: int, verified: int) -> None:
+        self.received += received - entry.received
+        self.verified += verified - entry.verified
+        self._metrics.frames_received.inc(received - entry.received)
+        self._metrics.frames_verified.inc(verified - entry.verified)
+        entry.received, entry.verified = received, verified

@@ -1,0 +1,159 @@
+"""The retrieval service as requests see it: a tenant's collections, prefetches, passages."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ssop.v1.inference_pb2 import Passage
+from ssop.v1.mesh_pb2 import RetrievalReason
+from ssop.v1.rag_pb2 import (
+    CancelPrefetchRequest,
+    ListCollectionsRequest,
+    ListCollectionsResponse,
+    PrefetchRequest,
+    PrefetchResponse,
+    RetrieveRequest,
+    RetrieveResponse,
+)
+from ssop.v1.router_pb2 import RetrievalOptions
+
+from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
+from ssop_router.features import last_user_text
+from ssop_router.job import Job
+from ssop_router.settings import RouterSettings
+
+_SERVICE: Final = "/ssop.v1.RagService/"
+_TENANTS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Collections:
+    """Collections to search, in order of their names, and their versions."""
+
+    names: tuple[str, ...] = ()
+    versions: tuple[int, ...] = ()
+
+    @property
+    def index_version(self) -> str:
+        """The versions, for cache keys."""
+        return ",".join(map(str, self.versions))
+
+    def matches(self, index_version: str) -> bool:
+        """Whether a retrieval searched these versions; how it joins the numbers is its own affair."""
+        return tuple(map(int, re.findall(r"\d+", index_version))) == self.versions
+
+
+class Retrieval:
+    """Calls of the retrieval service, each with its deadline. `clock_ms` is monotonic."""
+
+    def __init__(self, rag: Dependency | None, settings: RouterSettings, clock_ms: Callable[[], int]) -> None:
+        self._rag = rag
+        self._settings = settings
+        self._clock_ms = clock_ms
+        self._known: OrderedDict[str, tuple[int, dict[str, int]]] = OrderedDict()
+
+    async def find_collections(
+        self, tenant: str, named: Sequence[str], metadata: InnerMetadata, timeout_s: float
+    ) -> Collections:
+        """The named collections of a tenant, or all that hold anything. Raises Unavailable.
+
+        Names that the tenant does not have stay in, so that the retrieval service refuses them.
+        """
+        if self._rag is None:
+            if named:
+                raise Unavailable("rag")
+            return Collections()
+        now_ms = self._clock_ms()
+        expires_ms, known = self._known.get(tenant, (0, {}))
+        if now_ms >= expires_ms or any(name not in known for name in named):
+            known = await self._list(metadata, timeout_s)
+            self._known[tenant] = (now_ms + self._settings.collections_ttl_ms, known)
+            self._known.move_to_end(tenant)
+            if len(self._known) > _TENANTS:
+                self._known.popitem(last=False)
+        names = tuple(sorted(set(named) or known))
+        return Collections(names, tuple(known[name] for name in names if name in known))
+
+    async def retrieve(self, job: Job, collections: Collections) -> bool:
+        """Put passages into the job; whether they are those of the versions in `collections`.
+
+        Raises Unavailable, and COLLECTION_UNKNOWN for a name of the caller's.
+        """
+        request = RetrieveRequest(
+            request_id=job.request_id,
+            collections=job.request.retrieval.collections,
+            query=last_user_text(job.request.prompt),
+            top_k=job.request.retrieval.top_k or self._settings.retrieval_top_k,
+        )
+        response = RetrieveResponse.FromString(
+            await self._require().unary(
+                f"{_SERVICE}Retrieve",
+                request.SerializeToString(),
+                timeout_s=self.timeout_s(job.remaining_s()),
+                metadata=job.inner_metadata,
+            )
+        )
+        passages: Sequence[Passage] = response.passages
+        job.passages = list(passages)
+        job.rag_overlap_ms = response.overlap_ms
+        job.prefetch_hits = int(response.is_prefetch_hit)
+        job.retrieval_reason = (
+            RetrievalReason.RETRIEVAL_REASON_PREFETCHED
+            if response.is_prefetch_hit
+            else RetrievalReason.RETRIEVAL_REASON_RETRIEVED
+        )
+        return collections.matches(response.index_version)
+
+    async def prefetch(
+        self, tenant: str, request_id: str, options: RetrievalOptions, prefix: str, metadata: InnerMetadata
+    ) -> bool:
+        """Start a retrieval from the first words of a query; whether one was started. Raises Unavailable, MeshError."""
+        timeout_s = self.timeout_s(self._settings.retrieval_timeout_ms / 1000)
+        collections = await self.find_collections(tenant, options.collections, metadata, timeout_s)
+        if self._rag is None or not collections.names:
+            return False
+        has_ratio = options.HasField("rag_prefetch_ratio")
+        request = PrefetchRequest(
+            request_id=request_id,
+            collections=options.collections,
+            query_prefix=prefix,
+            top_k=options.top_k or self._settings.retrieval_top_k,
+            rag_prefetch_ratio=options.rag_prefetch_ratio if has_ratio else self._settings.rag_prefetch_ratio,
+        )
+        response = await self._rag.unary(
+            f"{_SERVICE}Prefetch", request.SerializeToString(), timeout_s=timeout_s, metadata=metadata
+        )
+        return PrefetchResponse.FromString(response).is_started
+
+    async def cancel_prefetch(self, request_id: str, metadata: InnerMetadata) -> None:
+        """Drop a prefetch that nobody will use. Raises Unavailable, MeshError."""
+        if self._rag is None:
+            return
+        await self._rag.unary(
+            f"{_SERVICE}CancelPrefetch",
+            CancelPrefetchRequest(request_id=request_id).SerializeToString(),
+            timeout_s=self.timeout_s(self._settings.retrieval_timeout_ms / 1000),
+            metadata=metadata,
+        )
+
+    def timeout_s(self, remaining_s: float) -> float:
+        """Time for one call: the configured one, or what a request has left."""
+        return max(0.001, min(self._settings.retrieval_timeout_ms / 1000, remaining_s))
+
+    async def _list(self, metadata: InnerMetadata, timeout_s: float) -> dict[str, int]:
+        response = ListCollectionsResponse.FromString(
+            await self._require().unary(
+                f"{_SERVICE}ListCollections",
+                ListCollectionsRequest().SerializeToString(),
+                timeout_s=timeout_s,
+                metadata=metadata,
+            )
+        )
+        return {info.collection: info.index_version for info in response.collections if info.passages}
+
+    def _require(self) -> Dependency:
+        if self._rag is None:
+            raise Unavailable("rag")
+        return self._rag

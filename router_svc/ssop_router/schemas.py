@@ -1,0 +1,46 @@
+"""Compiled schemas, kept by the hash of their text, so that a schema that comes with every request is compiled once."""
+
+import hashlib
+from collections import OrderedDict
+
+from ssop.v1.content_pb2 import OutputSchema, Prompt
+from ssop_chassis.errors import MeshError, as_mesh_error
+from ssop_codec import Schema, SchemaError, compile_schema
+
+
+class SchemaCache:
+    """Least recently used schemas; refusals are kept too, so that a bad schema costs once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._entries: OrderedDict[bytes, Schema | MeshError] = OrderedDict()
+
+    def of_prompt(self, prompt: Prompt) -> Schema | None:
+        """The compiled schema of a prompt; None for plain text. Checks those of its tools. Raises SCHEMA_REFUSED."""
+        for tool in prompt.tools:
+            if tool.parameters_schema:
+                self.compile(OutputSchema(json_schema=tool.parameters_schema))
+        return self.compile(prompt.output_schema) if prompt.HasField("output_schema") else None
+
+    def compile(self, source: OutputSchema) -> Schema:
+        """The compiled schema. Raises SCHEMA_REFUSED."""
+        is_asserted = source.format_assertion if source.HasField("format_assertion") else True
+        key = hashlib.sha256(b"%d%s" % (is_asserted, source.json_schema.encode())).digest()
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _compile(source.json_schema, is_asserted)
+            if len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+        else:
+            self._entries.move_to_end(key)
+        if isinstance(entry, MeshError):
+            # A fresh one for each caller: a raised exception collects tracebacks.
+            raise MeshError(entry.reason, entry.message, metadata=entry.metadata, fields=entry.fields)
+        return entry
+
+
+def _compile(text: str, is_asserted: bool) -> Schema | MeshError:
+    try:
+        return compile_schema(text, format_assertion=is_asserted)
+    except SchemaError as error:
+        return as_mesh_error(error)
