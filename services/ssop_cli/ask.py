@@ -1,0 +1,207 @@
+"""`ssop ask` and `ssop schema check`."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+from ssop.v1 import frame_pb2, router_pb2
+from ssop_sdk import OutputError, SsopClient, SsopError, Stream
+
+from ssop_cli.analyze import show_ms
+from ssop_cli.board import mode_name
+from ssop_cli.mesh import Access, accounting_json, decision_json, explain, mesh_errors, word
+
+_TYPE_BITS = tuple(
+    (value.number, value.name.removeprefix("FIELD_TYPE_").lower())
+    for value in frame_pb2.FieldType.DESCRIPTOR.values
+    if value.number
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AskOptions:
+    """What to ask."""
+
+    prompt: str
+    schema: Mapping[str, Any] | None
+    model: str
+    policy: str
+    timeout_s: float
+    collections: tuple[str, ...] = ()
+
+
+def run_ask(access: Access, options: AskOptions, console: Console, *, is_json: bool) -> dict[str, Any]:
+    """Ask once, show the answer as it arrives, and return all of it. Raises CommandError."""
+    started_s = time.monotonic()
+    with (
+        mesh_errors(access),
+        SsopClient(api_key=access.api_key, target=access.target, timeout_s=options.timeout_s) as client,
+        client.generate(
+            options.prompt,
+            output_schema=options.schema,
+            model=options.model,
+            policy=options.policy,
+            collections=options.collections,
+        ) as stream,
+    ):
+        try:
+            if is_json:
+                stream.result()
+            elif options.schema is None:
+                _show_text(stream, console)
+            else:
+                _show_fields(stream, console, started_s)
+        except OutputError as error:
+            return {
+                "verdict": "incomplete" if error.reason == "OUTPUT_INCOMPLETE" else "invalid",
+                "error": explain(error, access).message,
+                "result": error.partial,
+                "decision": decision_json(stream.decision),
+                "accounting": accounting_json(stream.accounting),
+            }
+        return {
+            "verdict": "ok",
+            "result": stream.result(),
+            "decision": decision_json(stream.decision),
+            "accounting": accounting_json(stream.accounting),
+        }
+
+
+def _show_text(stream: Stream[Any], console: Console) -> None:
+    for frame in stream:
+        console.print(Text(str(frame.value) if isinstance(frame.value, str) else ""), end="", soft_wrap=True)
+    console.print()
+
+
+def _show_fields(stream: Stream[Any], console: Console, started_s: float) -> None:
+    """Fields with the time of their arrival: a live table on a terminal, a line each elsewhere."""
+    rows: dict[str, tuple[float, str]] = {}
+
+    def render() -> Group:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("arrived", justify="right", no_wrap=True)
+        table.add_column("field", no_wrap=True)
+        table.add_column("value", overflow="fold")
+        for name, (arrived_ms, value) in rows.items():
+            table.add_row(Text(show_ms(arrived_ms), style="dim"), name, Text(value))
+        return Group(table)
+
+    live = Live(get_renderable=render, console=console, refresh_per_second=12)
+    with live if console.is_terminal else console.capture():
+        error: SsopError | None = None
+        try:
+            for frame in stream:
+                arrived_ms = (time.monotonic() - started_s) * 1000
+                for name, value in frame.delta.items():
+                    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                    rows[name] = (arrived_ms, shown)
+        except SsopError as failure:
+            error = failure
+    if not console.is_terminal:
+        console.print(render())
+    if error is not None:
+        raise error
+
+
+def delivery_line(answer: Mapping[str, Any]) -> str:
+    """Where an answer came from, on one line."""
+    decision, accounting = answer["decision"], answer["accounting"]
+    if not decision:
+        return ""
+    parts = [
+        f"{decision['tier'] or 'no tier'} ({decision['tier_reason']})",
+        decision["model"] or "no model",
+        f"cache {decision['cache']}",
+    ]
+    if accounting:
+        parts.append(f"first field {show_ms(accounting['first_field_ms'])}")
+        parts.append(f"total {show_ms(accounting['total_ms'])}")
+        parts.append(f"{accounting['input_tokens']} + {accounting['output_tokens']} tokens")
+    line = ", ".join(parts)
+    if decision["is_shared_model"]:
+        line += "; one model serves both tiers"
+    return line
+
+
+def check_schema(access: Access, schema: Mapping[str, Any], timeout_s: float) -> router_pb2.CheckSchemaResponse:
+    """What the mesh makes of a schema. Raises CommandError."""
+    with (
+        mesh_errors(access),
+        SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout_s) as client,
+    ):
+        return client.check_schema(schema)
+
+
+def schema_json(response: router_pb2.CheckSchemaResponse) -> dict[str, Any]:
+    """The answer of the mesh as JSON."""
+    header = response.header
+    return {
+        "schema_hash": header.schema_hash.hex(),
+        "stream_buffer_size": header.stream_buffer_size,
+        "nodes": [
+            {
+                "node": node.node,
+                "parent": node.parent,
+                "step": word(frame_pb2.FieldStep, node.step, "FIELD_STEP_"),
+                "key": node.key,
+                "types": type_names(node.types),
+                "required": node.required,
+                "ref_node": node.ref_node if node.HasField("ref_node") else None,
+            }
+            for node in header.nodes
+        ],
+        "annotations": list(header.annotations),
+        "caps": {cap.cap: {"used": cap.used, "limit": cap.limit} for cap in response.caps},
+        "backends": [
+            {
+                "model": backend.model,
+                "mode": mode_name(backend.constraint_mode),
+                "detail": backend.detail,
+                "engine_limits": list(backend.engine_limits),
+            }
+            for backend in response.backends
+        ],
+    }
+
+
+def type_names(types: int) -> list[str]:
+    """The types of a node."""
+    return [name for bit, name in _TYPE_BITS if types & bit]
+
+
+def schema_view(found: Mapping[str, Any]) -> Group:
+    """A checked schema, for people."""
+    fields = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("node", "field", "types", "required"):
+        fields.add_column(name, justify="right" if name == "node" else "left", no_wrap=name != "field")
+    depth: dict[int, int] = {}
+    for node in found["nodes"]:
+        number = node["node"]
+        depth[number] = 0 if number == 0 else depth.get(node["parent"], 0) + 1
+        label = {"root": "(document)", "item": "[items]", "map_value": "{values}"}.get(node["step"], node["key"])
+        if node["ref_node"] is not None:
+            label += f" -> node {node['ref_node']}"
+        fields.add_row(
+            str(number),
+            Text("  " * depth[number] + label),
+            "|".join(node["types"]),
+            "yes" if node["required"] else "",
+        )
+    caps = ", ".join(f"{name} {cap['used']}/{cap['limit']}" for name, cap in found["caps"].items())
+    lines = [
+        Text(f"hash {found['schema_hash']}", style="dim"),
+        Text(f"buffer {found['stream_buffer_size']} bytes; {caps}"),
+    ]
+    if found["annotations"]:
+        lines.append(Text(f"not checked: {', '.join(found['annotations'])}", style="yellow"))
+    for backend in found["backends"]:
+        extra = f" ({backend['detail']})" if backend["detail"] else ""
+        lines.append(Text(f"{backend['model']}: {backend['mode']}{extra}"))
+        lines += [Text(f"  engine limit: {limit}", style="dim") for limit in backend["engine_limits"]]
+    return Group(fields, Text(), *lines)

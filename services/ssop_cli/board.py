@@ -1,0 +1,131 @@
+"""How a mesh looks on a terminal: tables of services and nodes, and the same as plain lines."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
+
+from ssop_cli.report import ChildReport, Report
+
+STYLES: Final[Mapping[str, str]] = {
+    "ready": "green",
+    "starting": "yellow",
+    "waiting": "dim",
+    "backoff": "red",
+    "stopping": "yellow",
+    "stopped": "dim",
+    "failed": "bold red",
+    "degraded": "red",
+}
+_SOCKET_DIRECTORY_CHARS: Final = 30
+
+
+def show_age(age_ms: int) -> str:
+    """A duration in one or two units."""
+    seconds = max(0, age_ms) // 1000
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60:02} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60:02} min"
+
+
+def show_bytes(size: float) -> str:
+    """A size in binary units."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def short_address(address: str) -> str:
+    """An address that fits a column: of a socket's path, its name."""
+    if address.startswith("unix:") and len(address) > _SOCKET_DIRECTORY_CHARS:
+        return f"unix:…/{address.rpartition('/')[2]}"
+    return address
+
+
+def services_table(report: Report, now_ms: int) -> Table:
+    """The children of a supervisor."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("service", "state", "for", "restarts", "pid", "address"):
+        table.add_column(name, justify="right" if name in {"restarts", "pid", "for"} else "left", no_wrap=True)
+    for child in report.children:
+        state = Text(child.state, style=STYLES.get(child.state, ""))
+        if child.detail:
+            state.append(f" ({child.detail})", style="dim")
+        table.add_row(
+            child.name,
+            state,
+            show_age(now_ms - child.since_ms),
+            Text(str(child.restarts), style="red" if child.restarts else "dim"),
+            str(child.pid or "-"),
+            Text(short_address(child.address), style="dim"),
+        )
+    return table
+
+
+def child_line(child: ChildReport) -> str:
+    """A child on one line."""
+    parts = [f"{child.name}: {child.state}"]
+    if child.pid:
+        parts.append(f"pid {child.pid}")
+    if child.restarts:
+        parts.append(f"{child.restarts} restart{'s' if child.restarts > 1 else ''}")
+    if child.exit_code is not None and child.state in {"backoff", "failed"}:
+        parts.append(show_exit(child.exit_code))
+    if child.detail:
+        parts.append(child.detail)
+    return ", ".join(parts)
+
+
+def show_exit(code: int) -> str:
+    """An exit code in words."""
+    if code < 0:
+        return f"ended by signal {-code}"
+    return "settings that can't be used (exit code 78)" if code == 78 else f"exit code {code}"
+
+
+def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
+    """The nodes and their models, as the router sees them."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("node", "model", "state", "tiers", "mode", "slots", "waiting", "tokens/s", "context"):
+        right = name in {"slots", "waiting", "tokens/s", "context"}
+        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for node in nodes:
+        if not node.HasField("status"):
+            table.add_row(short_address(node.address), "-", Text("unknown", style="red"))
+        for model in node.status.models:
+            state = inference_pb2.ModelState.Name(model.state).removeprefix("MODEL_STATE_").lower()
+            if node.is_ejected:
+                state = f"ejected: {node.ejection_reason}"
+            table.add_row(
+                node.status.node,
+                model.model,
+                Text(state, style=STYLES.get(state, "red")),
+                "+".join(mesh_pb2.Tier.Name(tier).removeprefix("TIER_").lower() for tier in model.tiers),
+                mode_name(model.constraint_mode),
+                f"{model.slots_busy.value:.0f}/{model.slots_total}",
+                f"{model.queue_length.value:.0f}",
+                f"{model.output_tokens_per_s.value:.0f}",
+                str(model.context_tokens),
+            )
+    return table
+
+
+def mode_name(mode: mesh_pb2.ConstraintMode.ValueType) -> str:
+    """A constraint mode in one word."""
+    if mode == mesh_pb2.CONSTRAINT_MODE_UNSPECIFIED:
+        return "text"
+    return mesh_pb2.ConstraintMode.Name(mode).removeprefix("CONSTRAINT_MODE_").lower()
+
+
+def shared_model_note(model: str) -> str:
+    """What to say when one model serves both tiers."""
+    return (
+        f"One model ({model}) serves both tiers: 'lite' and 'full' give the same answers here. "
+        "Another one: ssop models add NAME FILE.gguf, then [inference] of a settings file of your own."
+    )

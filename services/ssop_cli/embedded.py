@@ -1,0 +1,142 @@
+"""The default mesh of one machine: its secret, its one key, and its settings file."""
+
+import json
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ssop_chassis.identity import MIN_SECRET_BYTES, SCOPES, hash_key, load_secret, make_key
+
+from ssop_cli.failure import EXIT_SETTINGS, CommandError
+from ssop_cli.places import Places, write_private
+
+DEFAULT_PORT: Final = 7300
+DEFAULT_MODEL: Final = "smollm2-135m-instruct"
+TENANT: Final = "local"
+_KEY_ID: Final = "local"
+_HEAD: Final = """\
+# Written by `ssop up` at each start: changes here are lost.
+# To run a mesh of your own, copy this file, change the copy, and start it with `ssop up --config COPY`.
+"""
+
+
+def make_identity(places: Places) -> None:
+    """On the first start: a secret, and a key for tenant `local` whose plain form only `client.key` holds.
+
+    Raises CommandError when a file is there and can't be used: a new secret would lock every key out.
+    """
+    if not places.secret.exists():
+        write_private(places.secret, secrets.token_hex(MIN_SECRET_BYTES) + "\n")
+    try:
+        secret = load_secret(places.secret)
+    except (OSError, ValueError) as error:
+        raise CommandError(
+            f"the mesh's secret can't be used: {error}",
+            advice=f"restore {places.secret}, or remove the state directory",
+            exit_code=EXIT_SETTINGS,
+        ) from error
+    if not places.client_key.exists() or not places.keys.exists():
+        key = make_key(_KEY_ID)
+        record = {
+            "id": _KEY_ID,
+            "tenant": TENANT,
+            "scopes": sorted(SCOPES),
+            "hmac": hash_key(key, secret),
+        }
+        write_private(places.client_key, key + "\n")
+        write_private(places.keys, dump_toml({"keys": [record]}))
+
+
+def default_settings(places: Places, *, port: int, models_dir: Path, model: str) -> dict[str, Any]:
+    """The settings of the default mesh; inner services listen on unix sockets only. `port` is not 0."""
+    address = {name: f"unix:{places.socket(name)}" for name in ("cache", "rag", "inference")}
+    return {
+        "mesh": {"secret_file": str(places.secret)},
+        "cache": {
+            "listen": [address["cache"]],
+            "cache_url": f"unix://{places.socket('redis-cache')}",
+            "state_url": f"unix://{places.socket('redis-state')}",
+        },
+        "rag": {"listen": [address["rag"]], "data_dir": str(places.state / "rag")},
+        "inference": {
+            "node": "local",
+            "listen": [address["inference"]],
+            "models_dir": str(models_dir),
+            "models": [{"name": model, "tiers": ["lite", "full"]}],
+        },
+        "router": {
+            "listen": [f"127.0.0.1:{port}"],
+            "nodes": [{"address": address["inference"]}],
+            "cache_address": address["cache"],
+            "rag_address": address["rag"],
+            "keys_file": str(places.keys),
+        },
+    }
+
+
+def write_settings(places: Places, document: Mapping[str, Any]) -> Path:
+    """Write the settings file and return its path."""
+    write_private(places.settings, _HEAD + "\n" + dump_toml(document))
+    return places.settings
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def check_port(port: int) -> None:
+    """Raise CommandError when somebody listens on the port already."""
+    with socket.socket() as probe:
+        # As gRPC does, so that a port in TIME_WAIT is not taken for a busy one.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CommandError(
+                f"port {port} of 127.0.0.1 can't be used: {error.strerror}",
+                advice="give another one with --port; 0 takes any free one",
+                exit_code=EXIT_SETTINGS,
+                reason="PORT_IN_USE",
+            ) from error
+
+
+def dump_toml(document: Mapping[str, Any]) -> str:
+    """TOML of tables of scalars, lists, tables and lists of tables; enough for what is written here."""
+    lines: list[str] = []
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            lines += [f"[{name}]", *_entries(value), ""]
+        elif _is_tables(value):
+            for table in value:
+                lines += [f"[[{name}]]", *_entries(table), ""]
+        else:
+            lines += [f"{name} = {_value(value)}"]
+    return "\n".join(lines)
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _entries(table: Mapping[str, Any]) -> Sequence[str]:
+    return [f"{_key(key)} = {_value(value)}" for key, value in table.items()]
+
+
+def _key(key: str) -> str:
+    is_bare = key.isascii() and key.replace("-", "_").replace("_", "a").isalnum()
+    return key if is_bare else json.dumps(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    # Strings of JSON are basic strings of TOML, once DEL, which JSON leaves as it is, is escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,24 @@
+"""Entry point of the `ssop` command."""
+
+import sys
+from importlib.util import find_spec
+from typing import Final, NoReturn
+
+EXTRAS: Final = {"typer": "cli", "rich": "cli", "grpc_health": "server", "pydantic": "server"}
+
+
+def run() -> NoReturn:
+    """Run the command line; exit codes are those of `failure`."""
+    missing = {extra for module, extra in EXTRAS.items() if find_spec(module) is None}
+    if missing:
+        what = ",".join(sorted(missing))
+        sys.stderr.write(f"ssop: the command needs more packages: pip install 'ssop-mesh[{what}]'\n")
+        sys.stderr.write("      pip install 'ssop-mesh[embedded]' brings a whole mesh for one machine\n")
+        sys.exit(1)
+    from ssop_cli.app import run_app  # noqa: PLC0415 - needs the extras that were looked for above
+
+    run_app()
+
+
+if __name__ == "__main__":
+    run()

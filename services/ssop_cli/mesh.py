@@ -1,0 +1,154 @@
+"""Finding the mesh that a command talks to, and its errors in words."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from ssop.v1 import mesh_pb2
+from ssop_sdk import (
+    AuthenticationError,
+    ConfigurationError,
+    DeadlineExceeded,
+    SchemaRefused,
+    SsopError,
+    Unavailable,
+)
+
+from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_REFUSED, CommandError
+from ssop_cli.places import Places
+from ssop_cli.report import read_report
+
+_ADVICE: Final[Mapping[str, str]] = {
+    "KEY_MISSING": "set SSOP_API_KEY",
+    "KEY_INVALID": "set SSOP_API_KEY to a key of this mesh, or --state-dir to its directory",
+    "SCOPE_MISSING": "use a key that has the scope",
+    "RATE_LIMITED": "wait, or raise max_rps in [cache]",
+    "QUOTA_EXHAUSTED": "wait for the next window, or raise budget_tokens in [cache]",
+    "CONTEXT_EXCEEDED": "shorten the text, or serve a model with a larger context",
+    "NO_BACKEND": "'ssop status' shows the nodes",
+    "BACKEND_FAILED": "'ssop status' shows the nodes",
+    "DEADLINE_EXCEEDED": "give more time with --timeout",
+    "MODEL_UNKNOWN": "'ssop models list' shows the names",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the mesh is, and the key for it."""
+
+    target: str
+    api_key: str
+
+
+def find_access(places: Places, target: str | None, environ: Mapping[str, str] | None = None) -> Access:
+    """Target and key: as given, from the environment, else those of the mesh of the state directory.
+
+    Raises CommandError where there is neither.
+    """
+    environ = os.environ if environ is None else environ
+    report = read_report(places.report)
+    where = target or environ.get("SSOP_TARGET") or (report.target if report is not None else "")
+    if not where:
+        raise CommandError(
+            f"no mesh is known: {places.state} has none and SSOP_TARGET is not set",
+            advice="start one with: ssop up",
+            exit_code=EXIT_NO_MESH,
+            reason="NO_MESH",
+        )
+    key = environ.get("SSOP_API_KEY", "")
+    if not key:
+        try:
+            key = places.client_key.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise CommandError(
+                "there is no API key: SSOP_API_KEY is not set, and the state directory has no client.key",
+                advice="set SSOP_API_KEY",
+                exit_code=EXIT_REFUSED,
+                reason="KEY_MISSING",
+            ) from error
+    return Access(where, key)
+
+
+@contextmanager
+def mesh_errors(access: Access) -> Iterator[None]:
+    """Turn the SDK's errors into this program's."""
+    try:
+        yield
+    except SsopError as error:
+        raise explain(error, access) from error
+
+
+def explain(error: SsopError, access: Access) -> CommandError:
+    """An error of the SDK as one line with advice."""
+    is_away = isinstance(error, Unavailable) and not error.from_mesh
+    if is_away or (isinstance(error, DeadlineExceeded) and error.code is grpc.StatusCode.UNAVAILABLE):
+        return CommandError(
+            f"no mesh answers at {access.target}",
+            advice="start one with 'ssop up', or look at 'ssop status'",
+            exit_code=EXIT_NO_MESH,
+            reason="NO_MESH",
+        )
+    advice = _ADVICE.get(error.reason, "")
+    if isinstance(error, SchemaRefused) and error.pointer:
+        advice = f"the keyword at {error.pointer} is the cause"
+    is_refusal = isinstance(error, AuthenticationError | ConfigurationError) or error.from_mesh
+    return CommandError(
+        f"{error.reason}: {error.message}" if error.message else error.reason,
+        advice=advice,
+        exit_code=EXIT_REFUSED if is_refusal else EXIT_FAILED,
+        reason=error.reason,
+    )
+
+
+def word(enum: Any, value: int, prefix: str) -> str:
+    """A value of a proto enum as a word of the option it belongs to, such as `lite`; empty for UNSPECIFIED."""
+    name: str = enum.Name(value) if value in enum.values() else str(value)
+    return "" if name.endswith("_UNSPECIFIED") else name.removeprefix(prefix).lower()
+
+
+def tier_name(decision: mesh_pb2.Decision | None) -> str:
+    """The tier of a decision."""
+    return word(mesh_pb2.Tier, decision.tier, "TIER_") if decision is not None else ""
+
+
+def cache_name(decision: mesh_pb2.Decision | None) -> str:
+    """What a decision says about the cache."""
+    return word(mesh_pb2.CacheReason, decision.cache_reason, "CACHE_REASON_") if decision is not None else ""
+
+
+def decision_json(decision: mesh_pb2.Decision | None) -> dict[str, Any]:
+    """A decision as JSON with words for enums."""
+    if decision is None:
+        return {}
+    return {
+        "request_id": decision.request_id,
+        "tier": tier_name(decision),
+        "tier_reason": word(mesh_pb2.TierReason, decision.tier_reason, "TIER_REASON_"),
+        "node": decision.node,
+        "node_reason": word(mesh_pb2.NodeReason, decision.node_reason, "NODE_REASON_"),
+        "model": decision.model,
+        "cache": cache_name(decision),
+        "retrieval": word(mesh_pb2.RetrievalReason, decision.retrieval_reason, "RETRIEVAL_REASON_"),
+        "policy": decision.policy,
+        "decision_us": decision.decision_us,
+        "is_shared_model": decision.is_shared_model,
+    }
+
+
+def accounting_json(accounting: mesh_pb2.Accounting | None) -> dict[str, Any]:
+    """Accounting as JSON; names are those of the API, zeros included."""
+    if accounting is None:
+        return {}
+    numbers = {
+        field.name: getattr(accounting, field.name) for field in accounting.DESCRIPTOR.fields if field.name != "usage"
+    }
+    usage = accounting.usage
+    return {
+        **numbers,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+    }

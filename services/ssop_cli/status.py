@@ -1,0 +1,118 @@
+"""`ssop status`: the supervisor's view of its children, and the router's of the mesh."""
+
+from typing import Any
+
+from rich.console import Group
+from rich.text import Text
+from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
+from ssop_sdk import SsopClient
+
+from ssop_cli.board import mode_name, nodes_table, services_table, shared_model_note, short_address, show_age
+from ssop_cli.failure import CommandError
+from ssop_cli.lock import lock_holder
+from ssop_cli.mesh import Access, mesh_errors, word
+from ssop_cli.places import Places
+from ssop_cli.report import Report, read_report
+
+
+def local_report(places: Places) -> Report | None:
+    """The report of the supervisor that runs on this state directory; None if none runs."""
+    return read_report(places.report) if lock_holder(places.lock) is not None else None
+
+
+def ask_status(access: Access, timeout_s: float) -> router_pb2.GetMeshStatusResponse:
+    """What the router says. Raises CommandError."""
+    with (
+        mesh_errors(access),
+        SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout_s) as client,
+    ):
+        return client.mesh_status()
+
+
+def shared_model_of(status: router_pb2.GetMeshStatusResponse) -> str:
+    """Name of the model that alone serves both tiers, or empty."""
+    models = [model for node in status.nodes for model in node.status.models]
+    names = {model.model for model in models}
+    tiers = {tier for model in models for tier in model.tiers}
+    return names.pop() if len(names) == 1 and len(tiers) > 1 else ""
+
+
+def status_json(
+    report: Report | None, status: router_pb2.GetMeshStatusResponse | None, fault: CommandError | None
+) -> dict[str, Any]:
+    """All of it as JSON."""
+    found: dict[str, Any] = {"supervisor": report.to_json() if report is not None else None}
+    if fault is not None:
+        found["error"] = {"reason": fault.reason, "message": fault.message}
+    if status is None:
+        return found | {"mesh": None}
+    found["mesh"] = {
+        "uptime_ms": status.uptime_ms,
+        "in_flight": status.in_flight,
+        "frames_sent": status.frames_sent,
+        "frames_received": status.frames_received,
+        "frames_verified": status.frames_verified,
+        "shared_model": shared_model_of(status),
+        "nodes": [
+            {
+                "address": node.address,
+                "node": node.status.node,
+                "status_age_ms": node.status_age_ms,
+                "in_flight": node.in_flight,
+                "is_ejected": node.is_ejected,
+                "ejection_reason": node.ejection_reason,
+                "models": [
+                    {
+                        "model": model.model,
+                        "state": word(inference_pb2.ModelState, model.state, "MODEL_STATE_"),
+                        "tiers": [word(mesh_pb2.Tier, tier, "TIER_") for tier in model.tiers],
+                        "mode": mode_name(model.constraint_mode),
+                        "context_tokens": model.context_tokens,
+                        "slots_busy": model.slots_busy.value,
+                        "slots_total": model.slots_total,
+                        "queue_length": model.queue_length.value,
+                        "output_tokens_per_s": model.output_tokens_per_s.value,
+                    }
+                    for model in node.status.models
+                ],
+            }
+            for node in status.nodes
+        ],
+        "dependencies": [
+            {
+                "name": dependency.name,
+                "address": dependency.address,
+                "is_available": dependency.is_available,
+                "last_answer_age_ms": dependency.last_answer_age_ms,
+            }
+            for dependency in status.dependencies
+        ],
+    }
+    return found
+
+
+def status_view(
+    report: Report | None, status: router_pb2.GetMeshStatusResponse | None, access: Access, now_ms: int
+) -> Group:
+    """All of it for people."""
+    parts: list[Any] = []
+    if report is not None:
+        age = show_age(now_ms - report.started_ms)
+        parts.append(Text(f"supervisor pid {report.pid}, {report.phase}, up {age}", style="bold"))
+        parts += [services_table(report, now_ms), Text()]
+    if status is not None:
+        parts.append(Text(f"router {short_address(access.target)}, up {show_age(status.uptime_ms)}", style="bold"))
+        parts += [nodes_table(status.nodes), Text()]
+        for dependency in status.dependencies:
+            state = ("answers", "green") if dependency.is_available else ("does not answer", "red")
+            parts.append(Text.assemble(f"{dependency.name}: ", state, f"  {short_address(dependency.address)}"))
+        parts.append(
+            Text(
+                f"in flight {status.in_flight}; document frames: {status.frames_sent} sent, by receipts "
+                f"{status.frames_received} received and {status.frames_verified} verified"
+            )
+        )
+    model = shared_model_of(status) if status is not None else ""
+    notes = [shared_model_note(model)] if model else (report.notes if report is not None else [])
+    parts += [Text(note, style="yellow") for note in notes]
+    return Group(*parts)
