@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
@@ -20,17 +19,15 @@ import pydantic
 import pytest
 import redis
 import ssop_sdk
-from helpers.live_mesh import LiveMesh, run_mesh, wait_until
+from helpers.live_mesh import LiveMesh, wait_until
 from ssop.v1 import cache_pb2, inference_pb2
 from ssop.v1.mesh_pb2 import CacheReason
 from ssop_chassis.identity import Principal, Signer, load_secret
 from ssop_chassis.serving import wall_clock_ms
 from ssop_cli import data
-from ssop_cli.embedded import free_port
 from ssop_sdk import SsopClient
 
 SCHEMA: dict[str, Any] = json.loads(resources.files(data).joinpath("post_schema.json").read_text())
-SERVICES = ("router", "inference", "cache", "rag")
 MOOD = {
     "type": "object",
     "properties": {"mood": {"enum": ["good", "bad"]}, "reason": {"type": "string", "maxLength": 40}},
@@ -43,25 +40,6 @@ LONG = {
     "required": ["first", "text"],
     "additionalProperties": False,
 }
-
-
-@pytest.fixture(scope="module")
-def ports() -> dict[str, int]:
-    return {name: free_port() for name in SERVICES}
-
-
-@pytest.fixture(scope="module")
-def mesh(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int]) -> Iterator[LiveMesh]:
-    listen = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
-    with run_mesh(tmp_path_factory.mktemp("mesh"), {"mesh": {"metrics_listen": listen}}) as running:
-        yield running
-
-
-@pytest.fixture
-def client(mesh: LiveMesh) -> Iterator[SsopClient]:
-    wait_until(mesh.is_ready, 60, "the mesh is ready")
-    with SsopClient(mesh.key, mesh.target, timeout_s=60) as made:
-        yield made
 
 
 def metric(port: int, name: str) -> float:

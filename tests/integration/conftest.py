@@ -1,0 +1,32 @@
+"""One mesh for all integration tests that leave it as they found it."""
+
+from collections.abc import Iterator
+
+import pytest
+from helpers.live_mesh import LiveMesh, run_mesh, wait_until
+from ssop_cli.embedded import free_port
+from ssop_sdk import SsopClient
+
+SERVICES = ("router", "inference", "cache", "rag")
+
+
+@pytest.fixture(scope="session")
+def ports() -> dict[str, int]:
+    """By service: the port of its metrics."""
+    return {name: free_port() for name in SERVICES}
+
+
+@pytest.fixture(scope="session")
+def mesh(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int]) -> Iterator[LiveMesh]:
+    """A running mesh; its children may be killed, since the supervisor brings them back."""
+    listen = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    with run_mesh(tmp_path_factory.mktemp("mesh"), {"mesh": {"metrics_listen": listen}}) as running:
+        yield running
+
+
+@pytest.fixture
+def client(mesh: LiveMesh) -> Iterator[SsopClient]:
+    """A client of tenant `local`, once every child serves."""
+    wait_until(mesh.is_ready, 60, "the mesh is ready")
+    with SsopClient(mesh.key, mesh.target, timeout_s=60) as made:
+        yield made

@@ -1,0 +1,128 @@
+"""What hurt operators of an earlier system of this kind, and how the mesh behaves instead.
+
+The numbers are those of the list in docs/pitfalls.md; a number that is missing here belongs to a part that is not built yet.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import ssop_sdk
+from helpers.live_mesh import LiveMesh, run_mesh, wait_until
+from ssop.v1 import rag_pb2
+from ssop_chassis.identity import Principal, Signer, hash_key, load_secret, make_key
+from ssop_chassis.serving import wall_clock_ms
+from ssop_sdk import SsopClient
+
+MOOD = {
+    "type": "object",
+    "properties": {"mood": {"enum": ["good", "bad"]}},
+    "required": ["mood"],
+    "additionalProperties": False,
+}
+
+
+def write_key(mesh: LiveMesh, key: str, key_id: str, scopes: list[str]) -> None:
+    """Set the scopes of a key in the keys file of a running mesh."""
+    secret = load_secret(mesh.places.secret)
+    head = mesh.places.keys.read_text().partition(f'[[keys]]\nid = "{key_id}"')[0].rstrip()
+    entry = f'[[keys]]\nid = "{key_id}"\ntenant = "shop"\nscopes = {scopes}\nhmac = "{hash_key(key, secret)}"\n'
+    mesh.places.keys.write_text(f"{head}\n\n{entry}".replace("'", '"'))
+
+
+def test_01_key_without_the_tier_is_refused_by_name_and_scopes_are_read_at_each_call(
+    mesh: LiveMesh, client: SsopClient
+) -> None:
+    key = make_key("shop1")
+    write_key(mesh, key, "shop1", ["lite"])
+    with SsopClient(key, mesh.target) as shop:
+
+        def ask(model: str) -> Any:
+            return shop.generate("A good day.", model=model, output_schema=MOOD).result()
+
+        def is_known() -> bool:
+            try:
+                return bool(ask("grok-3-lite"))
+            except ssop_sdk.AuthenticationError:
+                return False
+
+        wait_until(is_known, 10, "the new key is known")
+        with pytest.raises(ssop_sdk.ScopeMissing) as caught:
+            ask("grok-3")
+        assert caught.value.scope == "full"
+        write_key(mesh, key, "shop1", ["full"])
+
+        def has_changed() -> bool:
+            try:
+                ask("grok-3-lite")
+            except ssop_sdk.ScopeMissing as error:
+                return error.scope == "lite"
+            return False
+
+        wait_until(has_changed, 10, "the new scopes hold for the old client")
+        assert ask("grok-3") is not None
+
+
+def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:
+    with (
+        run_mesh(tmp_path, {"cache": {"max_rps": 1, "burst": 3}}) as limited,
+        SsopClient(limited.key, limited.target, retry=ssop_sdk.RetryPolicy(max_retries=0)) as client,
+    ):
+        outcomes = []
+        for number in range(6):
+            try:
+                client.generate("Hello.", output_schema=MOOD, request_id=f"r{number}").result()
+                outcomes.append("ok")
+            except ssop_sdk.RateLimited as error:
+                assert error.retry_after_ms
+                outcomes.append("limited")
+    assert outcomes[:3] == ["ok"] * 3
+    assert "limited" in outcomes
+
+
+def test_09_one_tenants_documents_never_answer_another_tenant(mesh: LiveMesh, client: SsopClient) -> None:
+    signer = Signer(load_secret(mesh.places.secret), "router", wall_clock_ms)
+
+    def call(tenant: str, method: str, request: Any, kind: Any) -> Any:
+        with grpc.insecure_channel(f"unix:{mesh.places.socket('rag')}") as channel:
+            metadata = list(signer.metadata(Principal(tenant, "k", frozenset({"rag"}))).items())
+            rpc = channel.unary_unary(f"/ssop.v1.RagService/{method}")
+            return kind.FromString(rpc(request.SerializeToString(), timeout=20, metadata=metadata))
+
+    secret_text = "The launch code of project Heron is 7741."
+    for tenant, text in (("heron", secret_text), ("other", "Our cafeteria opens at noon.")):
+        document = rag_pb2.IndexDocument(document_id="doc", text=text)
+        upsert = rag_pb2.UpsertDocumentsRequest(collection="notes", documents=[document])
+        call(tenant, "UpsertDocuments", upsert, rag_pb2.UpsertDocumentsResponse)
+    prefetch = rag_pb2.PrefetchRequest(request_id="shared-id", query_prefix="launch code of project Heron", top_k=4)
+    call("heron", "Prefetch", prefetch, rag_pb2.PrefetchResponse)
+    query = rag_pb2.RetrieveRequest(request_id="shared-id", query="launch code of project Heron", top_k=4)
+    found = {
+        tenant: [p.text for p in call(tenant, "Retrieve", query, rag_pb2.RetrieveResponse).passages]
+        for tenant in ("heron", "other", "stranger")
+    }
+    assert any(secret_text in text for text in found["heron"])
+    assert not any("Heron" in text for text in found["other"])
+    assert found["stranger"] == []
+
+
+def test_10_frames_sent_received_and_verified_are_three_numbers(client: SsopClient) -> None:
+    before = client.mesh_status()
+    client.generate("One good day.", output_schema=MOOD, policy="no_cache").result()
+    # The receipt of a call travels with the next one.
+    client.generate("Another good day.", output_schema=MOOD, policy="no_cache").result()
+    after = client.mesh_status()
+    assert after.frames_sent > before.frames_sent
+    assert after.frames_received > before.frames_received
+    assert after.frames_verified > before.frames_verified
+    assert after.frames_verified <= after.frames_received <= after.frames_sent
+
+
+def test_11_mesh_is_ready_only_after_the_model_has_generated(mesh: LiveMesh, client: SsopClient) -> None:
+    (node,) = client.mesh_status().nodes
+    assert {model.state for model in node.status.models} == {3}
+    lines = mesh.log("inference").splitlines()
+    warmed = next(i for i, line in enumerate(lines) if "warm" in line)
+    ready = next(i for i, line in enumerate(lines) if '"message": "ready"' in line)
+    assert warmed < ready
