@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from google.rpc import code_pb2
-from ssop.v1.errors_pb2 import ErrorReason
 
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis import logs
 from ssop_chassis.call import Call, Metadata, Method
 from ssop_chassis.errors import MeshError, as_mesh_error

@@ -10,6 +10,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
+
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_codec.errors import SchemaError
 

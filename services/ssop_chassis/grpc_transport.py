@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import grpc
 from grpc_reflection.v1alpha import reflection
-from ssop.v1.errors_pb2 import ErrorReason
 
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Metadata, Method, OnMessage, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
 from ssop_chassis.errors import MeshError, from_status

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterable
 
 from grpc_health.v1 import health_pb2
-from ssop.v1.errors_pb2 import ErrorReason
 
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call, Service, bind
 from ssop_chassis.errors import MeshError
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from google.protobuf.message import DecodeError
+
 from ssop.v1 import identity_pb2
 from ssop.v1.errors_pb2 import ErrorReason
-
 from ssop_chassis.errors import MeshError
 
 PRINCIPAL_METADATA: Final = "x-ssop-principal-bin"

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
-
 from ssop_chassis.call import Arity, Handler, Metadata, Method, OnMessage, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher
 from ssop_chassis.errors import MeshError

@@ -69,15 +69,16 @@ def main() -> None:
     print(
         f"{platform.processor() or platform.machine()}, {threading.active_count()} thread, Python {sys.version.split()[0]}"
     )
-    with tempfile.TemporaryDirectory(prefix="ssop-") as folder, run_mesh(Path(folder)) as mesh:
-        with SsopClient(mesh.key, mesh.target, timeout_s=120) as client:
-            measure(client, texts[0], schema)
-            print(
-                f"{'batch_size':>10} {'ok':>11} {'first field ms':>14} {'total ms':>10} {'earlier by ms':>14} "
-                f"{'first/total':>11} {'posts/s':>9}"
-            )
-            for batch_size in BATCH_SIZES:
-                run(client, texts, schema, batch_size)
+    heads = ("batch_size", "ok", "first field ms", "total ms", "earlier by ms", "first/total", "posts/s")
+    with (
+        tempfile.TemporaryDirectory(prefix="ssop-") as folder,
+        run_mesh(Path(folder)) as mesh,
+        SsopClient(mesh.key, mesh.target, timeout_s=120) as client,
+    ):
+        measure(client, texts[0], schema)
+        print("{:>10} {:>11} {:>14} {:>10} {:>14} {:>11} {:>9}".format(*heads))
+        for batch_size in BATCH_SIZES:
+            run(client, texts, schema, batch_size)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from helpers.live_mesh import LiveMesh, run_mesh, wait_until
 from ssop_cli.embedded import free_port
 from ssop_sdk import SsopClient

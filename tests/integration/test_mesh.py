@@ -18,6 +18,7 @@ import jsonschema_rs
 import pydantic
 import pytest
 import redis
+
 import ssop_sdk
 from helpers.live_mesh import LiveMesh, wait_until
 from ssop.v1 import cache_pb2, inference_pb2

@@ -1,6 +1,6 @@
 """What hurt operators of an earlier system of this kind, and how the mesh behaves instead.
 
-The numbers are those of the list in docs/pitfalls.md; a number that is missing here belongs to a part that is not built yet.
+The numbers are those of docs/pitfalls.md; one that is missing here belongs to a part that is not built yet.
 """
 
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 import ssop_sdk
 from helpers.live_mesh import LiveMesh, run_mesh, wait_until
 from ssop.v1 import rag_pb2
@@ -75,10 +76,9 @@ def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:
                 client.generate("Hello.", output_schema=MOOD, request_id=f"r{number}").result()
                 outcomes.append("ok")
             except ssop_sdk.RateLimited as error:
-                assert error.retry_after_ms
-                outcomes.append("limited")
+                outcomes.append(f"come back later: {(error.retry_after_ms or 0) > 0}")
     assert outcomes[:3] == ["ok"] * 3
-    assert "limited" in outcomes
+    assert "come back later: True" in outcomes
 
 
 def test_09_one_tenants_documents_never_answer_another_tenant(mesh: LiveMesh, client: SsopClient) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
+
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import REASONS, MeshError, as_mesh_error, from_status
 from ssop_codec.errors import SchemaError

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from grpc_health.v1 import health_pb2
+
 from helpers.eventually import eventually
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2
+
 from ssop_chassis.errors import MeshError
 from ssop_chassis.grpc_transport import connect
 from ssop_chassis.identity import Principal, Signer

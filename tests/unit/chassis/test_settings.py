@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import Field
+
 from ssop_chassis.settings import Settings, SettingsError, load_settings
 
 

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+
 from helpers.eventually import eventually
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Call, Peer, Service
