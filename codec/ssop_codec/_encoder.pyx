@@ -72,7 +72,7 @@ cdef enum:
     # Positions in describe.DETAILS.
     D_NONE, D_VALUE, D_VALUE_OR_END, D_KEY, D_KEY_OR_END, D_COLON, D_AFTER_MEMBER, D_AFTER_ITEM, D_DIGIT
     D_LITERAL, D_ESCAPE, D_HEX, D_LOW_HALF, D_CONTROL, D_LONE_HALF, D_DEPTH, D_DOCUMENT, D_BLANKS, D_KEY_SIZE
-    D_NUMBER_SIZE, D_FORMAT_SIZE, D_OBJECT_KEYS, D_BUFFER
+    D_NUMBER_SIZE, D_FORMAT_SIZE, D_OBJECT_KEYS, D_BUFFER, D_NUMBER_END
 
 cdef enum:
     # Number states: after a minus, a leading zero, whole digits, the point, ...
@@ -1145,12 +1145,7 @@ cdef class Encoder:
         elif is_blank(c) or c == 0x2C or c == 0x5D or c == 0x7D:
             self._end_number(offset)
         else:
-            self._fail(
-                "syntax",
-                D_NONE if self.depth == 0 else
-                D_AFTER_ITEM if self.levels[self.depth - 1].is_array else D_AFTER_MEMBER,
-                offset, True,
-            )
+            self._fail("syntax", D_NUMBER_END, offset, True)
         return 0
 
     cdef int _end_number(self, uint64_t offset) except -1:
@@ -1367,13 +1362,14 @@ cdef class Encoder:
                 self.envelope_state = 0
                 self.after_prose = False
             return True
-        if c == <uint8_t>THINK[self.tag_match]:
-            self.tag_match += 1
+        if c == <uint8_t>THINK[self.tag_match] or c == 0x3C:
+            self.ticks = 0
+            self.tag_match = self.tag_match + 1 if c == <uint8_t>THINK[self.tag_match] else 1
             if not THINK[self.tag_match]:
                 self.envelope_state = 1
                 self.tag_match = 0
             return True
-        self.tag_match = 1 if c == 0x3C else 0
+        self.tag_match = 0
         if c == 0x60:
             self.ticks += 1
             if self.ticks == 3:

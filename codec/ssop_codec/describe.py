@@ -34,6 +34,7 @@ DETAILS: Final = (
     "within max_format_bytes",
     "within max_object_keys",
     "a frame that fits stream_buffer_size",
+    "the end of the number",
 )
 """What `syntax` and `limit` expect; the encoders name an entry by its position."""
 

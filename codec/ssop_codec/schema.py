@@ -138,7 +138,7 @@ def _scalar_rule(facts: Facts, pointer: str) -> Rule:
         enum_strings=strings if facts.types & FieldType.STRING else None,
         enum_numbers=number.enum if facts.types & FieldType.INTEGER else None,
         bools=facts.bools,
-        is_double=number.is_double,
+        is_double=number.is_double and bool(facts.types & FieldType.NUMBER),
         minimum=number.minimum,
         maximum=number.maximum,
         exclusive_minimum=number.exclusive_minimum,
