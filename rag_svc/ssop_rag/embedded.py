@@ -1,0 +1,352 @@
+"""The embedded index: records in RocksDB, vectors of a tenant in memory once it is used. Blocking; safe for threads.
+
+Every change is one synced write batch, so that a crash leaves the state before or after it. A tenant has one lock: its
+searches and changes see each other whole. Versions come from one counter per tenant, so that a collection that is
+deleted and made again never shows an old version. Expiry is a change too: it is noticed at the next use.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import rocksdict
+
+from ssop_rag.core import record as codec
+from ssop_rag.core.model import (
+    Answer,
+    Candidates,
+    Change,
+    CollectionStats,
+    Document,
+    FoundPassage,
+    Hit,
+    UnknownCollectionError,
+    Vector,
+    Versions,
+)
+from ssop_rag.core.ranking import merge_top_k
+from ssop_rag.core.record import COLLECTION, DOCUMENT, PASSAGE, TENANT, Record, RecordError
+from ssop_rag.core.table import VectorTable
+
+_log = logging.getLogger(__name__)
+
+
+class IndexUnavailableError(OSError):
+    """The index can't be opened or written: another process has it, or the folder can't be used."""
+
+
+@dataclass(slots=True)
+class _Collection:
+    version: int
+    table: VectorTable
+    stale: dict[str, int] = field(default_factory=dict)
+    """Passages by document whose vectors another embedder made: kept, listed, never compared."""
+    stale_embedder: str = ""
+
+    @property
+    def documents(self) -> int:
+        return self.table.documents + len(self.stale)
+
+    @property
+    def passages(self) -> int:
+        return self.table.passages + sum(self.stale.values())
+
+    def remove(self, document_id: str) -> int:
+        return self.table.remove(document_id) + self.stale.pop(document_id, 0)
+
+
+@dataclass(slots=True)
+class _Tenant:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_loaded: bool = False
+    counter: int = 0
+    collections: dict[str, _Collection] = field(default_factory=dict)
+
+
+class EmbeddedIndex:
+    """The index in a folder. `embedder` and `dim` are those of the vectors that will be put and compared.
+
+    `on_skipped(fault, count)` hears of records that were not loaded. Raises IndexUnavailableError.
+    """
+
+    def __init__(self, directory: Path, embedder: str, dim: int, on_skipped: Callable[[str, int], None]) -> None:
+        self._embedder: Final = embedder
+        self._dim: Final = dim
+        self._on_skipped = on_skipped
+        self._db: Any = _open(directory)
+        self._synced: Any = rocksdict.WriteOptions()
+        self._synced.sync = True
+        self._tenants: dict[str, _Tenant] = {}
+        self._tenants_lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the folder. No other method may run or be called after."""
+        self._db.close()
+
+    def upsert(self, name: str, collection: str, documents: Sequence[Document], now_ms: int) -> Change:
+        """Add or replace a tenant's documents; durable when it returns. `name` is the tenant."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            version = tenant.counter + 1
+            batch = self._begin(name, collection, version)
+            for document in documents:
+                self._put(batch, name, collection, document, version)
+            self._commit(batch)
+            tenant.counter = version
+            held = tenant.collections.setdefault(collection, _Collection(version, VectorTable(collection, self._dim)))
+            held.version = version
+            for document in documents:
+                held.table.put(document.document_id, document.vectors, document.expires_at_ms)
+                held.stale.pop(document.document_id, None)
+        return Change(len(documents), sum(len(document.passages) for document in documents), version)
+
+    def delete(self, name: str, collection: str, document_ids: Sequence[str], now_ms: int) -> Change:
+        """Delete documents that are there; the version stays when none was."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            held = tenant.collections.get(collection)
+            if held is None:
+                return Change(0, 0, 0)
+            return self._delete(name, tenant, collection, held, document_ids)
+
+    def drop(self, name: str, collection: str, now_ms: int) -> Change:
+        """Delete a collection with all its documents."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            held = tenant.collections.get(collection)
+            if held is None:
+                return Change(0, 0, 0)
+            version = tenant.counter + 1
+            batch = rocksdict.WriteBatch(raw_mode=True)
+            batch.put(codec.encode_key(TENANT, name), self._encode(name, version))
+            batch.delete(codec.encode_key(COLLECTION, name, collection))
+            for kind in (DOCUMENT, PASSAGE):
+                for key, _ in self._below(codec.encode_key(kind, name, collection)):
+                    batch.delete(key)
+            self._commit(batch)
+            tenant.counter = version
+            del tenant.collections[collection]
+            return Change(held.documents, held.passages, version)
+
+    def stats(self, name: str, now_ms: int) -> list[CollectionStats]:
+        """The tenant's collections, by name."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            return [
+                CollectionStats(
+                    collection,
+                    held.documents,
+                    held.passages,
+                    held.version,
+                    self._embedder if held.table.passages or not held.stale else held.stale_embedder,
+                )
+                for collection, held in sorted(tenant.collections.items())
+            ]
+
+    def search(self, name: str, names: Sequence[str], query: Vector, k: int, now_ms: int) -> Answer:
+        """The best `k` passages of the collections (none named: all). Raises UnknownCollectionError."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            chosen = _choose(tenant, names)
+            hits = merge_top_k((held.table.search(query, k, now_ms)[0] for _, held in chosen), k)
+            return Answer(self._read(name, hits, now_ms), _versions(chosen))
+
+    def candidates(self, name: str, names: Sequence[str], query: Vector, count: int, now_ms: int) -> Candidates:
+        """The best `count` passages without their texts. Raises UnknownCollectionError."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            chosen = _choose(tenant, names)
+            found = [held.table.search(query, count, now_ms) for _, held in chosen]
+            vector_of = {hit.rank: vectors[i] for hits, vectors in found for i, hit in enumerate(hits)}
+            hits = merge_top_k((hits for hits, _ in found), count)
+            return Candidates(
+                tuple(names),
+                _versions(chosen),
+                hits,
+                np.stack([vector_of[hit.rank] for hit in hits]) if hits else np.empty((0, self._dim), np.float32),
+                is_complete=len(hits) == sum(held.table.passages for _, held in chosen),
+            )
+
+    def resolve(self, name: str, candidates: Candidates, hits: Sequence[Hit], now_ms: int) -> Answer | None:
+        """The texts of some candidates; None when a collection has changed since they were found."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            chosen = _choose(tenant, candidates.names)
+            if _versions(chosen) != candidates.versions:
+                return None
+            return Answer(self._read(name, hits, now_ms), candidates.versions)
+
+    def has_collections(self, name: str, names: Sequence[str], now_ms: int) -> bool:
+        """Whether there is anything to search. Raises UnknownCollectionError."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            return bool(_choose(tenant, names))
+
+    def _tenant(self, name: str) -> _Tenant:
+        with self._tenants_lock:
+            return self._tenants.setdefault(name, _Tenant())
+
+    def _refresh(self, name: str, tenant: _Tenant, now_ms: int) -> None:
+        """Load the tenant at its first use, and delete what has expired."""
+        if not tenant.is_loaded:
+            self._load(name, tenant)
+        for collection, held in tenant.collections.items():
+            if expired := held.table.expired(now_ms):
+                self._delete(name, tenant, collection, held, expired)
+
+    def _load(self, name: str, tenant: _Tenant) -> None:
+        counter = self._db.get(codec.encode_key(TENANT, name))
+        if counter is None:
+            tenant.is_loaded = True
+            return
+        # Without the counter versions would repeat, so a record that can't be read stops this tenant's use.
+        tenant.counter = codec.decode_record(counter, tenant=name).version
+        loaded: dict[str, _Collection] = {}
+        for key, data in self._below(codec.encode_key(COLLECTION, name)):
+            (_, collection), _ = codec.decode_key(key)
+            version = codec.decode_record(data, tenant=name).version
+            loaded[collection] = _Collection(version, VectorTable(collection, self._dim))
+        skipped: Counter[str] = Counter()
+        for collection, held in loaded.items():
+            self._load_collection(name, collection, held, skipped)
+        for fault, count in sorted(skipped.items()):
+            self._on_skipped(fault, count)
+            _log.error("documents were not loaded", extra={"fault": fault, "count": count, "tenant": name})
+        tenant.collections, tenant.is_loaded = loaded, True
+
+    def _load_collection(self, name: str, collection: str, held: _Collection, skipped: Counter[str]) -> None:
+        stored = self._below(codec.encode_key(PASSAGE, name, collection))
+        for document_id, items in groupby(stored, key=lambda item: codec.decode_key(item[0])[0][2]):
+            data = [value for _, value in items]
+            try:
+                records = [
+                    codec.decode_record(value, tenant=name, embedder=self._embedder, dim=self._dim) for value in data
+                ]
+            except RecordError as error:
+                skipped[error.fault] += 1
+                if error.fault == "embedder":
+                    held.stale[document_id] = len(data)
+                    held.stale_embedder = codec.decode_record(data[0], tenant=name).embedder
+                continue
+            vectors = np.stack([record.vector for record in records if record.vector is not None])
+            held.table.put(document_id, vectors, records[0].expires_at_ms)
+
+    def _delete(
+        self, name: str, tenant: _Tenant, collection: str, held: _Collection, document_ids: Sequence[str]
+    ) -> Change:
+        version = tenant.counter + 1
+        batch = self._begin(name, collection, version)
+        gone = [
+            document_id
+            for document_id in dict.fromkeys(document_ids)
+            if self._erase(batch, name, collection, document_id)
+        ]
+        if not gone:
+            return Change(0, 0, held.version)
+        self._commit(batch)
+        tenant.counter = held.version = version
+        return Change(len(gone), sum(held.remove(document_id) for document_id in gone), version)
+
+    def _commit(self, batch: Any) -> None:
+        try:
+            self._db.write(batch, self._synced)
+        except Exception as error:  # the library raises plain Exception for all faults
+            raise IndexUnavailableError("the index can't be written") from error
+
+    def _begin(self, name: str, collection: str, version: int) -> Any:
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        batch.put(codec.encode_key(TENANT, name), self._encode(name, version))
+        batch.put(codec.encode_key(COLLECTION, name, collection), self._encode(name, version))
+        return batch
+
+    def _encode(self, name: str, version: int) -> bytes:
+        return codec.encode_record(Record(name, "", 0, version, {}))
+
+    def _put(self, batch: Any, name: str, collection: str, document: Document, version: int) -> None:
+        self._erase(batch, name, collection, document.document_id)
+        expires_at_ms = document.expires_at_ms
+        fields = {
+            "title": document.title,
+            "attributes": dict(document.attributes),
+            "passages": len(document.passages),
+        }
+        batch.put(
+            codec.encode_key(DOCUMENT, name, collection, document.document_id),
+            codec.encode_record(Record(name, self._embedder, expires_at_ms, version, fields)),
+        )
+        for number, (text, vector) in enumerate(zip(document.passages, document.vectors, strict=True)):
+            batch.put(
+                codec.encode_key(PASSAGE, name, collection, document.document_id, number=number),
+                codec.encode_record(Record(name, self._embedder, expires_at_ms, version, {"text": text}, vector)),
+            )
+
+    def _erase(self, batch: Any, name: str, collection: str, document_id: str) -> bool:
+        key = codec.encode_key(DOCUMENT, name, collection, document_id)
+        if self._db.get(key) is None:
+            return False
+        batch.delete(key)
+        for passage_key, _ in self._below(codec.encode_key(PASSAGE, name, collection, document_id)):
+            batch.delete(passage_key)
+        return True
+
+    def _read(self, name: str, hits: Sequence[Hit], now_ms: int) -> list[FoundPassage]:
+        found = []
+        for hit in hits:
+            key = codec.encode_key(PASSAGE, name, hit.collection, hit.document_id, number=hit.passage)
+            data = self._db.get(key)
+            if data is None:
+                raise RecordError("missing")
+            record = codec.decode_record(data, tenant=name, embedder=self._embedder, dim=self._dim)
+            if record.expires_at_ms and record.expires_at_ms <= now_ms:
+                raise RecordError("expired")
+            found.append(FoundPassage(hit, str(record.fields["text"])))
+        return found
+
+    def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self._db.items(from_key=prefix):
+            if not key.startswith(prefix):
+                return
+            yield key, value
+
+
+def _choose(tenant: _Tenant, names: Sequence[str]) -> list[tuple[str, _Collection]]:
+    """The collections that are meant, in order of their names."""
+    for name in names:
+        if name not in tenant.collections:
+            raise UnknownCollectionError(name)
+    return sorted((name, held) for name, held in tenant.collections.items() if not names or name in names)
+
+
+def _versions(chosen: Sequence[tuple[str, _Collection]]) -> Versions:
+    return tuple((name, held.version) for name, held in chosen)
+
+
+def _open(directory: Path) -> Any:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise IndexUnavailableError(f"the index folder {directory} can't be made: {error.strerror}") from error
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    try:
+        return rocksdict.Rdict(str(directory), options)
+    except Exception as error:  # the library raises plain Exception for all faults
+        if "lock" in str(error).lower():
+            raise IndexUnavailableError(
+                f"the index folder {directory} is in use by another process; one process opens it at a time"
+            ) from error
+        raise IndexUnavailableError(f"the index folder {directory} can't be opened: {error}") from error

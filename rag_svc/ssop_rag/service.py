@@ -1,0 +1,56 @@
+"""Puts the service together; main and the integration tests share it."""
+
+import time
+from contextlib import AsyncExitStack
+
+from prometheus_client import CollectorRegistry
+
+from ssop_rag.core.chunking import Limits
+from ssop_rag.core.prefetch import Limits as PrefetchLimits
+from ssop_rag.core.prefetch import PrefetchBook
+from ssop_rag.embedded import EmbeddedIndex
+from ssop_rag.embedder import Embedder
+from ssop_rag.indexing import Indexer
+from ssop_rag.observations import RagMetrics
+from ssop_rag.pool import WorkPool
+from ssop_rag.prefetcher import Clocks, Prefetcher
+from ssop_rag.servicer import RagServicer
+from ssop_rag.settings import RagSettings
+from ssop_rag.store import EmbeddedStore
+
+_STORE_THREADS = 2
+SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
+
+
+def open_service(
+    settings: RagSettings,
+    embedder: Embedder,
+    registry: CollectorRegistry,
+    stack: AsyncExitStack,
+    clocks: Clocks = SYSTEM_CLOCKS,
+) -> tuple[RagServicer, WorkPool]:
+    """The servicer and the pool that embeds; `stack` closes both and the index. Raises IndexUnavailableError."""
+    metrics = RagMetrics(registry)
+    index = EmbeddedIndex(settings.directory, embedder.tag, embedder.dim, metrics.skipped)
+    stack.callback(index.close)
+    store_pool = WorkPool("rag-store", threads=_STORE_THREADS, max_queue=settings.max_queue)
+    stack.callback(store_pool.close)
+    pool = WorkPool("rag-embed", threads=settings.threads, max_queue=settings.max_queue)
+    stack.callback(pool.close)
+    store = EmbeddedStore(index, store_pool)
+    book = PrefetchBook(PrefetchLimits(settings.rag_max_concurrent, ttl_ms=settings.prefetch_ttl_ms))
+    prefetcher = Prefetcher(book=book, store=store, embedder=embedder, pool=pool, metrics=metrics, clocks=clocks)
+    stack.push_async_callback(prefetcher.close)
+    limits = Limits(settings.passage_chars, settings.overlap_chars)
+    indexer = Indexer(embedder, pool, settings.threads, limits, settings.max_document_bytes)
+    servicer = RagServicer(
+        store=store,
+        embedder=embedder,
+        pool=pool,
+        indexer=indexer,
+        prefetcher=prefetcher,
+        metrics=metrics,
+        clocks=clocks,
+        prefetch_ratio=settings.rag_prefetch_ratio,
+    )
+    return servicer, pool

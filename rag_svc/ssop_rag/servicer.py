@@ -1,0 +1,211 @@
+"""RagService: translates messages, checks them, and asks the indexer, the store and the prefetcher.
+
+The tenant is the principal's and no other.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ssop.v1 import inference_pb2, mesh_pb2, rag_pb2
+from ssop_chassis.call import Call
+from ssop_chassis.errors import invalid_request
+from ssop_rag.core import request as rules
+from ssop_rag.core.model import Answer, Change
+from ssop_rag.core.prefetch import Entry, Waste
+from ssop_rag.core.ranking import prove_top_k
+from ssop_rag.core.request import Faults
+from ssop_rag.embedder import Embedder
+from ssop_rag.indexing import Indexer
+from ssop_rag.observations import RagMetrics
+from ssop_rag.pool import Priority, WorkPool
+from ssop_rag.prefetcher import Clocks, Prefetcher
+from ssop_rag.store import VectorStore
+
+SCOPE = "rag"
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A retrieval whose fields were checked. `query` is normalised; `names` are in order, without repeats."""
+
+    tenant: str
+    request_id: str
+    names: tuple[str, ...]
+    query: str
+    top_k: int
+
+
+class RagServicer:
+    """The service. `prefetch_ratio` stands for a request's ratio of 0."""
+
+    def __init__(
+        self,
+        *,
+        store: VectorStore,
+        embedder: Embedder,
+        pool: WorkPool,
+        indexer: Indexer,
+        prefetcher: Prefetcher,
+        metrics: RagMetrics,
+        clocks: Clocks,
+        prefetch_ratio: float,
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._pool = pool
+        self._indexer = indexer
+        self._prefetcher = prefetcher
+        self._metrics = metrics
+        self._clocks = clocks
+        self._prefetch_ratio = prefetch_ratio
+
+    async def upsert_documents(self, call: Call) -> None:
+        """See UpsertDocuments."""
+        tenant = _tenant(call)
+        request = rag_pb2.UpsertDocumentsRequest.FromString(call.request)
+        _require(rules.check_upsert(request))
+        sorted_ = await self._indexer.sort(request.documents, self._clocks.wall_ms())
+        documents = await self._indexer.embed(sorted_.taken)
+        if documents:
+            change = await self._store.upsert(tenant, request.collection, documents, now_ms=self._clocks.wall_ms())
+        else:
+            change = Change(0, 0, await self._version(tenant, request.collection))
+        self._metrics.documents(tenant, indexed=change.documents, refused=len(sorted_.refused))
+        response = rag_pb2.UpsertDocumentsResponse(
+            documents=change.documents, passages=change.passages, index_version=change.version
+        )
+        for document_id, reason in sorted_.refused:
+            response.refused.add(document_id=document_id, reason=reason)
+        await call.write(response.SerializeToString())
+
+    async def delete_documents(self, call: Call) -> None:
+        """See DeleteDocuments."""
+        tenant = _tenant(call)
+        request = rag_pb2.DeleteDocumentsRequest.FromString(call.request)
+        _require(rules.check_delete(request))
+        now_ms = self._clocks.wall_ms()
+        if request.is_whole_collection:
+            change = await self._store.drop(tenant, request.collection, now_ms=now_ms)
+        else:
+            change = await self._store.delete(tenant, request.collection, request.document_ids, now_ms=now_ms)
+        response = rag_pb2.DeleteDocumentsResponse(documents=change.documents, index_version=change.version)
+        await call.write(response.SerializeToString())
+
+    async def list_collections(self, call: Call) -> None:
+        """See ListCollections."""
+        tenant = _tenant(call)
+        rag_pb2.ListCollectionsRequest.FromString(call.request)
+        response = rag_pb2.ListCollectionsResponse()
+        for stats in await self._store.stats(tenant, now_ms=self._clocks.wall_ms()):
+            response.collections.add(
+                collection=stats.name,
+                documents=stats.documents,
+                passages=stats.passages,
+                index_version=stats.version,
+                embedder=stats.embedder,
+            )
+        await call.write(response.SerializeToString())
+
+    async def prefetch(self, call: Call) -> None:
+        """See Prefetch. A prefix of no words starts nothing."""
+        tenant = _tenant(call)
+        request = rag_pb2.PrefetchRequest.FromString(call.request)
+        faults = rules.check_request_id(request.request_id) + rules.check_search(request.collections, request.top_k)
+        if not 0 <= request.rag_prefetch_ratio <= 1:
+            faults.append(("rag_prefetch_ratio", "must be from 0 to 1"))
+        _require(faults)
+        text = rules.normalise_query(request.query_prefix)
+        count = rules.candidate_count(
+            request.rag_prefetch_ratio or self._prefetch_ratio, request.top_k or rules.DEFAULT_TOP_K
+        )
+        is_started = bool(text) and await self._prefetcher.start(
+            tenant, request.request_id, _names(request.collections), text, count
+        )
+        await call.write(rag_pb2.PrefetchResponse(is_started=is_started).SerializeToString())
+
+    async def cancel_prefetch(self, call: Call) -> None:
+        """See CancelPrefetch."""
+        tenant = _tenant(call)
+        request = rag_pb2.CancelPrefetchRequest.FromString(call.request)
+        _require(rules.check_request_id(request.request_id))
+        self._prefetcher.cancel(tenant, request.request_id)
+        await call.write(rag_pb2.CancelPrefetchResponse().SerializeToString())
+
+    async def retrieve(self, call: Call) -> None:
+        """See Retrieve."""
+        tenant = _tenant(call)
+        request = rag_pb2.RetrieveRequest.FromString(call.request)
+        query = rules.normalise_query(request.query)
+        faults = rules.check_search(request.collections, request.top_k)
+        _require(faults if query else [*faults, ("query", "is required")])
+        if rules.is_cut(request.query):
+            self._metrics.query_cut()
+        names = _names(request.collections)
+        search = _Search(tenant, request.request_id, names, query, request.top_k or rules.DEFAULT_TOP_K)
+        came_ms = self._clocks.monotonic_ms()
+        entry = await self._prefetcher.claim(tenant, request.request_id, names, query)
+        answer, is_hit = await self._answer(search, entry, came_ms)
+        response = rag_pb2.RetrieveResponse(
+            index_version=",".join(f"{name}:{version}" for name, version in answer.versions),
+            is_prefetch_hit=is_hit,
+            overlap_ms=entry.overlap_ms(came_ms) if is_hit and entry is not None else 0,
+        )
+        for found in answer.passages:
+            hit = found.hit
+            ref = mesh_pb2.PassageRef(
+                collection=hit.collection, document_id=hit.document_id, passage=hit.passage, score=hit.score
+            )
+            response.passages.append(inference_pb2.Passage(ref=ref, text=found.text))
+        await call.write(response.SerializeToString())
+
+    async def _answer(self, search: _Search, entry: Entry | None, came_ms: int) -> tuple[Answer, bool]:
+        """The answer, which is the plain search's in every case, and whether a prefetch helped."""
+        result = entry.result if entry is not None else None
+        started_s = time.perf_counter()
+        if entry is not None and result is not None and entry.text == search.query:
+            vector = result.vector
+        else:
+            rows = await self._pool.run(Priority.QUERY, lambda: self._embedder.embed_query([search.query]))
+            vector = rows[0]
+        embedded_s = time.perf_counter()
+        self._metrics.stage("embed", embedded_s - started_s)
+        answer: Answer | None = None
+        if result is not None:
+            hits = prove_top_k(result.candidates, result.vector, vector, search.top_k)
+            if hits is not None:
+                now_ms = self._clocks.wall_ms()
+                answer = await self._store.resolve(search.tenant, result.candidates, hits, now_ms=now_ms)
+        is_proven = answer is not None
+        if answer is None:
+            answer = await self._store.search(
+                search.tenant, search.names, vector, search.top_k, now_ms=self._clocks.wall_ms()
+            )
+        self._metrics.stage("search", time.perf_counter() - embedded_s)
+        if entry is None:
+            return answer, False
+        is_hit = is_proven or (result is not None and entry.text == search.query)
+        if is_hit:
+            kind = "candidates" if is_proven else "vector"
+            self._metrics.prefetch_hit(search.tenant, kind, entry.overlap_ms(came_ms) / 1000)
+        else:
+            self._metrics.prefetch_wasted(search.tenant, Waste.MISSED)
+        return answer, is_hit
+
+    async def _version(self, tenant: str, collection: str) -> int:
+        stats = await self._store.stats(tenant, now_ms=self._clocks.wall_ms())
+        return next((one.version for one in stats if one.name == collection), 0)
+
+
+def _tenant(call: Call) -> str:
+    call.principal.require(SCOPE)
+    return call.principal.tenant
+
+
+def _names(collections: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(collections)))
+
+
+def _require(faults: Faults) -> None:
+    if faults:
+        raise invalid_request(*faults)

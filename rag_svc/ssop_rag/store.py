@@ -1,0 +1,117 @@
+"""Where documents live: the port, keyed by tenant, and its embedded implementation on threads."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+from ssop_rag.core.model import (
+    Answer,
+    Candidates,
+    Change,
+    CollectionStats,
+    Document,
+    Hit,
+    UnknownCollectionError,
+    Vector,
+)
+from ssop_rag.core.record import RecordError
+from ssop_rag.embedded import EmbeddedIndex, IndexUnavailableError
+from ssop_rag.pool import Priority, WorkPool
+
+T = TypeVar("T")
+
+
+class VectorStore(Protocol):
+    """Documents by tenant. `now_ms` is the wall clock's; what has expired by then is not found.
+
+    Errors are MeshError: COLLECTION_UNKNOWN, OVERLOADED, STORE_UNAVAILABLE.
+    """
+
+    async def upsert(self, tenant: str, collection: str, documents: Sequence[Document], *, now_ms: int) -> Change:
+        """Add or replace documents, all or none; durable when it returns."""
+        ...
+
+    async def delete(self, tenant: str, collection: str, document_ids: Sequence[str], *, now_ms: int) -> Change:
+        """Delete the documents that are there."""
+        ...
+
+    async def drop(self, tenant: str, collection: str, *, now_ms: int) -> Change:
+        """Delete a collection."""
+        ...
+
+    async def stats(self, tenant: str, *, now_ms: int) -> list[CollectionStats]:
+        """The tenant's collections, by name."""
+        ...
+
+    async def search(self, tenant: str, names: Sequence[str], query: Vector, k: int, *, now_ms: int) -> Answer:
+        """The best `k` passages of the collections; none named: all of the tenant's."""
+        ...
+
+    async def candidates(
+        self, tenant: str, names: Sequence[str], query: Vector, count: int, *, now_ms: int
+    ) -> Candidates:
+        """The best `count` passages without texts, for a prefetch, at the lowest priority."""
+        ...
+
+    async def resolve(self, tenant: str, candidates: Candidates, hits: Sequence[Hit], *, now_ms: int) -> Answer | None:
+        """The texts of candidates; None when a collection has changed since."""
+        ...
+
+    async def has_collections(self, tenant: str, names: Sequence[str], *, now_ms: int) -> bool:
+        """Whether there is anything to search."""
+        ...
+
+
+class EmbeddedStore:
+    """An EmbeddedIndex behind a pool of threads."""
+
+    def __init__(self, index: EmbeddedIndex, pool: WorkPool) -> None:
+        self._index = index
+        self._pool = pool
+
+    async def upsert(self, tenant: str, collection: str, documents: Sequence[Document], *, now_ms: int) -> Change:
+        """See VectorStore."""
+        return await self._run(Priority.INDEX, lambda: self._index.upsert(tenant, collection, documents, now_ms))
+
+    async def delete(self, tenant: str, collection: str, document_ids: Sequence[str], *, now_ms: int) -> Change:
+        """See VectorStore."""
+        return await self._run(Priority.INDEX, lambda: self._index.delete(tenant, collection, document_ids, now_ms))
+
+    async def drop(self, tenant: str, collection: str, *, now_ms: int) -> Change:
+        """See VectorStore."""
+        return await self._run(Priority.INDEX, lambda: self._index.drop(tenant, collection, now_ms))
+
+    async def stats(self, tenant: str, *, now_ms: int) -> list[CollectionStats]:
+        """See VectorStore."""
+        return await self._run(Priority.QUERY, lambda: self._index.stats(tenant, now_ms))
+
+    async def search(self, tenant: str, names: Sequence[str], query: Vector, k: int, *, now_ms: int) -> Answer:
+        """See VectorStore."""
+        return await self._run(Priority.QUERY, lambda: self._index.search(tenant, names, query, k, now_ms))
+
+    async def candidates(
+        self, tenant: str, names: Sequence[str], query: Vector, count: int, *, now_ms: int
+    ) -> Candidates:
+        """See VectorStore."""
+        return await self._run(Priority.PREFETCH, lambda: self._index.candidates(tenant, names, query, count, now_ms))
+
+    async def resolve(self, tenant: str, candidates: Candidates, hits: Sequence[Hit], *, now_ms: int) -> Answer | None:
+        """See VectorStore."""
+        return await self._run(Priority.QUERY, lambda: self._index.resolve(tenant, candidates, hits, now_ms))
+
+    async def has_collections(self, tenant: str, names: Sequence[str], *, now_ms: int) -> bool:
+        """See VectorStore."""
+        return await self._run(Priority.PREFETCH, lambda: self._index.has_collections(tenant, names, now_ms))
+
+    async def _run(self, priority: Priority, function: Callable[[], T]) -> T:
+        try:
+            return await self._pool.run(priority, function)
+        except UnknownCollectionError as error:
+            raise MeshError(
+                ErrorReason.ERROR_REASON_COLLECTION_UNKNOWN,
+                f"no collection '{error.collection}'",
+                metadata={"collection": error.collection},
+            ) from error
+        except (IndexUnavailableError, RecordError) as error:
+            raise MeshError(ErrorReason.ERROR_REASON_STORE_UNAVAILABLE, "the index can't be used") from error
