@@ -12,12 +12,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
-from ssop_sdk import AsyncSsopClient, OutputIncomplete, OutputInvalid, SsopError
 
 from ssop_cli.failure import EXIT_NO_MESH, EXIT_USAGE, CommandError
 from ssop_cli.mesh import Access, cache_name, explain, tier_name
 from ssop_cli.posts import Post, messages_for
 from ssop_cli.summary import Outcome, Spread, Summary, summarise
+from ssop_sdk import AsyncSsopClient, OutputIncomplete, OutputInvalid, SsopError
 
 MAX_OUTPUT_TOKENS: Final = 768
 _MARKS: Final[Mapping[str, str]] = {
@@ -27,7 +27,11 @@ _MARKS: Final[Mapping[str, str]] = {
     "error": "bold red",
     "": "dim",
 }
-_ROWS_ELSEWHERE: Final = 12
+_CACHE_WORDS: Final[Mapping[str, str]] = {
+    "policy_off": "off",
+    "temperature": "off",
+    "unavailable": "down",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +193,7 @@ class _Board:
             return
         self._done += 1
         if not self._is_quiet:
-            self._console.print(self._table([progress], has_header=self._done == 1 and not self._is_live))
+            self._console.print(self._table([progress], has_header=self._done == 1))
 
     def _render(self) -> Group:
         running = [p for p in self._seen.values() if p.outcome is None]
@@ -218,7 +222,10 @@ class _Board:
         yield Text(f"{len(row.fields)}/{self._fields}")
         yield Text(verdict or "...", style=_MARKS[verdict])
         yield Text(row.tier)
-        yield Text(row.cache, style="cyan" if row.cache in {"hit", "follower", "similar"} else "")
+        yield Text(
+            _CACHE_WORDS.get(row.cache, row.cache),
+            style="cyan" if row.cache in {"hit", "follower", "similar"} else "",
+        )
         if outcome is None:
             yield Text()
             yield Text(show_ms((time.monotonic() - row.started_s) * 1000), style="dim")
@@ -227,20 +234,27 @@ class _Board:
             yield Text(show_ms(outcome.total_ms))
         if outcome is not None and outcome.reason:
             yield Text(outcome.reason, style="red")
+        elif outcome is not None:
+            yield values_text(row.fields)
         else:
-            yield answer_text(row.fields, is_newest_first=outcome is None)
+            yield newest_text(row.fields)
 
 
-def answer_text(fields: Mapping[str, Any], *, is_newest_first: bool) -> Text:
-    """Fields on one line, values before names' repetition: all of them, or the newest first while they arrive."""
-    names = list(fields)[::-1] if is_newest_first else list(fields)
+def values_text(fields: Mapping[str, Any]) -> Text:
+    """The values of a whole answer on one line, in the order of the schema."""
+    return Text(" · ").join(Text(_show(value)) for value in fields.values())
+
+
+def newest_text(fields: Mapping[str, Any]) -> Text:
+    """Fields on one line while they arrive, the newest first."""
     text = Text()
-    for name in names:
-        text.append(f"{name}=", style="dim")
-        value = fields[name]
-        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        text.append(f"{_one_line(shown)} ")
+    for name in list(fields)[::-1]:
+        text.append(f"{name}=", style="dim").append(f"{_show(fields[name])} ")
     return text
+
+
+def _show(value: Any) -> str:
+    return _one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _one_line(text: str) -> str:
@@ -301,8 +315,8 @@ def honesty(models: Sequence[str]) -> str:
         return ""
     return (
         "The model is a demo of 135 million parameters: the structure of these answers is real, their judgements "
-        "are not. For a model of your own: ssop models add NAME FILE.gguf, name it in [[inference.models]] of a copy "
-        "of the state directory's ssop.toml, and start with: ssop up --config COPY."
+        "are not. To point the mesh at a model of your own: ssop models add FILE.gguf --tier full, then ssop up; or "
+        "name it in a copy of the state directory's ssop.toml and start that with: ssop up --config COPY."
     )
 
 

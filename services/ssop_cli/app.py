@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -38,6 +39,14 @@ keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
 app.add_typer(schema_app, name="schema")
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
+
+
+class Tier(StrEnum):
+    """A tier of the default mesh."""
+
+    LITE = "lite"
+    FULL = "full"
+
 
 StateDir = Annotated[
     Path | None,
@@ -133,7 +142,9 @@ def up(  # noqa: PLR0917 - each is an option, given by name
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when the mesh is ready.")] = False,
     models_dir: ModelsDir = None,
-    model: Annotated[str, typer.Option("--model", help="Model of the default mesh.")] = "smollm2-135m-instruct",
+    model: Annotated[
+        str, typer.Option("--model", help="Model of both tiers; else those of `models add --tier`, else a small one.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Start a mesh on this machine and keep it running: caches, retrieval, a model, the router."""
@@ -150,7 +161,8 @@ def up(  # noqa: PLR0917 - each is an option, given by name
         if not detach:
             run_up(options, _err if as_json else _out, on_report=_print_json if as_json else None)
             return
-        arguments = ["--state-dir", str(places.state), "--model", model]
+        arguments = ["--state-dir", str(places.state)]
+        arguments += [] if not model else ["--model", model]
         arguments += [] if port is None else ["--port", str(port)]
         arguments += [] if config is None else ["--config", str(config.expanduser().absolute())]
         arguments += [] if models_dir is None else ["--models-dir", str(models_dir.expanduser().absolute())]
@@ -342,19 +354,33 @@ def models_fetch(
 
 @models_app.command("add")
 def models_add(
-    name: Annotated[str, typer.Argument(help="Name for the model.")],
-    file: Annotated[Path, typer.Argument(help="A GGUF file.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="[NAME] FILE", help="A GGUF file; its name is the model's unless given.")
+    ],
+    tier: Annotated[
+        list[Tier] | None, typer.Option("--tier", help="Tier of the default mesh that it serves; may be repeated.")
+    ] = None,
     state_dir: StateDir = None,
     models_dir: ModelsDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a GGUF file of your own to the store."""
+    """Add a GGUF file of your own to the store, and let it serve a tier."""
     with _guard(as_json):
         _need_embedded()
-        from ssop_cli.models import add  # noqa: PLC0415 - needs the extra [embedded]
+        from ssop_cli.models import add, set_tiers  # noqa: PLC0415 - needs the extra [embedded]
 
-        folder = models_dir or _places(state_dir).state / "models"
-        _show_model(add(name, file, folder), folder, as_json)
+        if len(words) > 2:
+            raise CommandError("models add takes one FILE, and a NAME before it", exit_code=EXIT_USAGE)
+        places = _places(state_dir)
+        folder = models_dir or places.state / "models"
+        file = Path(words[-1])
+        record = add(words[0] if len(words) == 2 else file.stem.lower(), file, folder)
+        if tier:
+            set_tiers(places, [each.value for each in tier], record.name)
+        _show_model(record, folder, as_json)
+        if tier and not as_json:
+            tiers = " and ".join(each.value for each in tier)
+            _out.print(Text(f"it serves the tier {tiers} from the next start of the mesh"), soft_wrap=True)
 
 
 @models_app.command("list")

@@ -10,12 +10,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
-from ssop.v1 import frame_pb2, router_pb2
-from ssop_sdk import OutputError, SsopClient, SsopError, Stream
 
+from ssop.v1 import frame_pb2, router_pb2
 from ssop_cli.analyze import show_ms
 from ssop_cli.board import mode_name
 from ssop_cli.mesh import Access, accounting_json, decision_json, explain, mesh_errors, word
+from ssop_sdk import OutputError, SsopClient, SsopError, Stream
 
 _TYPE_BITS = tuple(
     (value.number, value.name.removeprefix("FIELD_TYPE_").lower())

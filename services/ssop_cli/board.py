@@ -5,8 +5,8 @@ from typing import Final
 
 from rich.table import Table
 from rich.text import Text
-from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
 
+from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
 from ssop_cli.report import ChildReport, Report
 
 STYLES: Final[Mapping[str, str]] = {
@@ -127,5 +127,5 @@ def shared_model_note(model: str) -> str:
     """What to say when one model serves both tiers."""
     return (
         f"One model ({model}) serves both tiers: 'lite' and 'full' give the same answers here. "
-        "Another one: ssop models add NAME FILE.gguf, then [inference] of a settings file of your own."
+        "A model of your own: ssop models add FILE.gguf --tier full, then ssop up."
     )

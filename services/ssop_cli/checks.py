@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Final
 
 from ssop_cache.redis_process import RedisBinaryError, bundled_redis_binary, find_redis_binary
-from ssop_inference import models as store
-
 from ssop_cli import embedded
 from ssop_cli.board import show_bytes
 from ssop_cli.lock import lock_holder
 from ssop_cli.places import Places
+from ssop_inference import models as store
 
 MIN_PYTHON: Final = (3, 11)
 MIN_DISK_BYTES: Final = 2 * 1024**3

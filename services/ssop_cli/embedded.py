@@ -3,18 +3,22 @@
 import json
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ssop_chassis.identity import MIN_SECRET_BYTES, SCOPES, hash_key, load_secret, make_key
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
+from ssop_chassis.identity import MIN_SECRET_BYTES, SCOPES, hash_key, load_secret, make_key
 from ssop_cli.failure import EXIT_SETTINGS, CommandError
 from ssop_cli.places import Places, write_private
 
 DEFAULT_PORT: Final = 7300
 DEFAULT_MODEL: Final = "smollm2-135m-instruct"
 TENANT: Final = "local"
+STORE_TIMEOUT_MS: Final = 250
+"""Longer than the services' own default: here the model takes the same cores as the stores that it waits for."""
 _KEY_ID: Final = "local"
 _HEAD: Final = """\
 # Written by `ssop up` at each start: changes here are lost.
@@ -49,8 +53,16 @@ def make_identity(places: Places) -> None:
         write_private(places.keys, dump_toml({"keys": [record]}))
 
 
-def default_settings(places: Places, *, port: int, models_dir: Path, model: str) -> dict[str, Any]:
-    """The settings of the default mesh; inner services listen on unix sockets only. `port` is not 0."""
+def default_settings(
+    places: Places, *, port: int, models_dir: Path, model: str, full_model: str = ""
+) -> dict[str, Any]:
+    """The settings of the default mesh; inner services listen on unix sockets only. `port` is not 0.
+
+    `model` serves the lite tier, and the full one too unless there is a `full_model` for it.
+    """
+    models = [{"name": model, "tiers": ["lite", "full"]}]
+    if full_model and full_model != model:
+        models = [{"name": model, "tiers": ["lite"]}, {"name": full_model, "tiers": ["full"]}]
     address = {name: f"unix:{places.socket(name)}" for name in ("cache", "rag", "inference")}
     return {
         "mesh": {"secret_file": str(places.secret)},
@@ -58,28 +70,43 @@ def default_settings(places: Places, *, port: int, models_dir: Path, model: str)
             "listen": [address["cache"]],
             "cache_url": f"unix://{places.socket('redis-cache')}",
             "state_url": f"unix://{places.socket('redis-state')}",
+            "redis_timeout_ms": STORE_TIMEOUT_MS,
         },
-        "rag": {"listen": [address["rag"]], "data_dir": str(places.state / "rag")},
+        "rag": {"listen": [address["rag"]], "directory": str(places.state / "rag")},
         "inference": {
             "node": "local",
             "listen": [address["inference"]],
             "models_dir": str(models_dir),
-            "models": [{"name": model, "tiers": ["lite", "full"]}],
+            "models": models,
         },
         "router": {
             "listen": [f"127.0.0.1:{port}"],
             "nodes": [{"address": address["inference"]}],
             "cache_address": address["cache"],
             "rag_address": address["rag"],
+            "admission_timeout_ms": STORE_TIMEOUT_MS,
             "keys_file": str(places.keys),
         },
     }
 
 
-def write_settings(places: Places, document: Mapping[str, Any]) -> Path:
-    """Write the settings file and return its path."""
-    write_private(places.settings, _HEAD + "\n" + dump_toml(document))
+def write_settings(places: Places, document: Mapping[str, Any], kinds: Mapping[str, type[BaseModel]]) -> Path:
+    """Write the settings file, with every other setting of its sections as a comment, and return its path."""
+    lines = [_HEAD]
+    for section, values in document.items():
+        lines += [f"[{section}]", *_entries(values), *_comments(kinds[section], values), ""]
+    write_private(places.settings, "\n".join(lines))
     return places.settings
+
+
+def _comments(kind: type[BaseModel], given: Mapping[str, Any]) -> Iterator[str]:
+    """The fields of a section that are not given, with what they mean and their default."""
+    for name, field in kind.model_fields.items():
+        if name in given or field.is_required():
+            continue
+        default = to_jsonable_python(field.get_default(call_default_factory=True))
+        yield f"# {field.description or name}"
+        yield f"# {name} =" if default is None else f"# {_key(name)} = {_value(default)}"
 
 
 def free_port() -> int:

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
+
 from ssop.v1 import mesh_pb2
+from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_REFUSED, CommandError
+from ssop_cli.places import Places
+from ssop_cli.report import read_report
 from ssop_sdk import (
     AuthenticationError,
     ConfigurationError,
@@ -16,10 +20,6 @@ from ssop_sdk import (
     SsopError,
     Unavailable,
 )
-
-from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_REFUSED, CommandError
-from ssop_cli.places import Places
-from ssop_cli.report import read_report
 
 _ADVICE: Final[Mapping[str, str]] = {
     "KEY_MISSING": "set SSOP_API_KEY",
@@ -31,7 +31,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "NO_BACKEND": "'ssop status' shows the nodes",
     "BACKEND_FAILED": "'ssop status' shows the nodes",
     "DEADLINE_EXCEEDED": "give more time with --timeout",
-    "MODEL_UNKNOWN": "'ssop models list' shows the names",
+    "MODEL_UNKNOWN": "leave --model out, or use a name of [router] models in ssop.toml",
 }
 
 

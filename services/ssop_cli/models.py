@@ -1,13 +1,19 @@
 """`ssop models`: fetching with a progress bar, adding, listing."""
 
+import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn
-from ssop_inference import models as store
 
 from ssop_cli.board import show_bytes
-from ssop_cli.failure import CommandError
+from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError
+from ssop_cli.places import Places, make_private, write_private
+from ssop_inference import models as store
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 
 
 def fetch_with_progress(
@@ -52,10 +58,34 @@ def fetch_with_progress(
 
 def add(name: str, path: Path, models_dir: Path) -> store.ModelRecord:
     """Add a GGUF file to the store. Raises CommandError."""
+    if not _NAME.fullmatch(name):
+        raise CommandError(
+            f"'{name}' is no name for a model",
+            advice="give one of letters, digits and . _ : - as: ssop models add NAME FILE",
+            exit_code=EXIT_USAGE,
+        )
     try:
         return store.add_model(name, path, models_dir)
     except store.ModelError as error:
         raise CommandError(str(error), reason="MODEL") from error
+
+
+def read_tiers(places: Places) -> dict[str, str]:
+    """Models by tier, as `ssop models add --tier` left them; empty where nothing was said. Raises CommandError."""
+    try:
+        found = json.loads(places.tiers.read_text(encoding="utf-8"))
+        return {str(tier): str(name) for tier, name in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError) as error:
+        raise CommandError(f"{places.tiers} can't be used: {error}", exit_code=EXIT_SETTINGS) from error
+
+
+def set_tiers(places: Places, tiers: Sequence[str], name: str) -> None:
+    """Let a model serve tiers of the default mesh from its next start."""
+    make_private(places.state)
+    chosen = read_tiers(places) | dict.fromkeys(tiers, name)
+    write_private(places.tiers, json.dumps(chosen) + "\n")
 
 
 def listed(models_dir: Path) -> dict[str, store.ModelRecord]:

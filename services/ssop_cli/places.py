@@ -49,6 +49,11 @@ class Places:
         return self.state / "client.key"
 
     @property
+    def tiers(self) -> Path:
+        """Which models serve the tiers of the default mesh."""
+        return self.state / "tiers.json"
+
+    @property
     def logs(self) -> Path:
         """Logs of the supervisor and its children."""
         return self.state / "logs"

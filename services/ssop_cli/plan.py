@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ssop_cache.redis_process import redis_command
-
 from ssop_cli.failure import EXIT_SETTINGS, CommandError
 from ssop_cli.places import Places
 

@@ -4,6 +4,7 @@ import asyncio
 from typing import Final
 
 from grpc_health.v1 import health_pb2
+
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.grpc_transport import connect

@@ -4,15 +4,15 @@ from typing import Any
 
 from rich.console import Group
 from rich.text import Text
-from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
-from ssop_sdk import SsopClient
 
+from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
 from ssop_cli.board import mode_name, nodes_table, services_table, shared_model_note, short_address, show_age
 from ssop_cli.failure import CommandError
 from ssop_cli.lock import lock_holder
 from ssop_cli.mesh import Access, mesh_errors, word
 from ssop_cli.places import Places
 from ssop_cli.report import Report, read_report
+from ssop_sdk import SsopClient
 
 
 def local_report(places: Places) -> Report | None:

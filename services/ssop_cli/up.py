@@ -5,6 +5,7 @@ import contextlib
 import logging
 import logging.handlers
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,20 +19,25 @@ from typing import Any, Final
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
-from ssop_cache.redis_process import RedisBinaryError, find_redis_binary
-from ssop_chassis.logs import JsonFormatter
 
+from ssop_cache.redis_process import RedisBinaryError, find_redis_binary
+from ssop_cache.settings import CacheSettings
+from ssop_chassis.logs import JsonFormatter
+from ssop_chassis.settings import MeshSettings, Settings
 from ssop_cli import embedded
 from ssop_cli.board import child_line, services_table, shared_model_note, show_exit
 from ssop_cli.child import Policy
 from ssop_cli.failure import EXIT_FAILED, EXIT_RUNS_ALREADY, EXIT_SETTINGS, CommandError
 from ssop_cli.lock import hold_lock, lock_holder
 from ssop_cli.logfile import MAX_BYTES, read_tail
-from ssop_cli.models import fetch_with_progress
+from ssop_cli.models import fetch_with_progress, read_tiers
 from ssop_cli.places import Places, make_places, make_private
 from ssop_cli.plan import ChildPlan, plan_children, router_target, shared_model
 from ssop_cli.report import Report, is_alive, read_report, write_report
 from ssop_cli.supervisor import Runner, Supervisor
+from ssop_inference.settings import InferenceSettings
+from ssop_rag.settings import RagSettings
+from ssop_router.settings import RouterSettings
 
 DETACH_TIMEOUT_S: Final = 1_800.0
 DOWN_TIMEOUT_S: Final = 120.0
@@ -39,6 +45,13 @@ ORPHAN_GRACE_S: Final = 5.0
 _POLL_S: Final = 0.05
 _LOG_LINES: Final = 12
 _OWN_VARIABLES: Final = frozenset({"SSOP_CONFIG", "SSOP_API_KEY", "SSOP_TARGET", "SSOP_STATE_DIR"})
+SECTIONS: Final[Mapping[str, type[Settings]]] = {
+    "mesh": MeshSettings,
+    "cache": CacheSettings,
+    "rag": RagSettings,
+    "inference": InferenceSettings,
+    "router": RouterSettings,
+}
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +63,7 @@ class UpOptions:
     port: int | None = None
     config: Path | None = None
     models_dir: Path | None = None
-    model: str = embedded.DEFAULT_MODEL
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +87,12 @@ def run_up(options: UpOptions, console: Console, *, on_report: OnReport | None =
     make_places(places)
     with hold_lock(places.lock), _logging(places):
         end_orphans(places)
+        clear_run(places)
         mesh = prepare(options, console)
-        asyncio.run(_supervise(options, mesh, console, on_report))
+        try:
+            asyncio.run(_supervise(options, mesh, console, on_report))
+        finally:
+            clear_run(places)
 
 
 def prepare(options: UpOptions, console: Console) -> Mesh:
@@ -88,10 +105,14 @@ def prepare(options: UpOptions, console: Console) -> Mesh:
         embedded.make_identity(places)
         port = embedded.DEFAULT_PORT if options.port is None else options.port or embedded.free_port()
         embedded.check_port(port)
-        models_dir = options.models_dir or places.state / "models"
-        document = embedded.default_settings(places, port=port, models_dir=models_dir.absolute(), model=options.model)
-        settings = embedded.write_settings(places, document)
-        fetch_with_progress(options.model, models_dir, console)
+        models_dir = (options.models_dir or places.state / "models").absolute()
+        tiers = read_tiers(places)
+        lite = options.model or tiers.get("lite", embedded.DEFAULT_MODEL)
+        full = options.model or tiers.get("full", lite)
+        document = embedded.default_settings(places, port=port, models_dir=models_dir, model=lite, full_model=full)
+        for model in dict.fromkeys((lite, full)):
+            fetch_with_progress(model, models_dir, console)
+        settings = embedded.write_settings(places, document, SECTIONS)
     try:
         binary = find_redis_binary(None)
     except RedisBinaryError as error:
@@ -111,6 +132,12 @@ def read_settings(path: Path) -> Mapping[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CommandError(f"{path} can't be used: {error}", exit_code=EXIT_SETTINGS) from error
+
+
+def clear_run(places: Places) -> None:
+    """Empty the directory of sockets and of the children's temporary files."""
+    shutil.rmtree(places.run, ignore_errors=True)
+    make_private(places.run)
 
 
 def end_orphans(places: Places) -> None:
@@ -252,12 +279,12 @@ class _Display:
             key = f"{child.state} {child.restarts}"
             if child.state != "waiting" and self._shown.get(child.name) != key:
                 self._shown[child.name] = key
-                self._console.print(child_line(child), highlight=False, soft_wrap=True)
+                self._console.print(child_line(child), highlight=False, markup=False, soft_wrap=True)
         if report.phase != self._phase:
             self._phase = report.phase
             if report.phase == "ready":
                 for line in (*report.notes, f"the mesh is ready at {report.target}"):
-                    self._console.print(line, highlight=False, soft_wrap=True)
+                    self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _render(self) -> Group:
         report = self.report
