@@ -73,11 +73,13 @@ class _Builder:
         own = []
         if facts.types & FieldType.OBJECT and rule.object_at == node:
             own.append(objects)
-            self.open[objects] = node
-            self._add_properties(facts, rule, node, depth + 1)
         if facts.types & FieldType.ARRAY and rule.array_at == node:
             own.append(arrays)
-            self.open[arrays] = node
+        # Both are open for all children: a recursive union refers back to this one node.
+        self.open.update(dict.fromkeys(own, node))
+        if objects in own:
+            self._add_properties(facts, rule, node, depth + 1)
+        if arrays in own:
             self._add_items(facts, rule, node, depth + 1)
         for origin in own:
             del self.open[origin]

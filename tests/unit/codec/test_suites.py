@@ -1,0 +1,111 @@
+"""The suites that are not shipped: boundary cases from public bug reports, and JSONTestSuite."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.codec_cases import decode, encode, run
+from helpers.components import suites_dir
+from ssop_codec import Encoder, FrameKind, SchemaError, Verdict, compile_schema
+
+pytestmark = pytest.mark.needs("suites")
+
+NOT_YET = {
+    "pattern": {"str-pattern-anchored", "str-pattern-unanchored"},
+    "patternProperties": {"obj-pattern-props"},
+    "dependentRequired": {"obj-dep-required"},
+    "propertyNames": {"obj-propnames"},
+    "uniqueItems": {"arr-unique-num"},
+    "contains": {"arr-contains"},
+    "oneOf": {"u-disc", "u-disc-late", "u-oneof-two"},
+    "anyOf": {"u-ambiguous"},
+    "allOf": {"u-allof"},
+    "not": {"u-not"},
+    "if": {"u-if"},
+}
+"""Cases whose schema is refused, by the keyword that is named."""
+MAX_CUTS = 400
+
+
+def cases() -> list[dict[str, Any]]:
+    folder = suites_dir()
+    if folder is None:
+        return []
+    path = folder / "suites" / "stream_cases" / "cases.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def documents(prefix: str) -> list[Path]:
+    folder = suites_dir()
+    if folder is None:
+        return []
+    found = sorted((folder / "suites" / "jsontestsuite" / "test_parsing").glob(f"{prefix}_*.json"))
+    assert found
+    return found
+
+
+def leaves(chunks: list[bytes]) -> list[list[Any]]:
+    """Complete scalars and empty containers in their order."""
+    decoder, frames = decode(chunks)
+    found: list[list[Any]] = []
+    pieces: list[str] = []
+    for frame in frames:
+        if frame.kind == FrameKind.PART:
+            pieces.append(str(frame.value))
+        elif frame.kind == FrameKind.VALUE:
+            value = "".join((*pieces, str(frame.value))) if frame.parts else frame.value
+            pieces.clear()
+            found.append([frame.path, value])
+        elif frame.kind == FrameKind.CLOSE and frame.size == 0:
+            at = decoder.result
+            for token in frame.tokens:
+                at = at[token]
+            found.append([frame.path, at])
+    return found
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["id"]))
+def test_boundary_case_at_every_cut(case: dict[str, Any]) -> None:
+    data = bytes.fromhex(case["hex"]) if "hex" in case else case["input"].encode()
+    try:
+        schema = compile_schema(case["schema"])
+    except SchemaError as error:
+        assert case["id"] in NOT_YET[error.keyword]
+        return
+    options: dict[str, Any] = {"envelope": "preamble" in case.get("opts", {})}
+    whole = encode(schema, data, **options)
+    chunks, verdict, violation, _ = whole
+    names = {Verdict.OK: "ok", Verdict.INVALID: "error", Verdict.INCOMPLETE: "incomplete"}
+    assert names[Verdict(verdict)] in case["end"].split("_") or case["end"] == "error_or_raw"
+    if case.get("err_at") is not None:
+        assert violation is not None
+        assert violation.offset_bytes == case["err_at"]
+    expected = case["frames"]
+    if case["end"] == "error_or_raw":
+        # This codec sends the text of the number.
+        assert verdict == Verdict.OK
+    else:
+        assert leaves(chunks) == expected
+    step = max(1, len(data) // MAX_CUTS)
+    for cut in range(0, len(data) + 1, step):
+        assert run(Encoder, schema, [data[:cut], data[cut:]], **options) == whole
+    assert run(Encoder, schema, [data[i : i + 1] for i in range(len(data))], **options) == whole
+
+
+@pytest.mark.parametrize("size", [1, 3, 0])
+@pytest.mark.parametrize("path", documents("y"), ids=lambda path: str(path.stem))
+def test_valid_json_is_taken(path: Path, size: int) -> None:
+    data = path.read_bytes()
+    pieces = [data[i : i + size] for i in range(0, len(data), size)] if size else [data]
+    chunks, verdict, _, _ = run(Encoder, None, pieces)
+    assert verdict == Verdict.OK
+    assert decode(chunks)[0].result == json.loads(data)
+
+
+@pytest.mark.parametrize("size", [1, 3, 0])
+@pytest.mark.parametrize("path", documents("n"), ids=lambda path: str(path.stem))
+def test_invalid_json_is_not_taken(path: Path, size: int) -> None:
+    data = path.read_bytes()
+    pieces = [data[i : i + size] for i in range(0, len(data), size)] if size else [data]
+    assert run(Encoder, None, pieces)[1] != Verdict.OK
