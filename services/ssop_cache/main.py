@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
-from ssop.v1 import cache_pb2
-from ssop_chassis.call import Service, bind
-from ssop_chassis.serving import Process, Serving, run_service
-from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
+from ssop.v1 import cache_pb2
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
 from ssop_cache.feeds import Feeds
@@ -19,6 +16,9 @@ from ssop_cache.servicer import CacheServicer
 from ssop_cache.settings import CacheSettings
 from ssop_cache.store import RedisStore, Role
 from ssop_cache.wakes import Wakes
+from ssop_chassis.call import Service, bind
+from ssop_chassis.serving import Process, Serving, run_service
+from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ import logging
 from typing import Final
 
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
-from ssop_chassis.logs import describe
 
 from ssop_cache.store import RedisStore, RoleError
+from ssop_chassis.logs import describe
 
 _RETRY_S: Final = 0.2
 _log = logging.getLogger(__name__)

@@ -8,9 +8,6 @@ from typing import Final
 from ssop.v1 import cache_pb2
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Call
-from ssop_chassis.errors import MeshError, invalid_request
-
 from ssop_cache.answers import Answer, AnswerStore
 from ssop_cache.core import scripts
 from ssop_cache.core.cache_key import KEY_BYTES
@@ -21,6 +18,8 @@ from ssop_cache.feeds import Feeds
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.settings import CacheSettings
 from ssop_cache.store import RedisStore
+from ssop_chassis.call import Call
+from ssop_chassis.errors import MeshError, invalid_request
 
 MAX_LEASE_MS: Final = 600_000
 MAX_TTL_MS: Final = 2_678_400_000

@@ -3,9 +3,9 @@
 from typing import Self
 
 from pydantic import Field, model_validator
-from ssop_chassis.settings import Settings
 
 from ssop_cache.core.scripts import Limits
+from ssop_chassis.settings import Settings
 
 
 class CacheSettings(Settings):

@@ -19,14 +19,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
-from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.errors import MeshError
-from ssop_chassis.logs import describe
-from ssop_chassis.settings import SettingsError
 
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.core.circuit import Circuit
 from ssop_cache.core.scripts import Reply, ScriptCall
 from ssop_cache.metrics import CacheMetrics
+from ssop_chassis.errors import MeshError
+from ssop_chassis.logs import describe
+from ssop_chassis.settings import SettingsError
 
 Role = Literal["cache", "state"]
 MAX_WAIT_S: Final = 2.0

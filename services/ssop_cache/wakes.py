@@ -12,9 +12,9 @@ from typing import Final
 
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
-from ssop_chassis.logs import describe
 
 from ssop_cache.store import RedisStore
+from ssop_chassis.logs import describe
 
 _IDLE_CHANNEL: Final = "ssop:wake:none"
 _RECONNECT_S: Final = 0.2

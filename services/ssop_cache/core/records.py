@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.message import DecodeError
+
 from ssop.v1.frame_pb2 import FRAME_KIND_END, VERDICT_OK, Chunk
 
 _MAGIC: Final = b"SSA1"

@@ -30,7 +30,7 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(now_ms),
   redis.call('ZREM', KEYS[5], gone)
   if amount then
     redis.call('HDEL', KEYS[4], gone)
-    redis.call('HINCRBY', KEYS[4], SUM, '-' .. amount)
+    redis.call('HINCRBY', KEYS[4], SUM, text(0 - tonumber(amount)))
   end
 end
 

@@ -22,7 +22,7 @@ if amount then
   -- A full store refuses a script's first write if that needs memory and none after it, so deletions come first.
   redis.call('HDEL', KEYS[3], id)
   redis.call('ZREM', KEYS[4], id)
-  redis.call('HINCRBY', KEYS[3], SUM, '-' .. amount)
+  redis.call('HINCRBY', KEYS[3], SUM, text(0 - tonumber(amount)))
   -- The last reservation takes the sum with it.
   if redis.call('ZCARD', KEYS[4]) == 0 then redis.call('DEL', KEYS[3]) end
 end

@@ -1,0 +1,153 @@
+"""The cache service in the test's process, and a client for each tenant."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from helpers.redis_server import RedisServer
+from ssop.v1 import cache_pb2, mesh_pb2
+from ssop.v1.cache_pb2 import CacheOutcome
+from ssop.v1.frame_pb2 import FRAME_KIND_END, FRAME_KIND_VALUE, VERDICT_OK, Chunk, Verdict
+from ssop_cache.main import Cache, open_cache
+from ssop_cache.settings import CacheSettings
+from ssop_chassis.call import Metadata
+from ssop_chassis.identity import Principal
+from ssop_chassis.memory import MemoryPeer, MemoryStream
+
+HIT = CacheOutcome.CACHE_OUTCOME_HIT
+LEASE = CacheOutcome.CACHE_OUTCOME_LEASE
+FOLLOW = CacheOutcome.CACHE_OUTCOME_FOLLOW
+MISS = CacheOutcome.CACHE_OUTCOME_MISS
+
+
+def pieces(*texts: str, verdict: Verdict.ValueType = VERDICT_OK) -> list[bytes]:
+    """An answer as chunks: one for each text, the end with the last."""
+    chunks = []
+    for seq, text in enumerate(texts, start=1):
+        chunk = Chunk()
+        chunk.frames.add(seq=seq, kind=FRAME_KIND_VALUE, string_value=text)
+        if seq == len(texts):
+            end = chunk.frames.add(seq=seq + 1, kind=FRAME_KIND_END)
+            end.end.verdict = verdict
+        chunks.append(chunk.SerializeToString())
+    return chunks
+
+
+def answer(text: str = "yes", *, verdict: Verdict.ValueType = VERDICT_OK) -> bytes:
+    """A whole answer as one chunk."""
+    return b"".join(pieces(text, verdict=verdict))
+
+
+class CacheClient:
+    """Calls the service for one tenant."""
+
+    def __init__(self, peer: MemoryPeer, tenant: str) -> None:
+        self._peer = peer
+        self._metadata: Metadata = {"x-tenant-bin": tenant.encode()}
+
+    async def _unary(self, name: str, request: Any, response: Any) -> Any:
+        path = f"/ssop.v1.CacheService/{name}"
+        data = await self._peer.unary(path, request.SerializeToString(), timeout_s=10, metadata=self._metadata)
+        return response.FromString(data)
+
+    async def admit(
+        self,
+        request_id: str,
+        key: bytes = b"",
+        *,
+        tokens: int = 10,
+        lease_ms: int = 5000,
+        max_age_ms: int = 0,
+        no_lease: bool = False,
+    ) -> cache_pb2.AdmitResponse:
+        request = cache_pb2.AdmitRequest(
+            request_id=request_id,
+            cache_key=key,
+            reserve_tokens=tokens,
+            lease_ms=lease_ms,
+            max_age_ms=max_age_ms,
+            no_lease=no_lease,
+        )
+        response: cache_pb2.AdmitResponse = await self._unary("Admit", request, cache_pb2.AdmitResponse)
+        return response
+
+    async def settle(self, request_id: str, input_tokens: int, output_tokens: int = 0) -> int:
+        usage = mesh_pb2.Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+        request = cache_pb2.SettleRequest(request_id=request_id, usage=usage)
+        response: cache_pb2.SettleResponse = await self._unary("Settle", request, cache_pb2.SettleResponse)
+        return response.charged_tokens
+
+    async def lookup(self, key: bytes, *, max_age_ms: int = 0) -> cache_pb2.LookupResponse:
+        request = cache_pb2.LookupRequest(cache_key=key, max_age_ms=max_age_ms)
+        response: cache_pb2.LookupResponse = await self._unary("Lookup", request, cache_pb2.LookupResponse)
+        return response
+
+    async def append(self, key: bytes, fence: int, chunk: bytes = b"", *, lease_ms: int = 5000) -> bool:
+        request = cache_pb2.AppendRequest(cache_key=key, fencing_token=fence, chunk=chunk, lease_ms=lease_ms)
+        response: cache_pb2.AppendResponse = await self._unary("Append", request, cache_pb2.AppendResponse)
+        return response.has_followers
+
+    async def commit(
+        self,
+        key: bytes,
+        fence: int,
+        chunk: bytes = b"",
+        *,
+        is_complete: bool = True,
+        model: str = "small",
+        ttl_ms: int = 0,
+    ) -> None:
+        request = cache_pb2.CommitRequest(
+            cache_key=key, fencing_token=fence, chunk=chunk, is_complete=is_complete, model=model, ttl_ms=ttl_ms
+        )
+        await self._unary("Commit", request, cache_pb2.CommitResponse)
+
+    def open_follow(self, key: bytes) -> MemoryStream:
+        request = cache_pb2.FollowRequest(cache_key=key)
+        path = "/ssop.v1.CacheService/Follow"
+        return self._peer.open(path, request.SerializeToString(), timeout_s=10, metadata=self._metadata)
+
+    async def follow(self, key: bytes) -> bytes:
+        """All that comes, joined; raises the error that ends it."""
+        async with self.open_follow(key) as stream:
+            got = b""
+            while (message := await stream.read()) is not None:
+                got += cache_pb2.FollowResponse.FromString(message).chunk
+            return got
+
+
+@dataclass(frozen=True)
+class CacheUnderTest:
+    """A running service."""
+
+    cache: Cache
+    registry: CollectorRegistry
+    peer: MemoryPeer
+
+    def client(self, tenant: str = "acme") -> CacheClient:
+        return CacheClient(self.peer, tenant)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A sample's value; 0 when it was never counted."""
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+def _authenticate(metadata: Metadata) -> Principal:
+    tenant = metadata["x-tenant-bin"]
+    assert isinstance(tenant, bytes)
+    return Principal(tenant.decode(), "k1")
+
+
+@asynccontextmanager
+async def running_cache(state: RedisServer, cache: RedisServer, **settings: Any) -> AsyncIterator[CacheUnderTest]:
+    """The service on two instances, in memory."""
+    # A loaded build machine stalls for longer than production's 50 ms; tests of that bound give it.
+    values = {"redis_timeout_ms": 2000} | settings
+    registry = CollectorRegistry()
+    async with AsyncExitStack() as stack:
+        opened = open_cache(CacheSettings(state_url=state.url, cache_url=cache.url, **values), registry, stack)
+        await opened.roles.wait_until_right()
+        yield CacheUnderTest(opened, registry, MemoryPeer([opened.service], _authenticate))

@@ -1,0 +1,157 @@
+"""The Lua scripts and their Python twin give the same replies, over random sequences of calls."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from prometheus_client import CollectorRegistry
+
+from helpers.redis_server import EVERY_REDIS, RedisServer
+from ssop_cache.core import scripts
+from ssop_cache.core.keys import Layout, TenantKeys
+from ssop_cache.core.scripts import Admit, Limits, Reply, ScriptCall
+from ssop_cache.core.twin import StateTwin
+from ssop_cache.metrics import CacheMetrics
+from ssop_cache.store import RedisStore
+
+CACHE_KEYS = [b"", b"\1" * 32, b"\2" * 32]
+IDS = [f"r{n}" for n in range(5)]
+LIMITS = [
+    Limits(),
+    Limits(max_rps=500, burst=2),
+    Limits(budget_tokens=50, window_ms=100),
+    Limits(max_rps=2000, burst=3, budget_tokens=40, window_ms=3_600_000),
+]
+MAX_BACKLOG_BYTES = 40
+
+
+class ScriptMachine(RuleBasedStateMachine):
+    """Each rule runs a script on the server, then on the twin at the time that the server says it ran."""
+
+    server: ClassVar[RedisServer]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twin = StateTwin()
+        self.fences = dict.fromkeys(CACHE_KEYS, 0)
+        self.entries = dict.fromkeys(CACHE_KEYS, 0)
+        self.keys: TenantKeys = Layout(1, "test").of_tenant(uuid.uuid4().hex)
+        self.loop = asyncio.new_event_loop()
+        metrics = CacheMetrics(CollectorRegistry())
+        self.store = self.loop.run_until_complete(self._open(metrics))
+
+    async def _open(self, metrics: CacheMetrics) -> RedisStore:
+        return RedisStore("state", self.server.url, metrics, timeout_s=5)
+
+    def teardown(self) -> None:
+        self.loop.run_until_complete(self.store.close())
+        self.loop.close()
+
+    def agree(self, call: ScriptCall) -> Reply:
+        reply = self.loop.run_until_complete(self.store.run(call))
+        assert self.twin.run(call, scripts.number(reply[1])) == reply
+        return reply
+
+    @rule(
+        request_id=st.sampled_from(IDS),
+        key=st.sampled_from(CACHE_KEYS),
+        tokens=st.sampled_from([0, 5, 20, 60]),
+        lease_ms=st.sampled_from([1, 5, 5000]),
+        limits=st.sampled_from(LIMITS),
+        is_found=st.integers(0, 9).map(lambda n: n == 0),
+        wants_lease=st.integers(0, 4).map(bool),
+    )
+    def admit(
+        self,
+        request_id: str,
+        key: bytes,
+        tokens: int,
+        lease_ms: int,
+        limits: Limits,
+        is_found: bool,
+        wants_lease: bool,
+    ) -> None:
+        asked = Admit(request_id, key, tokens, lease_ms, is_found=is_found and bool(key), wants_lease=wants_lease)
+        reply = self.agree(scripts.admit(self.keys, limits, asked))
+        if reply[0] == b"recheck":
+            asked = Admit(request_id, key, tokens, lease_ms, wants_lease=wants_lease, seen_fence=int(reply[3]))
+            reply = self.agree(scripts.admit(self.keys, limits, asked))
+        if reply[0] == b"lease":
+            self.fences[key] = scripts.number(reply[3])
+            self.entries[key] = 0
+
+    @rule(request_id=st.sampled_from(IDS), tokens=st.integers(0, 30), limits=st.sampled_from(LIMITS))
+    def settle(self, request_id: str, tokens: int, limits: Limits) -> None:
+        self.agree(scripts.settle(self.keys, limits, request_id, tokens))
+
+    @rule(
+        key=st.sampled_from(CACHE_KEYS[1:]),
+        chunk=st.binary(max_size=12),
+        lease_ms=st.sampled_from([1, 5000]),
+        drift=st.sampled_from([0, 0, 0, -1]),
+    )
+    def append(self, key: bytes, chunk: bytes, lease_ms: int, drift: int) -> None:
+        fence = self.fences[key] + drift
+        call = scripts.append(self.keys, key, fence, chunk, lease_ms=lease_ms, max_backlog_bytes=MAX_BACKLOG_BYTES)
+        self.agree(call)
+
+    @rule(key=st.sampled_from(CACHE_KEYS[1:]))
+    def seal(self, key: bytes) -> None:
+        self.agree(scripts.seal(self.keys, key, self.fences[key]))
+
+    @rule(
+        key=st.sampled_from(CACHE_KEYS[1:]), rest=st.binary(max_size=12), complete=st.booleans(), stored=st.booleans()
+    )
+    def commit(self, key: bytes, rest: bytes, complete: bool, stored: bool) -> None:
+        self.agree(
+            scripts.commit(
+                self.keys,
+                key,
+                self.fences[key],
+                rest,
+                is_complete=complete,
+                is_stored=complete and stored,
+                max_backlog_bytes=MAX_BACKLOG_BYTES,
+            )
+        )
+
+    @rule(key=st.sampled_from(CACHE_KEYS[1:]))
+    def join(self, key: bytes) -> None:
+        self.agree(scripts.join(self.keys, key))
+
+    @rule(key=st.sampled_from(CACHE_KEYS[1:]))
+    def read(self, key: bytes) -> None:
+        reply = self.agree(scripts.read_log(self.keys, key, self.fences[key], self.entries[key]))
+        self.entries[key] += len(reply) - 2
+
+    @rule()
+    def let_time_pass(self) -> None:
+        # Time is an input of the scripts here, and the server's clock can't be set.
+        time.sleep(0.003)
+
+    @invariant()
+    def reservations_agree(self) -> None:
+        total = self.server.ask("HGET", self.keys.reserved, "/sum")
+        assert int(total or 0) == self.twin.reserved_tokens(self.keys.reserved)
+
+
+@pytest.fixture(params=EVERY_REDIS)
+def server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    with RedisServer("state", request.param) as running:
+        yield running
+
+
+def test_twin_and_server_agree(server: RedisServer) -> None:
+    machine = type("Machine", (ScriptMachine,), {"server": server})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )

@@ -1,0 +1,59 @@
+"""The Lua files keep the rules that the oldest server and a cluster need."""
+
+import re
+
+import pytest
+
+from ssop_cache.core import scripts
+from ssop_cache.core.keys import Layout
+from ssop_cache.core.scripts import Admit, Limits, ScriptCall
+from ssop_cache.store import load_scripts
+
+TEXTS = load_scripts()
+KEY = b"\1" * 32
+KEYS = Layout(1, "1").of_tenant("acme")
+CALLS = [
+    scripts.admit(KEYS, Limits(), Admit("r", KEY, 1, 1)),
+    scripts.settle(KEYS, Limits(), "r", 1),
+    scripts.append(KEYS, KEY, 1, b"", lease_ms=1, max_backlog_bytes=1),
+    scripts.seal(KEYS, KEY, 1),
+    scripts.commit(KEYS, KEY, 1, b"", is_complete=True, is_stored=True, max_backlog_bytes=1),
+    scripts.join(KEYS, KEY),
+    scripts.read_log(KEYS, KEY, 1, 0),
+    scripts.find_answer(KEYS, KEY, 0),
+    scripts.put_answer(KEYS, KEY, 1, b"", 1),
+]
+
+
+def highest(text: str, table: str) -> int:
+    return max(int(number) for number in re.findall(rf"{table}\[(\d+)\]", text))
+
+
+def test_every_file_has_a_call() -> None:
+    assert {call.script for call in CALLS} == set(TEXTS)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_first_line_says_the_unit_of_time(name: str) -> None:
+    assert re.match(r"-- Times in milliseconds[,.]", TEXTS[name])
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_keys_are_never_made_in_the_script(name: str) -> None:
+    for arguments in re.findall(r"redis\.call\(\s*'(?!TIME|PUBLISH)[A-Z]+', ([^)]*)", TEXTS[name]):
+        assert re.match(r"(KEYS\[\d\]|key\b)", arguments), arguments
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_nothing_is_used_that_redis_6_2_lacks(name: str) -> None:
+    assert not re.search(r"#!lua|FCALL|'EXPIRE|'(NX|GT|LT)'|HEXPIRE|LMPOP|SINTERCARD|SPUBLISH", TEXTS[name])
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.script)
+def test_call_has_the_keys_and_arguments_of_its_script(call: ScriptCall) -> None:
+    text = TEXTS[call.script]
+    assert (len(call.keys), len(call.args)) == (highest(text, "KEYS"), highest(text, "ARGV"))
+
+
+def test_request_without_a_cache_key_names_no_lease() -> None:
+    assert len(scripts.admit(KEYS, Limits(), Admit("r", b"", 1, 1)).keys) == 6

@@ -1,0 +1,42 @@
+"""Section `cache`."""
+
+from typing import Any
+
+import pytest
+
+from ssop_cache.settings import CacheSettings
+from ssop_chassis.settings import SettingsError, load_settings
+
+URLS = {"SSOP_CACHE_STATE_URL": "unix:///s", "SSOP_CACHE_CACHE_URL": "unix:///c"}
+
+
+def load(**environ: str) -> CacheSettings:
+    return load_settings(CacheSettings, "cache", path=None, environ=URLS | environ)
+
+
+def test_urls_are_all_it_needs() -> None:
+    settings = load()
+    assert (settings.redis_timeout_ms, settings.limits.interval_us, settings.limits.budget_tokens) == (50, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("environ", "fault"),
+    [
+        ({"SSOP_CACHE_CACHE_URL": "unix:///s"}, "one instance can't both evict and keep"),
+        ({"SSOP_CACHE_MAX_ANSWER_BYTES": "9999999"}, "max_answer_bytes is larger than max_backlog_bytes"),
+        ({"SSOP_CACHE_BURST": "0"}, "burst"),
+        ({"SSOP_CACHE_REDIS_TIMEOUT": "5"}, "redis_timeout"),
+    ],
+)
+def test_fault_is_named(environ: dict[str, Any], fault: str) -> None:
+    with pytest.raises(SettingsError, match=fault):
+        load(**environ)
+
+
+def test_rate_becomes_an_interval_and_a_tolerance() -> None:
+    limits = load(SSOP_CACHE_MAX_RPS="50", SSOP_CACHE_BURST="4").limits
+    assert (limits.interval_us, limits.tolerance_us) == (20_000, 80_000)
+
+
+def test_every_field_is_described() -> None:
+    assert [name for name, field in CacheSettings.model_fields.items() if not field.description] == []
