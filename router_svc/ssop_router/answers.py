@@ -24,7 +24,6 @@ from ssop.v1.mesh_pb2 import Usage
 from ssop_cache.core.cache_key import CanonicalRequest, cache_key
 from ssop_chassis.errors import MeshError
 from ssop_codec import CODEC_VERSION
-
 from ssop_router.background import Background
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
@@ -251,8 +250,10 @@ class Lease:
         if self.is_spoiled == "lease_lost":
             return
         is_stored = is_complete and not self.is_spoiled
+        # What is given up is not appended: a follower without a field can still take over unseen.
+        chunk = b"".join(self._pending) if is_stored else b""
         try:
-            await self._answers.commit(self, b"".join(self._pending), is_complete=is_stored, model=model)
+            await self._answers.commit(self, chunk, is_complete=is_stored, model=model)
         except (Unavailable, MeshError):
             self.spoil("commit_failed")
         if not is_stored or self.is_spoiled:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
+
 from ssop.v1 import router_pb2
 from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
-
 from ssop_router.answers import Answers
 from ssop_router.background import Background
 from ssop_router.core.policy import TIER_OF_WORD

@@ -5,7 +5,6 @@ import logging
 from ssop.v1.frame_pb2 import FrameKind
 from ssop.v1.mesh_pb2 import Accounting, Decision, DegradedReason, DeliveryState, DeliveryStatus, NodeReason, Tier
 from ssop_codec import mesh_chunk, scan_heads
-
 from ssop_router.core.frames import FIRST_MESH_KIND, pack_frames, parse_frame, split_frames
 from ssop_router.core.ladder import Target
 from ssop_router.job import Job

@@ -3,7 +3,6 @@
 from ssop.v1.content_pb2 import Prompt, Role, ToolMode
 from ssop.v1.mesh_pb2 import Tier
 from ssop.v1.router_pb2 import GenerateRequest
-
 from ssop_router.core.decision import Features
 from ssop_router.core.policy import Policy
 

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from google.protobuf.message import DecodeError
+
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
 from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
 from ssop.v1.mesh_pb2 import ConstraintMode, NodeReason
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, scan_heads
-
 from ssop_router.answers import Lease
 from ssop_router.core.decision import DecisionSettings
 from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames

@@ -23,7 +23,6 @@ from ssop.v1.router_pb2 import (
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
 from ssop_codec import Encoder, Limits, Schema
-
 from ssop_router.answers import Answers, make_key
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.frames import parse_frame, split_frames

@@ -16,7 +16,6 @@ from ssop.v1.mesh_pb2 import (
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_chassis.identity import Principal
 from ssop_codec import Schema
-
 from ssop_router.core.decision import Decision, Features
 from ssop_router.core.ladder import Target
 

@@ -8,7 +8,6 @@ from ssop_chassis.call import Peer
 from ssop_chassis.grpc_transport import connect
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
-
 from ssop_router.assembly import assemble
 from ssop_router.inspection import monotonic_ms
 from ssop_router.keys import KeysFile

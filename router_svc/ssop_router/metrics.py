@@ -3,6 +3,7 @@
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
 from ssop_chassis.metrics import FIRST_TOKEN_BUCKETS_S
 
 _DECISION_BUCKETS_S: Final = (0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.005)

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from google.protobuf.message import DecodeError
+
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ModelStatus, WatchStatusRequest, WatchStatusResponse
 from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
-
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 
 _WATCH: Final = "/ssop.v1.InferenceService/WatchStatus"

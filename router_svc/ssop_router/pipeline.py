@@ -11,7 +11,6 @@ from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason, Usage
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_codec import scan_heads
-
 from ssop_router.answers import Admission, Answers, Lease, make_key
 from ssop_router.background import Background
 from ssop_router.core.decision import is_cacheable
@@ -31,7 +30,6 @@ from ssop_router.settings import RouterSettings
 
 R = ErrorReason
 _ADMISSIONS: Final = 2
-_REFUSED: Final = (R.ERROR_REASON_RATE_LIMITED, R.ERROR_REASON_QUOTA_EXHAUSTED)
 _log = logging.getLogger(__name__)
 
 
@@ -149,14 +147,12 @@ class Pipeline:
                     await self._generate(job, delivery, collections, admission.lease)
             job.is_billed = is_generated
             await delivery.close()
-        except MeshError as error:
-            if error.reason in _REFUSED:
-                job.is_refused = True
-            raise
         finally:
             job.lease = None
             conclusion = self._background.start(self._conclude(job, admission.lease, is_generated))
-        await asyncio.shield(conclusion)
+        if admission.lease is not None:
+            # Whoever asks the same next finds the answer stored.
+            await asyncio.shield(conclusion)
         _judge(job)
 
     async def _find_collections(self, job: Job) -> Collections:
@@ -202,6 +198,10 @@ class Pipeline:
             if job.features.policy.is_cache_only:
                 raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "the cache does not answer") from error
             return Admission()
+        except MeshError:
+            # Nothing was reserved, and the id may be that of a request which runs elsewhere.
+            job.is_refused = True
+            raise
         finally:
             job.admission_ms += max(1, job.elapsed_ms() - started_ms)
         job.lease = admission.lease

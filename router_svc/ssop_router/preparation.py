@@ -10,7 +10,6 @@ from typing import Final
 from ssop.v1.mesh_pb2 import Tier, TierReason
 from ssop_chassis.dispatch import REQUEST_ID_METADATA
 from ssop_chassis.identity import Principal
-
 from ssop_router.core.decision import Decision, DecisionSettings, decide
 from ssop_router.core.policy import parse_policy
 from ssop_router.features import read_features

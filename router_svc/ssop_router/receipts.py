@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1.mesh_pb2 import Receipt
-
 from ssop_router.metrics import RouterMetrics
 
 _SIZE: Final = 10_000

@@ -12,7 +12,6 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import FrameKind
 from ssop_chassis.errors import MeshError
 from ssop_codec import mesh_chunk, scan_heads
-
 from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
 from ssop_router.core.ladder import RETRY_AFTER_MS
 from ssop_router.job import Job

@@ -18,7 +18,6 @@ from ssop.v1.rag_pb2 import (
     RetrieveResponse,
 )
 from ssop.v1.router_pb2 import RetrievalOptions
-
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 from ssop_router.features import last_user_text
 from ssop_router.job import Job

@@ -13,7 +13,6 @@ from ssop.v1.router_pb2 import (
 )
 from ssop_chassis.call import Call
 from ssop_chassis.identity import Principal
-
 from ssop_router.background import Background
 from ssop_router.dependency import InnerMetadata
 from ssop_router.inspection import Inspection

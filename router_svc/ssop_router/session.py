@@ -9,6 +9,7 @@ from typing import Final
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import status_pb2
+
 from ssop.v1.content_pb2 import ContentPart, Role
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.router_pb2 import (
@@ -22,7 +23,6 @@ from ssop.v1.router_pb2 import (
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError, as_mesh_error, invalid_request
 from ssop_chassis.logs import describe
-
 from ssop_router.background import Background
 from ssop_router.core.ladder import RETRY_AFTER_MS
 from ssop_router.dependency import InnerMetadata, Unavailable

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
+
 from ssop.v1.mesh_pb2 import Tier, TierReason
 from ssop_chassis.settings import Settings
-
 from ssop_router.core.decision import DecisionSettings
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.rules import Rule, compile_words

@@ -13,7 +13,6 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
-
 from ssop_router.core.policy import WORD_OF_TIER, Policy
 from ssop_router.core.rules import Rule
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot

@@ -12,7 +12,6 @@ from typing import Final
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import DegradedReason, NodeReason, Tier
 from ssop_chassis.errors import MeshError
-
 from ssop_router.core.decision import (
     Candidate,
     Decision,

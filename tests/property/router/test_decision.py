@@ -1,0 +1,150 @@
+"""Any snapshot, any request: a reason or a MeshError, never a node that a filter took out, the same for a seed."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ssop.v1.inference_pb2 import ModelState
+from ssop.v1.mesh_pb2 import NodeReason, Tier, TierReason
+from ssop_chassis.errors import MeshError
+from ssop_router.core.decision import Decision, DecisionSettings, Features, decide
+from ssop_router.core.ladder import Situation, next_target
+from ssop_router.core.policy import WORD_OF_TIER, WORDS, Policy, parse_policy
+from ssop_router.core.rules import Rule
+from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
+
+TIERS = st.sampled_from([Tier.TIER_LITE, Tier.TIER_FULL])
+CAPABILITIES = st.frozensets(st.sampled_from(["image", "audio", "tools"]))
+MODELS = st.builds(
+    ModelView,
+    name=st.sampled_from(["a", "b"]),
+    state=st.sampled_from(ModelState.values()),
+    tiers=st.frozensets(TIERS),
+    context_tokens=st.sampled_from([0, 1, 100, 10_000]),
+    slots_total=st.integers(0, 8),
+    slots_busy=st.floats(0, 100),
+    queue_length=st.floats(0, 1000),
+    capabilities=CAPABILITIES,
+    has_logprobs=st.booleans(),
+)
+NODES = st.builds(
+    NodeView,
+    address=st.sampled_from(["n1", "n2", "n3", "n4"]),
+    models=st.lists(MODELS, max_size=3).map(tuple),
+    seen_at_ms=st.none() | st.integers(-(10**7), 10**7),
+    is_connected=st.booleans(),
+    in_flight=st.integers(0, 1000),
+    memory_free_ratio=st.none() | st.floats(0, 1),
+    expected_tiers=st.frozensets(TIERS),
+    is_ejected=st.booleans(),
+)
+SNAPSHOTS = st.lists(NODES, max_size=5, unique_by=lambda node: node.address).map(lambda nodes: Snapshot(tuple(nodes)))
+POLICIES = st.builds(
+    Policy,
+    tier=st.sampled_from([Tier.TIER_UNSPECIFIED, Tier.TIER_LITE, Tier.TIER_FULL]),
+    is_cache_off=st.booleans(),
+    is_rag_off=st.booleans(),
+    is_cascade=st.booleans(),
+)
+FEATURES = st.builds(
+    Features,
+    scopes=st.frozensets(st.sampled_from(["lite", "full", "rag", "ssop", "admin"])),
+    policy=POLICIES,
+    model=st.sampled_from(["", "big", "small", "auto", "unknown"]),
+    user_text=st.text(max_size=20),
+    documents=st.integers(0, 3),
+    prompt_bytes=st.integers(0, 10**6),
+    max_output_tokens=st.integers(0, 10**5),
+    capabilities=CAPABILITIES,
+    needs_logprobs=st.booleans(),
+    temperature=st.floats(0, 2),
+    names_collections=st.booleans(),
+    conversation_tier=st.sampled_from([Tier.TIER_UNSPECIFIED, Tier.TIER_LITE, Tier.TIER_FULL]),
+)
+SETTINGS = DecisionSettings(
+    {"big": Tier.TIER_FULL, "small": Tier.TIER_LITE, "auto": Tier.TIER_UNSPECIFIED},
+    Tier.TIER_FULL,
+    (Rule(Tier.TIER_FULL, TierReason.TIER_REASON_MANY_DOCUMENTS, min_documents=2),),
+)
+
+
+def run(features: Features, snapshot: Snapshot, now_ms: int, seed: int) -> Decision | None:
+    try:
+        return decide(features, snapshot, SETTINGS, now_ms, random.Random(seed))
+    except MeshError:
+        return None
+
+
+def may_serve(node: NodeView, model: ModelView, features: Features, tier: Tier.ValueType) -> bool:
+    """The filters, said once more."""
+    return (
+        model.state == ModelState.MODEL_STATE_READY
+        and tier in model.tiers
+        and features.capabilities <= model.capabilities
+        and (model.has_logprobs or not features.needs_logprobs)
+        and (
+            not model.context_tokens or features.least_input_tokens + features.max_output_tokens <= model.context_tokens
+        )
+        and not node.is_ejected
+    )
+
+
+def check_candidate(features: Features, snapshot: Snapshot, tier: Tier.ValueType, address: str, model: str) -> None:
+    node = next(node for node in snapshot.nodes if node.address == address)
+    assert not node.is_ejected
+    if node.seen_at_ms is None:
+        assert not node.expected_tiers or tier in node.expected_tiers
+    else:
+        assert any(m.name == model and may_serve(node, m, features, tier) for m in node.models)
+
+
+@given(FEATURES, SNAPSHOTS, st.integers(-(10**7), 10**7), st.integers(0, 9))
+def test_decision_has_reasons_and_never_a_filtered_node(
+    features: Features, snapshot: Snapshot, now_ms: int, seed: int
+) -> None:
+    decision = run(features, snapshot, now_ms, seed)
+    if decision is None:
+        return
+    assert decision.tier_reason != TierReason.TIER_REASON_UNSPECIFIED
+    assert WORD_OF_TIER[decision.tier] in features.scopes
+    assert len(decision.explanation) >= 3
+    if features.policy.tier:
+        assert decision.tier == features.policy.tier
+    if decision.candidate is not None:
+        assert decision.node_reason != NodeReason.NODE_REASON_UNSPECIFIED
+        chosen = decision.candidate
+        check_candidate(features, snapshot, decision.tier, chosen.address, chosen.model)
+
+
+@given(FEATURES, SNAPSHOTS, st.integers(-(10**7), 10**7), st.integers(0, 9))
+def test_same_seed_same_decision(features: Features, snapshot: Snapshot, now_ms: int, seed: int) -> None:
+    assert run(features, snapshot, now_ms, seed) == run(features, snapshot, now_ms, seed)
+
+
+@given(FEATURES, SNAPSHOTS, st.integers(0, 3), st.integers(0, 9))
+def test_ladder_ends_and_repeats_no_node(features: Features, snapshot: Snapshot, level: int, seed: int) -> None:
+    decision = run(features, snapshot, 0, seed)
+    if decision is None:
+        return
+    failed: tuple[str, ...] = ()
+    for _ in range(SETTINGS.max_attempts + 1):
+        situation = Situation(features, decision, snapshot, SETTINGS, level, failed)
+        try:
+            target = next_target(situation, 0, random.Random(seed))
+        except MeshError:
+            return
+        assert target.candidate.address not in failed
+        assert target.degraded_level <= level
+        check_candidate(features, snapshot, target.tier, target.candidate.address, target.candidate.model)
+        failed = (*failed, target.candidate.address)
+    raise AssertionError("the ladder has no end")
+
+
+@given(st.lists(st.sampled_from([*WORDS, "x", ""])))
+def test_policy_is_parsed_or_refused(words: list[str]) -> None:
+    try:
+        policy = parse_policy(",".join(words))
+    except MeshError:
+        return
+    assert parse_policy(policy.text) == policy

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from ssop.v1.mesh_pb2 import Tier, TierReason
+from ssop_router.core.rules import compile_words
+from ssop_router.settings import RouterSettings
+
+RULES = RouterSettings(keys_file=Path("k"), nodes=[{"address": "n"}]).decision().rules
+
+
+def first(text: str, documents: int = 0) -> tuple[int, int] | None:
+    return next(((rule.tier, rule.reason) for rule in RULES if rule.applies(text, documents)), None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Translate: good morning", "Please summarize this mail.", "把这句话翻译成英文", "提取文中的人名"],
+)
+def test_short_clear_instruction_prefers_lite(text: str) -> None:
+    assert first(text) == (Tier.TIER_LITE, TierReason.TIER_REASON_SHORT_INSTRUCTION)
+
+
+def test_instruction_of_200_characters_is_not_short() -> None:
+    assert first("Translate " + "x" * 189) is not None
+    assert first("Translate " + "x" * 190) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Compare these two offers",
+        "Summarize it, then explain why it failed",
+        "First find the cause and then propose a fix",
+        "请一步一步推导这个公式",
+        "先列出原因，再给出建议",
+        "比较这两种方案的优缺点",
+    ],
+)
+def test_wording_of_several_steps_prefers_full(text: str) -> None:
+    assert first(text) == (Tier.TIER_FULL, TierReason.TIER_REASON_MULTI_HOP)
+
+
+def test_several_documents_prefer_full() -> None:
+    assert first("Translate", documents=2) == (Tier.TIER_FULL, TierReason.TIER_REASON_MANY_DOCUMENTS)
+
+
+def test_latin_words_match_whole_words_only() -> None:
+    assert first("an incomparable listing of improvements") is None
+
+
+def test_gap_is_bounded() -> None:
+    pattern = compile_words(["first ... then"])
+    assert pattern.search("first this, then that")
+    assert not pattern.search("first " + "x " * 60 + "then")
+
+
+def test_cost_does_not_grow_with_the_prompt() -> None:
+    assert first("x" * 5000 + " compare") is None

@@ -1,0 +1,316 @@
+"""Sessions: pieces, credit, cancels, errors that end their request only."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from google.rpc import code_pb2
+
+from helpers.eventually import eventually
+from helpers.scripted_mesh import GOOD, SESSION, Mesh, R, answering, ask, encode, failing, hanging, run_router
+from ssop.v1.frame_pb2 import FrameKind
+from ssop.v1.mesh_pb2 import Receipt, RetrievalReason
+from ssop.v1.router_pb2 import (
+    SessionBegin,
+    SessionCancel,
+    SessionCommit,
+    SessionCredit,
+    SessionRequest,
+    SessionResponse,
+)
+from ssop_chassis.errors import MeshError, from_status
+from ssop_chassis.memory import MemoryStream
+
+
+class Client:
+    """The client of one session."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self.stream = stream
+        self.frames: dict[str, list[Any]] = {}
+        self.finished: dict[str, MeshError | None] = {}
+
+    async def send(self, request_id: str, **message: Any) -> None:
+        await self.stream.write(SessionRequest(request_id=request_id, **message).SerializeToString())
+
+    async def begin(self, request_id: str, text: str = "Hi", *, is_complete: bool = True, **options: Any) -> None:
+        credit = options.pop("credit", 0)
+        begin = SessionBegin(request=ask(text, **options), is_complete=is_complete, initial_credit_bytes=credit)
+        await self.send(request_id, begin=begin)
+
+    async def read(self) -> bool:
+        """Take one response; False at the end of the session."""
+        data = await self.stream.read()
+        if data is None:
+            return False
+        response = SessionResponse.FromString(data)
+        if response.WhichOneof("message") == "chunk":
+            self.frames.setdefault(response.request_id, []).extend(response.chunk.frames)
+        else:
+            status = response.finished.status
+            error = from_status(status.code, status.message, status.SerializeToString()) if status.code else None
+            self.finished[response.request_id] = error
+        return True
+
+    async def until_finished(self, *request_ids: str) -> None:
+        while not set(request_ids) <= set(self.finished):
+            assert await self.read()
+
+    def is_whole(self, request_id: str) -> bool:
+        return bool(self.frames[request_id][-1].kind == FrameKind.FRAME_KIND_ACCOUNTING)
+
+
+@asynccontextmanager
+async def open_session(mesh: Mesh, *, policy: str = "lite", key: str | None = None) -> AsyncIterator[Client]:
+    async with mesh.peer.open(
+        SESSION, timeout_s=10, metadata=mesh.metadata(key, **{"x-router-policy": policy})
+    ) as stream:
+        yield Client(stream)
+
+
+@pytest.fixture
+async def mesh() -> AsyncIterator[Mesh]:
+    async with run_router() as running:
+        yield running
+
+
+async def test_complete_request_is_answered(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("a")
+        await client.until_finished("a")
+        assert client.finished["a"] is None
+        assert client.is_whole("a")
+
+
+async def test_pieces_are_appended_to_the_last_user_message(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("a", "How ", is_complete=False)
+        await client.send("a", piece="is the ")
+        await client.send("a", piece="mood?")
+        await client.send("a", commit=SessionCommit())
+        await client.until_finished("a")
+    assert mesh.nodes["lite-1"].requests[0].prompt.messages[-1].parts[0].text == "How is the mood?"
+
+
+async def test_requests_run_side_by_side(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = hanging(after=2)
+    async with open_session(mesh) as client:
+        await client.begin("slow", "one")
+        await eventually(lambda: mesh.nodes["lite-1"].running == 1)
+        mesh.nodes["lite-1"].script = answering()
+        await client.begin("quick", "two")
+        await client.until_finished("quick")
+        assert "slow" not in client.finished
+
+
+async def test_cancel_ends_its_request_and_the_nodes_work(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = hanging(after=2)
+    async with open_session(mesh) as client:
+        await client.begin("a")
+        await eventually(lambda: mesh.nodes["lite-1"].running == 1)
+        await client.send("a", cancel=SessionCancel())
+        await client.until_finished("a")
+        error = client.finished["a"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_CANCELLED
+        await eventually(lambda: mesh.nodes["lite-1"].cancelled == 1)
+
+
+async def test_error_ends_its_request_only(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("bad", model="gpt-9")
+        await client.until_finished("bad")
+        await client.begin("good")
+        await client.until_finished("good")
+        error = client.finished["bad"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_MODEL_UNKNOWN
+        assert client.finished["good"] is None
+
+
+async def test_failure_of_a_node_ends_with_its_details(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = failing(after=2)
+    async with open_session(mesh) as client:
+        await client.begin("a")
+        await client.until_finished("a")
+        error = client.finished["a"]
+        assert error is not None
+        assert error.code == code_pb2.ABORTED
+        assert error.metadata["last_seq"] == str(client.frames["a"][-1].seq)
+
+
+async def test_credit_holds_chunks_back(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = answering()
+    async with open_session(mesh) as client:
+        await client.begin("a", credit=1)
+        await eventually(lambda: len(mesh.nodes["lite-1"].requests) == 1)
+        await client.begin("b", "other")
+        await client.until_finished("b")
+        assert "a" not in client.frames
+        await client.send("a", credit=SessionCredit(bytes=100_000))
+        await client.until_finished("a")
+        assert client.is_whole("a")
+
+
+async def test_request_without_credit_meets_its_own_deadline(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("a", credit=1, timeout_ms=60)
+        await client.until_finished("a")
+        error = client.finished["a"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_DEADLINE_EXCEEDED
+
+
+async def test_piece_for_an_unknown_request_ends_that_request_only(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.send("nobody", piece="x")
+        await client.until_finished("nobody")
+        error = client.finished["nobody"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_REQUEST_UNKNOWN
+
+
+async def test_piece_that_crosses_the_end_means_nothing(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("a", model="gpt-9")
+        await client.until_finished("a")
+        client.finished.clear()
+        await client.send("a", piece="late")
+        await client.begin("b")
+        await client.until_finished("b")
+        assert "a" not in client.finished
+
+
+async def test_prompt_in_pieces_is_bounded() -> None:
+    async with run_router(max_prompt_bytes=2_000) as mesh, open_session(mesh) as client:
+        await client.begin("a", is_complete=False)
+        for _ in range(3):
+            await client.send("a", piece="x" * 1_000)
+        await client.until_finished("a")
+        error = client.finished["a"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_MESSAGE_TOO_LARGE
+
+
+async def test_number_of_requests_is_bounded() -> None:
+    async with run_router(session_max_requests=1) as mesh, open_session(mesh) as client:
+        await client.begin("a", is_complete=False)
+        await client.begin("b")
+        await client.until_finished("b")
+        error = client.finished["b"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_OVERLOADED
+
+
+async def test_session_goes_on_after_the_client_has_sent_its_last_message(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("a")
+        await client.begin("open", is_complete=False)
+        await client.stream.finish_writing()
+        while await client.read():
+            pass
+        assert client.finished["a"] is None
+        error = client.finished["open"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_CANCELLED
+
+
+async def test_idle_session_ends() -> None:
+    async with run_router(session_idle_ms=50) as mesh, open_session(mesh) as client:
+        with pytest.raises(MeshError) as caught:
+            await client.read()
+        assert caught.value.metadata["stage"] == "session_idle"
+
+
+async def test_session_that_is_lost_cancels_all_its_requests(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = hanging(after=2)
+    async with open_session(mesh) as client:
+        for name in "abc":
+            await client.begin(name, name)
+        await eventually(lambda: mesh.nodes["lite-1"].running == 3)
+    await eventually(lambda: mesh.nodes["lite-1"].cancelled == 3)
+    await eventually(mesh.is_quiet)
+
+
+async def test_prefetch_starts_with_the_tenth_word(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 1}
+    async with open_session(mesh) as client:
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece="one two three four five six seven eight nine ")
+        await asyncio.sleep(0)
+        assert not mesh.rag.prefetches
+        await client.send("a", piece="ten eleven twelve ")
+        await eventually(lambda: len(mesh.rag.prefetches) == 1)
+        await client.send("a", commit=SessionCommit())
+        await client.until_finished("a")
+        prefix = mesh.rag.prefetches[0].query_prefix
+        assert prefix == "one two three four five six seven eight nine ten"
+        assert client.frames["a"][0].decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_PREFETCHED
+        assert client.frames["a"][-1].accounting.prefetch_hits == 1
+
+
+async def test_prefetch_counts_characters_of_scripts_without_spaces(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 1}
+    async with open_session(mesh) as client:
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece="请问今天北京的天气怎么样")
+        await eventually(lambda: len(mesh.rag.prefetches) == 1)
+        assert mesh.rag.prefetches[0].query_prefix == "请问今天北京的天气怎"
+
+
+async def test_prefetch_starts_some_time_after_the_first_byte() -> None:
+    async with run_router(prefetch_wait_ms=20) as mesh, open_session(mesh) as client:
+        mesh.rag.collections["acme"] = {"docs": 1}
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece="only three words")
+        await eventually(lambda: len(mesh.rag.prefetches) == 1)
+
+
+async def test_prefetch_of_a_cancelled_request_is_dropped(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 1}
+    async with open_session(mesh) as client:
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece="one two three four five six seven eight nine ten")
+        await eventually(lambda: len(mesh.rag.prefetches) == 1)
+        await client.send("a", cancel=SessionCancel())
+        await eventually(lambda: mesh.rag.cancelled_prefetches == ["a"])
+
+
+async def test_no_prefetch_where_the_policy_says_so(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 1}
+    async with open_session(mesh, policy="no_rag,lite") as client:
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece="one two three four five six seven eight nine ten")
+        await client.send("a", commit=SessionCommit())
+        await client.until_finished("a")
+        assert not mesh.rag.prefetches
+        assert not mesh.rag.retrievals
+
+
+async def test_receipt_is_counted(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("a")
+        await client.until_finished("a")
+        await client.send("a", receipt=Receipt(frames_received=2, frames_verified=2, is_complete=True))
+        await eventually(lambda: mesh.metric("ssop_router_frames_received_total") == 2)
+
+
+async def test_malformed_message_ends_the_session(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.stream.write(b"\xff\xff")
+        with pytest.raises(MeshError) as caught:
+            await client.read()
+        assert caught.value.reason == R.ERROR_REASON_REQUEST_INVALID
+
+
+async def test_slow_client_of_one_request_does_not_hold_the_others(mesh: Mesh) -> None:
+    chunks = encode(GOOD)
+    assert len(chunks) > 3
+    async with open_session(mesh) as client:
+        await client.begin("starved", "one", credit=1)
+        for index in range(5):
+            await client.begin(f"r{index}", f"text {index}")
+            await client.until_finished(f"r{index}")
+        assert "starved" not in client.finished
