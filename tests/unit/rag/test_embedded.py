@@ -1,0 +1,100 @@
+"""The embedded index on its own."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ssop_rag.core.model import Document, UnknownCollectionError
+from ssop_rag.embedded import EmbeddedIndex, IndexUnavailableError
+
+EAST = np.array([1, 0], np.float32)
+
+
+def open_index(directory: Path, embedder: str = "e/1", skipped: Counter[str] | None = None) -> EmbeddedIndex:
+    counter: Counter[str] = Counter() if skipped is None else skipped
+    return EmbeddedIndex(directory, embedder, 2, lambda fault, count: counter.update({fault: count}))
+
+
+def east(document_id: str, *, expires_at_ms: int = 0, passages: int = 1) -> Document:
+    return Document(document_id, "", {}, expires_at_ms, ["text"] * passages, np.tile(EAST, (passages, 1)))
+
+
+def test_a_restart_keeps_documents_and_versions(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    index.upsert("acme", "faq", [east("1", passages=3)], 1)
+    index.upsert("acme", "faq", [east("2")], 1)
+    index.close()
+    index = open_index(tmp_path)
+    (stats,) = index.stats("acme", 1)
+    assert (stats.documents, stats.passages, stats.version) == (2, 4, 2)
+    assert index.upsert("acme", "faq", [east("3")], 1).version == 3
+    index.close()
+
+
+def test_a_deletion_survives_a_restart(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    index.upsert("acme", "a", [east("1"), east("2", passages=2)], 1)
+    index.upsert("acme", "b", [east("1")], 1)
+    index.delete("acme", "a", ["2"], 1)
+    index.drop("acme", "b", 1)
+    index.close()
+    index = open_index(tmp_path)
+    assert [(stats.name, stats.passages) for stats in index.stats("acme", 1)] == [("a", 1)]
+    index.close()
+
+
+def test_an_expired_document_is_not_found_after_a_restart(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    index.upsert("acme", "faq", [east("1", expires_at_ms=10)], 1)
+    index.close()
+    index = open_index(tmp_path)
+    assert index.search("acme", (), EAST, 4, 10).passages == []
+    index.close()
+
+
+def test_a_second_opener_is_told_why_it_fails(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    with pytest.raises(IndexUnavailableError, match="in use by another process"):
+        open_index(tmp_path)
+    index.close()
+
+
+def test_a_path_that_is_no_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(IndexUnavailableError, match="can't be made"):
+        open_index(tmp_path / "file")
+
+
+def test_vectors_of_another_embedder_are_listed_and_not_compared(tmp_path: Path) -> None:
+    index = open_index(tmp_path, "e/1")
+    index.upsert("acme", "faq", [east("1")], 1)
+    index.close()
+    skipped: Counter[str] = Counter()
+    index = open_index(tmp_path, "e/2", skipped)
+    assert index.search("acme", ("faq",), EAST, 4, 1).passages == []
+    (stats,) = index.stats("acme", 1)
+    assert (stats.documents, stats.embedder, skipped) == (1, "e/1", {"embedder": 1})
+    index.upsert("acme", "faq", [east("1")], 1)
+    (stats,) = index.stats("acme", 1)
+    assert (stats.documents, stats.passages, stats.embedder) == (1, 1, "e/2")
+    index.close()
+
+
+def test_an_unknown_collection_is_named(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    with pytest.raises(UnknownCollectionError) as caught:
+        index.search("acme", ("nope",), EAST, 4, 1)
+    assert caught.value.collection == "nope"
+    index.close()
+
+
+def test_candidates_are_void_after_a_change(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    index.upsert("acme", "faq", [east("1")], 1)
+    candidates = index.candidates("acme", (), EAST, 4, 1)
+    assert index.resolve("acme", candidates, candidates.hits, 1) is not None
+    index.upsert("acme", "other", [east("1")], 1)
+    assert index.resolve("acme", candidates, candidates.hits, 1) is None
+    index.close()

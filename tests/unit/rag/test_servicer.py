@@ -1,0 +1,299 @@
+"""RagService through the in-memory transport, with a hashing embedder and a real store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.rag import Caller, RagUnderTest, document, refs
+from ssop_chassis.errors import MeshError
+
+
+@pytest.fixture
+async def rag(tmp_path: Path) -> AsyncIterator[RagUnderTest]:
+    async with RagUnderTest(tmp_path / "index") as service:
+        yield service
+
+
+@pytest.fixture
+def acme(rag: RagUnderTest) -> Caller:
+    return rag.caller("acme")
+
+
+async def test_a_document_is_found(acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "how to reset a password"), document("2", "opening hours on sunday"))
+    answer = await acme.retrieve("reset password", top_k=1)
+    assert [(p.ref.document_id, p.text) for p in answer.passages] == [("1", "how to reset a password")]
+
+
+async def test_upsert_says_what_it_did(acme: Caller) -> None:
+    done = await acme.upsert("faq", document("1", "one two three"))
+    assert (done.documents, done.passages, done.index_version, list(done.refused)) == (1, 1, 1, [])
+
+
+async def test_a_replaced_document_is_found_by_its_new_text_only(acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "old " * 300))
+    await acme.upsert("faq", document("1", "new"))
+    assert [p.text for p in (await acme.retrieve("old", top_k=9)).passages] == ["new"]
+
+
+async def test_the_scope_is_required(rag: RagUnderTest) -> None:
+    with pytest.raises(MeshError) as caught:
+        await rag.caller("acme", frozenset({"lite"})).collections()
+    assert (caught.value.reason_name, caught.value.metadata["scope"]) == ("SCOPE_MISSING", "rag")
+
+
+async def test_another_tenant_sees_nothing(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "secret"))
+    other = rag.caller("other")
+    assert await other.collections() == []
+    assert list((await other.retrieve("secret")).passages) == []
+
+
+async def test_bad_documents_are_refused_one_by_one(acme: Caller) -> None:
+    done = await acme.upsert(
+        "faq",
+        document("good", "text"),
+        document("empty", " \n"),
+        document("binary", "\x01\x02\x03"),
+        document("nul", "a\0b"),
+        document("large", "x" * 300_000),
+        document("expired", "text", expires_at_ms=5),
+        document("good", "again"),
+    )
+    assert done.documents == 1
+    assert [refused.document_id for refused in done.refused] == ["empty", "binary", "nul", "large", "expired", "good"]
+
+
+async def test_an_upsert_of_bad_documents_only_changes_nothing(acme: Caller) -> None:
+    done = await acme.upsert("faq", document("empty", ""))
+    assert (done.documents, done.index_version, await acme.collections()) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("collection", "documents", "field"),
+    [
+        ("", [document("1", "text")], "collection"),
+        ("a/b", [document("1", "text")], "collection"),
+        ("c" * 65, [document("1", "text")], "collection"),
+        ("faq", [], "documents"),
+        ("faq", [document(str(n), "text") for n in range(1001)], "documents"),
+        ("faq", [document(str(n), "x" * 250_000) for n in range(17)], "documents"),
+        ("faq", [document("1", "text"), document("", "text")], "documents[1].document_id"),
+        ("faq", [document("é" * 257, "text")], "documents[0].document_id"),
+        ("faq", [document("1", "text", expires_at_ms=-1)], "documents[0].expires_at_ms"),
+    ],
+)
+async def test_a_malformed_upsert_names_its_field(
+    acme: Caller, collection: str, documents: list[Any], field: str
+) -> None:
+    with pytest.raises(MeshError) as caught:
+        await acme.upsert(collection, *documents)
+    assert (caught.value.reason_name, [path for path, _ in caught.value.fields]) == ("REQUEST_INVALID", [field])
+
+
+@pytest.mark.parametrize(
+    ("query", "collections", "top_k", "field"),
+    [(" ", (), 0, "query"), ("q", ("a b",), 0, "collections[0]"), ("q", (), 33, "top_k")],
+)
+async def test_a_malformed_query_names_its_field(
+    acme: Caller, query: str, collections: tuple[str, ...], top_k: int, field: str
+) -> None:
+    with pytest.raises(MeshError) as caught:
+        await acme.retrieve(query, *collections, top_k=top_k)
+    assert [path for path, _ in caught.value.fields] == [field]
+
+
+async def test_an_unknown_collection_is_named(acme: Caller) -> None:
+    for call in (acme.retrieve("q", "nope"), acme.prefetch("r", "q", "nope")):
+        with pytest.raises(MeshError) as caught:
+            await call
+        assert (caught.value.reason_name, caught.value.metadata) == ("COLLECTION_UNKNOWN", {"collection": "nope"})
+
+
+async def test_four_passages_come_when_none_are_asked_for(acme: Caller) -> None:
+    await acme.upsert("faq", *[document(str(n), f"word {n}") for n in range(9)])
+    assert len((await acme.retrieve("word")).passages) == 4
+
+
+async def test_only_named_collections_are_searched(acme: Caller) -> None:
+    for name in ("a", "b", "c"):
+        await acme.upsert(name, document("1", "same text"))
+    answer = await acme.retrieve("same text", "c", "a")
+    assert (refs(answer), answer.index_version) == ([("a", "1", 0), ("c", "1", 0)], "a:1,c:3")
+
+
+async def test_deleting_raises_the_version(acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"), document("2", "two"))
+    done = await acme.delete("faq", "1", "absent")
+    assert (done.documents, done.index_version) == (1, 2)
+
+
+async def test_deleting_what_is_not_there_changes_nothing(acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    assert (await acme.delete("faq", "absent")).index_version == 1
+    assert (await acme.delete("nope", "1")).documents == 0
+
+
+async def test_a_collection_made_again_never_shows_an_old_version(acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    assert (await acme.delete("faq", whole=True)).documents == 1
+    assert await acme.collections() == []
+    assert (await acme.upsert("faq", document("1", "one"))).index_version == 3
+
+
+@pytest.mark.parametrize(("ids", "whole"), [((), False), (("1",), True)])
+async def test_a_deletion_says_what(acme: Caller, ids: tuple[str, ...], whole: bool) -> None:
+    with pytest.raises(MeshError, match="document_ids"):
+        await acme.delete("faq", *ids, whole=whole)
+
+
+async def test_an_expired_document_is_not_found_and_raises_the_version(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one", expires_at_ms=rag.clocks.wall_ms + 10), document("2", "two"))
+    rag.clocks.wall_ms += 10
+    answer = await acme.retrieve("one")
+    assert (refs(answer), answer.index_version) == ([("faq", "2", 0)], "faq:2")
+    assert [info.documents for info in await acme.collections()] == [1]
+
+
+async def test_collections_are_listed_by_name(acme: Caller) -> None:
+    await acme.upsert("b", document("1", "one"))
+    await acme.upsert("a", document("1", "one"), document("2", "two"))
+    listed = [(i.collection, i.documents, i.passages, i.index_version, i.embedder) for i in await acme.collections()]
+    assert listed == [("a", 2, 2, 2, "hashing/1"), ("b", 1, 1, 1, "hashing/1")]
+
+
+async def test_a_prefetch_of_the_whole_query_is_a_hit_without_a_second_embedding(
+    rag: RagUnderTest, acme: Caller
+) -> None:
+    await acme.upsert("faq", *[document(str(n), f"word {n}") for n in range(300)])
+    plain = await acme.retrieve("word 7")
+    rag.embedder.queries.clear()
+    assert await acme.prefetch("r", "word  7 ")
+    fetched = await acme.retrieve("word 7", request_id="r")
+    assert fetched.is_prefetch_hit
+    assert refs(fetched) == refs(plain)
+    assert rag.embedder.queries == ["word 7"]
+    assert rag.prefetches("hit") == 1
+
+
+async def test_a_prefetch_is_used_once(acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    await acme.prefetch("r", "one")
+    assert [(await acme.retrieve("one", request_id="r")).is_prefetch_hit for _ in range(2)] == [True, False]
+
+
+async def test_a_prefetch_does_not_hide_a_later_change(acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    await acme.prefetch("r", "two")
+    await acme.upsert("faq", document("2", "two"))
+    assert refs(await acme.retrieve("two", request_id="r", top_k=1)) == [("faq", "2", 0)]
+
+
+async def test_a_prefetch_for_other_collections_is_not_used(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("a", document("1", "one"))
+    await acme.upsert("b", document("1", "one"))
+    await acme.prefetch("r", "one", "a")
+    answer = await acme.retrieve("one", "b", request_id="r")
+    assert (refs(answer), answer.is_prefetch_hit, rag.prefetches("wasted")) == ([("b", "1", 0)], False, 1)
+
+
+async def test_the_overlap_is_what_had_passed(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    rag.embedder.gate.clear()
+    await acme.prefetch("r", "one")
+    rag.clocks.monotonic_ms = 40
+    retrieving = asyncio.ensure_future(acme.retrieve("one", request_id="r"))
+    for _ in range(20):  # until it waits for the prefetch
+        await asyncio.sleep(0)
+    rag.clocks.monotonic_ms = 70
+    rag.embedder.gate.set()
+    assert (await retrieving).overlap_ms == 40
+
+
+async def test_a_prefetch_of_nothing_is_not_started(acme: Caller) -> None:
+    assert not await acme.prefetch("r", "what is")
+
+
+async def test_a_prefetch_is_shed_when_no_thread_idles(tmp_path: Path) -> None:
+    async with RagUnderTest(tmp_path / "index", threads=1) as rag:
+        acme = rag.caller()
+        await acme.upsert("faq", document("1", "one"))
+        rag.embedder.gate.clear()
+        assert await acme.prefetch("r1", "one")
+        assert not await acme.prefetch("r2", "one")
+        assert rag.prefetches("shed") == 1
+
+
+async def test_a_tenant_runs_two_prefetches_at_most(tmp_path: Path) -> None:
+    async with RagUnderTest(tmp_path / "index", threads=4) as rag:
+        acme, other = rag.caller("acme"), rag.caller("other")
+        for caller in (acme, other):
+            await caller.upsert("faq", document("1", "one"))
+        rag.embedder.gate.clear()
+        assert [await acme.prefetch(f"r{n}", "one") for n in range(3)] == [True, True, False]
+        assert await other.prefetch("r0", "one")
+
+
+async def test_a_cancelled_prefetch_is_wasted(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    await acme.prefetch("r", "one")
+    await acme.cancel("r")
+    assert rag.prefetches("wasted") == 1
+    assert not (await acme.retrieve("one", request_id="r")).is_prefetch_hit
+
+
+async def test_cancelling_nothing_is_no_error(acme: Caller) -> None:
+    await acme.cancel("r")
+
+
+async def test_an_unclaimed_prefetch_expires(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    await acme.prefetch("r", "one")
+    rag.clocks.monotonic_ms = rag.settings.prefetch_ttl_ms
+    assert not (await acme.retrieve("one", request_id="r")).is_prefetch_hit
+    assert rag.prefetches("wasted") == 1
+
+
+async def test_a_request_does_not_wait_for_a_prefetch_of_other_text(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    calls = 0
+    embed = rag.embedder.embed_query
+
+    def embed_slowly(texts: list[str]) -> object:
+        nonlocal calls
+        calls += 1
+        return embed(texts) if texts != ["slow"] or rag.embedder.gate.wait(10) else None
+
+    rag.embedder.embed_query = embed_slowly  # type: ignore[method-assign, assignment]
+    await acme.prefetch("r", "slow")
+    assert refs(await acme.retrieve("one", request_id="r")) == [("faq", "1", 0)]
+    assert calls == 2
+
+
+async def test_a_failed_prefetch_does_not_fail_its_request(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    embed = rag.embedder.embed_query
+
+    def fail(texts: list[str]) -> object:
+        rag.embedder.embed_query = embed  # type: ignore[method-assign]
+        raise RuntimeError("broken")
+
+    rag.embedder.embed_query = fail  # type: ignore[method-assign, assignment]
+    await acme.prefetch("r", "one")
+    assert refs(await acme.retrieve("one", request_id="r")) == [("faq", "1", 0)]
+    assert rag.prefetches("wasted") == 1
+
+
+async def test_a_ratio_outside_its_range_is_refused(acme: Caller) -> None:
+    with pytest.raises(MeshError, match="rag_prefetch_ratio"):
+        await acme.prefetch("r", "q", ratio=1.5)
+
+
+async def test_a_long_query_is_cut_and_counted(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    await acme.retrieve("one " * 1000)
+    assert max(map(len, rag.embedder.queries)) <= 1000
+    assert rag.registry.get_sample_value("ssop_rag_queries_cut_total") == 1
