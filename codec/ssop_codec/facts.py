@@ -168,7 +168,9 @@ class Reader:
         self.annotations: dict[str, None] = {}
         self.used = {"schema_steps": 0, "properties": 0, "enum_values": 0, "enum_bytes": 0}
 
-    def read(self, place: Place, chain: frozenset[str] = frozenset()) -> Facts:
+    def read(  # noqa: C901  # one branch per way to refer to other schemas
+        self, place: Place, chain: frozenset[str] = frozenset()
+    ) -> Facts:
         """The facts of a schema. `chain` holds the references followed without progress."""
         # Imported here because unions are made of facts, and facts of unions.
         from .unions import merge  # noqa: PLC0415
@@ -372,7 +374,9 @@ class Reader:
         if len(text.encode()) > self.limits.max_key_bytes:
             raise SchemaError(pointer, "max_key_bytes", f"a key of {keyword} is too long")
 
-    def _enumerated(self, facts: Facts, said: object, keyword: str, pointer: str) -> Facts:
+    def _enumerated(  # noqa: C901  # one branch per type of member
+        self, facts: Facts, said: object, keyword: str, pointer: str
+    ) -> Facts:
         if keyword == "enum" and not isinstance(said, list):
             raise SchemaError(pointer, keyword, "must be a list of values")
         members = said if keyword == "enum" and isinstance(said, list) else [said]
@@ -455,9 +459,7 @@ def _narrowed(facts: Facts, types: int) -> Facts:
     if types & NUMERIC == FieldType.INTEGER:
         members = None if number.enum is None else tuple(n for n in number.enum if is_integer(n))
         number = replace(number, enum=members, integer_only=True)
-    return replace(
-        facts, types=facts.types & types, declared_types=facts.declared_types & types, number=number
-    )
+    return replace(facts, types=facts.types & types, declared_types=facts.declared_types & types, number=number)
 
 
 def plain_tree(value: object, limits: Limits, pointer: str = "", depth: int = 0) -> Any:

@@ -55,21 +55,15 @@ class _Builder:
         self.depth = max(self.depth, depth)
         facts = self.reader.read(place)
         rule = _scalar_rule(facts, pointer)
-        rule.object_at = rule.array_at = node
         self.rules.append(rule)
         objects = ("object", facts.object.origin)
         arrays = ("array", facts.array.origin)
-        has_children = facts.object.properties or _typed(facts.object.additional)
-        if facts.types & FieldType.OBJECT and has_children:
-            rule.object_at = self._target(objects, node)
-        if facts.types & FieldType.ARRAY and (facts.array.prefix or _typed(facts.array.items)):
-            rule.array_at = self._target(arrays, node)
+        rule.object_at = self._target(objects, node) if _has_members(facts) else node
+        rule.array_at = self._target(arrays, node) if _has_items(facts) else node
         refs = {at for at in (rule.object_at, rule.array_at) if at != node}
         if len(refs) > 1:
             raise SchemaError(pointer, "anyOf", "two recursive branches are not supported")
-        self.nodes.append(
-            FieldNode(node, parent, step, key, index, facts.types, min(refs, default=None), required)
-        )
+        self.nodes.append(FieldNode(node, parent, step, key, index, facts.types, min(refs, default=None), required))
         own = []
         if facts.types & FieldType.OBJECT and rule.object_at == node:
             own.append(objects)
@@ -123,6 +117,16 @@ class _Builder:
         if not _typed(place):
             return UNTYPED
         return self.add(place, depth=depth, parent=node, step=step)
+
+
+def _has_members(facts: Facts) -> bool:
+    said = facts.object
+    return bool(facts.types & FieldType.OBJECT and (said.properties or _typed(said.additional)))
+
+
+def _has_items(facts: Facts) -> bool:
+    said = facts.array
+    return bool(facts.types & FieldType.ARRAY and (said.prefix or _typed(said.items)))
 
 
 def _typed(place: Place) -> bool:
@@ -196,9 +200,7 @@ def _parse(schema: object, limits: Limits) -> Any:
         if size > limits.max_schema_bytes:
             raise SchemaError("", "max_schema_bytes", f"more than {limits.max_schema_bytes} bytes")
         try:
-            schema = json.loads(
-                schema, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=Decimal
-            )
+            schema = json.loads(schema, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=Decimal)
         except RecursionError:
             raise SchemaError("", "max_depth", f"more than {limits.max_depth} levels") from None
         except ValueError as error:

@@ -68,7 +68,9 @@ def path_steps(path: Sequence[PathStep]) -> bytes:
     return bytes(out)
 
 
-def head(seq: int, kind: int, node: int = 0, path: bytes = b"", parts: int = 0, document: int = 0) -> bytes:
+def head(  # noqa: PLR0917  # the fields of a head, in their order
+    seq: int, kind: int, node: int = 0, path: bytes = b"", parts: int = 0, document: int = 0
+) -> bytes:
     """Everything of a frame before its content; `path` as `path_steps` writes it."""
     return b"".join(
         (
@@ -129,22 +131,25 @@ def encode_frame(
     path: Sequence[PathStep] = (),
     parts: int = 0,
     document: int = 0,
+    is_array: bool = False,
 ) -> bytes:
     """A chunk with one VALUE, PART or CLOSE frame, from a Python value.
 
     `bytes` are the text of a JSON number; an int beyond int64 becomes such a text. For CLOSE the value is
-    the size: an int for an object, a one-tuple is not needed as `-1 - size` means an array.
+    the size of the container, an object unless `is_array`.
     """
     if kind == FrameKind.CLOSE:
         if not isinstance(value, int):
             raise TypeError("the value of a CLOSE frame is a size")
-        content = size_content(value if value >= 0 else -1 - value, is_array=value < 0)
+        content = size_content(value, is_array=is_array)
     else:
         content = value_content(value)
     return chunk_of(head(seq, kind, node, path_steps(path), parts, document) + content)
 
 
-def value_content(value: str | int | float | bool | bytes | None) -> bytes:
+def value_content(  # noqa: PLR0911  # one return per type
+    value: str | int | float | bool | bytes | None,
+) -> bytes:
     """The content field that holds a scalar."""
     if value is None:
         return NULL_CONTENT
@@ -243,9 +248,7 @@ def header_frames(
                 room = _content_room(seq, document, buffer_bytes)
             if len(entry) > room:
                 pointer = schema.rules[node.node].pointer
-                raise SchemaError(
-                    pointer, "stream_buffer_size", f"the node does not fit {buffer_bytes} bytes"
-                )
+                raise SchemaError(pointer, "stream_buffer_size", f"the node does not fit {buffer_bytes} bytes")
         body += entry
     frames.append(_header(seq, document, body + tail))
     return frames
@@ -279,9 +282,7 @@ def end_frame(
     What is in words gives way where the buffer is small: first `expected` is cut, then the pointer loses
     segments from its end, so that it names an ancestor; then the offset and the usage go.
     """
-    usage = (
-        uint_field(1, input_tokens) + uint_field(2, output_tokens) + uint_field(3, cached_input_tokens)
-    )
+    usage = uint_field(1, input_tokens) + uint_field(2, output_tokens) + uint_field(3, cached_input_tokens)
     room = _content_room(seq, document, buffer_bytes)
 
     def build(said: bytes, counted: bytes) -> bytes:

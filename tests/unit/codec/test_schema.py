@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+
 from ssop_codec import ALL_TYPES, FieldStep, FieldType, Limits, SchemaError, compile_schema, text_schema
 from ssop_codec.canonical import canonical, number_text
 
@@ -74,9 +75,7 @@ def test_recursion_becomes_a_reference_node() -> None:
 
 
 def test_optional_recursion_keeps_null_in_its_types() -> None:
-    schema = compile_schema(
-        {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}
-    )
+    schema = compile_schema({"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}})
     assert (schema.nodes[1].types, schema.nodes[1].ref_node) == (OBJECT | NULL, 0)
 
 
@@ -174,9 +173,7 @@ def test_cap_is_named(schema: Any, limits: Limits, cap: str) -> None:
 
 
 def test_union_bomb_ends_at_a_cap() -> None:
-    defs: dict[str, Any] = {
-        f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 20} for i in range(30)
-    }
+    defs: dict[str, Any] = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 20} for i in range(30)}
     defs["d30"] = {"type": "string"}
     error = refusal({"$defs": defs, "$ref": "#/$defs/d0"})
     assert error.keyword == "max_schema_steps"

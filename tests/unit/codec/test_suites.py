@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from helpers.codec_cases import decode, encode, run
 from helpers.components import suites_dir
 from ssop_codec import Encoder, FrameKind, SchemaError, Verdict, compile_schema
@@ -68,11 +69,13 @@ def leaves(chunks: list[bytes]) -> list[list[Any]]:
 @pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["id"]))
 def test_boundary_case_at_every_cut(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["hex"]) if "hex" in case else case["input"].encode()
-    try:
-        schema = compile_schema(case["schema"])
-    except SchemaError as error:
-        assert case["id"] in NOT_YET[error.keyword]
+    refused = [keyword for keyword, names in NOT_YET.items() if case["id"] in names]
+    if refused:
+        with pytest.raises(SchemaError) as caught:
+            compile_schema(case["schema"])
+        assert caught.value.keyword == refused[0]
         return
+    schema = compile_schema(case["schema"])
     options: dict[str, Any] = {"envelope": "preamble" in case.get("opts", {})}
     whole = encode(schema, data, **options)
     chunks, verdict, violation, _ = whole
