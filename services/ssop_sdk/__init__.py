@@ -26,7 +26,6 @@ The package imports gRPC, protobuf and the codec only; Pydantic where a schema i
 """
 
 from ssop_codec import Frame
-
 from ssop_sdk.answer import ToolCallResult
 from ssop_sdk.async_client import AsyncSsopClient
 from ssop_sdk.async_stream import AsyncStream

@@ -6,9 +6,9 @@ from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
+
 from ssop.v1 import frame_pb2, mesh_pb2
 from ssop_codec import Decoder, End, Frame, FrameError, FrameKind, Verdict
-
 from ssop_sdk.errors import (
     DegradedAnswer,
     FrameLoss,

@@ -8,9 +8,9 @@ from typing import Any, Generic, Self, TypeVar
 
 import grpc
 import grpc.aio
+
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_codec import Frame
-
 from ssop_sdk.answer import Answer
 from ssop_sdk.connection import error_of_rpc, read_trailers
 from ssop_sdk.errors import SsopError

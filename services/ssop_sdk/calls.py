@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ssop.v1.router_pb2 import CheckSchemaRequest, ResumeRequest
-
 from ssop_sdk.answer import Answer
 from ssop_sdk.configuration import Setup
 from ssop_sdk.request import UNSET, Plan, Unset, check_request_id

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from ssop.v1 import mesh_pb2
-
 from ssop_sdk.json_text import dump_json
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.request import UNSET, Unset

@@ -9,8 +9,8 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 import grpc
 from google.protobuf.message import Message
-from ssop.v1 import router_pb2 as pb
 
+from ssop.v1 import router_pb2 as pb
 from ssop_sdk import connection
 from ssop_sdk.answer import Answer
 from ssop_sdk.batch import run_batch

@@ -10,7 +10,6 @@ from typing import Any, Final, TypedDict
 
 from ssop.v1.content_pb2 import Prompt, Sampling
 from ssop.v1.router_pb2 import CacheOptions, GenerateRequest, RetrievalOptions
-
 from ssop_sdk.errors import ConfigurationError
 from ssop_sdk.messages import PromptLike, read_messages, read_tool_choice, read_tools
 from ssop_sdk.schema import AnswerSchema, SchemaLike, read_schema

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ssop.v1.content_pb2 import OutputSchema
-
 from ssop_sdk.json_text import dump_json
 
 SchemaLike = Any

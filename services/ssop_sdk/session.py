@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 import grpc
+
 from ssop.v1 import router_pb2 as pb
 from ssop_codec import Frame
-
 from ssop_sdk.answer import Answer
 from ssop_sdk.calls import answer_of
 from ssop_sdk.configuration import Setup
@@ -170,10 +170,9 @@ class SessionStream(StreamBase, Generic[R]):
         self._consumed_bytes += chunk_bytes
         if self._consumed_bytes < CREDIT_BYTES // 2:
             return
-        credit = pb.SessionCredit(bytes=self._consumed_bytes)
-        self._unreturned_bytes -= self._consumed_bytes
-        self._consumed_bytes = 0
-        await self._session.send(pb.SessionRequest(request_id=self.request_id, credit=credit))
+        returned_bytes, self._consumed_bytes = self._consumed_bytes, 0
+        self._unreturned_bytes -= returned_bytes
+        await self._session.give_credit(self.request_id, returned_bytes)
 
     async def _stop_with(self, error: SsopError | None) -> None:
         self._end(error)
@@ -265,10 +264,26 @@ class AsyncSession:
                 raise self._error
             try:
                 await self._call.write(message)
-            except grpc.RpcError as failure:
-                raise error_of_rpc(failure, message.request_id) from failure
-            except asyncio.InvalidStateError as failure:
-                raise Unavailable("the session is over", request_id=message.request_id) from failure
+            except (grpc.RpcError, asyncio.InvalidStateError) as failure:
+                raise await self._reason_of_end(failure) from failure
+
+    async def give_credit(self, request_id: str, credit_bytes: int) -> None:
+        """Let the mesh send more of a request, if it still sends; used by the requests."""
+        if request_id not in self._streams:
+            return
+        try:
+            await self.send(pb.SessionRequest(request_id=request_id, credit=pb.SessionCredit(bytes=credit_bytes)))
+        except SsopError:
+            # What has arrived is still good, and the reader hands over the end of the session behind it.
+            return
+
+    async def _reason_of_end(self, failure: Exception) -> SsopError:
+        """Why the session is over: a failed write says only that it is, the reader knows the status."""
+        if self._reader is not None:
+            await asyncio.wait([self._reader], timeout=_DEADLINE_GRACE_S)
+        if self._error is not None:
+            return self._error
+        return Unavailable(f"a write to the session failed: {type(failure).__name__}")
 
     async def stop(self, request_id: str) -> None:
         """Cancel a request if it still runs; used by the requests."""
@@ -302,6 +317,9 @@ class AsyncSession:
                 self._dispatch(response)
         except grpc.RpcError as failure:
             error = error_of_rpc(failure)
+            if self._writing.locked() and error.code is grpc.StatusCode.INTERNAL and not error.from_mesh:
+                # grpc.aio puts INTERNAL in the place of the call's status when a write meets the end of the call.
+                error = Unavailable("the session ended while this side wrote, and its status is lost")
         finally:
             # Also when the session was closed here: whoever waits must hear of it.
             self._error = error

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
+
 from ssop.v1 import mesh_pb2
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_codec import Frame
-
 from ssop_sdk.answer import Answer, ToolCallResult
 from ssop_sdk.errors import Cancelled, DeadlineExceeded, SsopError
 from ssop_sdk.receipts import ReceiptBook

@@ -112,7 +112,7 @@ def channel_options(target: Target) -> list[tuple[str, str | int]]:
     memory. Repeating calls is the SDK's business, which knows whether a frame has arrived.
     """
     options: list[tuple[str, str | int]] = [
-        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_time_ms", 5_000),
         ("grpc.keepalive_timeout_ms", 5_000),
         ("grpc.http2.ping_timeout_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 0),

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import ssop_sdk
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import REASONS

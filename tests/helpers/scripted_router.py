@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
+
 from ssop.v1 import router_pb2 as pb
 from ssop_chassis.errors import MeshError
 

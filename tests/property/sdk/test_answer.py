@@ -3,9 +3,10 @@
 import json
 from typing import Any
 
-from helpers.answers import document_chunks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from helpers.answers import document_chunks
 from ssop_sdk.answer import Answer
 from ssop_sdk.json_text import dump_json
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from helpers.answers import (
     PERSON,
     accounting_chunk,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from ssop_sdk.batch import run_batch, run_batch_async
 from ssop_sdk.errors import RateLimited
 
@@ -55,15 +56,17 @@ def test_results_come_in_order_though_the_first_is_last() -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 3])
 @pytest.mark.parametrize("as_completed", [False, True])
-def test_never_more_than_batch_size_in_flight(batch_size: int, as_completed: bool) -> None:
+def test_batch_size_are_in_flight_and_never_more(batch_size: int, as_completed: bool) -> None:
     meter = Meter()
+    all_slots = threading.Barrier(batch_size)
 
     def run(item: int) -> int:
         with meter:
+            all_slots.wait(5)
             return item
 
-    list(batch(run, range(40), batch_size=batch_size, as_completed=as_completed))
-    assert meter.most <= batch_size
+    list(batch(run, range(30), batch_size=batch_size, as_completed=as_completed))
+    assert meter.most == batch_size
 
 
 def test_as_completed_yields_the_quick_one_first() -> None:
@@ -131,12 +134,13 @@ async def test_async_batch_keeps_order_and_bound() -> None:
 
     async def run(item: int) -> int:
         with meter:
-            await asyncio.sleep(0)
+            for _ in range(5):
+                await asyncio.sleep(0)
             return item
 
     results = run_batch_async(run, range(20), batch_size=3, as_completed=False, return_errors=False)
     assert [r async for r in results] == list(range(20))
-    assert meter.most <= 3
+    assert meter.most == 3
 
 
 async def test_async_batch_takes_async_items_and_returns_errors() -> None:

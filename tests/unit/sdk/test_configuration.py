@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+
 from ssop.v1.content_pb2 import ROLE_USER
 from ssop_sdk import AsyncSsopClient, ConfigurationError, GrokClient, SsopClient, Tls
 from ssop_sdk.configuration import Setup, set_up

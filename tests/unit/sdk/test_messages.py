@@ -4,6 +4,7 @@ import base64
 import json
 
 import pytest
+
 from ssop.v1 import content_pb2 as pb
 from ssop_sdk.messages import read_messages, read_tool_choice, read_tools
 

@@ -2,6 +2,7 @@
 
 import grpc
 import pytest
+
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Receipt
 from ssop_chassis.errors import REASONS

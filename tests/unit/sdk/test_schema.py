@@ -8,10 +8,11 @@ from typing import Any
 
 import pydantic
 import pytest
+from typing_extensions import TypedDict
+
 from ssop.v1.content_pb2 import OutputSchema
 from ssop_sdk.json_text import dump_json
 from ssop_sdk.schema import AnswerSchema, read_schema
-from typing_extensions import TypedDict
 
 SCHEMA = {"type": "object", "title": "名"}
 

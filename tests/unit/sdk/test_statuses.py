@@ -5,6 +5,7 @@ import pickle
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
+
 from ssop_sdk import errors
 from ssop_sdk.statuses import CLASS_OF_CODE, error_of_status
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from helpers.answers import PERSON, decision_chunk, delivery, document_chunks
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Receipt
