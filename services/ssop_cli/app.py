@@ -69,7 +69,8 @@ ModelsDir = Annotated[
     Path | None, typer.Option("--models-dir", help="The model store; else `models` in the state directory.")
 ]
 
-_out = Console(highlight=False)
+# A pipe has no width, and 80 columns would fold what grep is to find.
+_out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140)
 _err = Console(stderr=True, highlight=False)
 
 
@@ -268,6 +269,7 @@ def analyze(  # noqa: PLR0917 - each is an option, given by name
     with _guard(as_json):
         from ssop_cli import analyze as job  # noqa: PLC0415
         from ssop_cli.mesh import find_access  # noqa: PLC0415
+        from ssop_cli.status import served_models  # noqa: PLC0415
 
         posts = posts_.read_posts(file, limit)
         options = job.AnalyzeOptions(
@@ -283,7 +285,7 @@ def analyze(  # noqa: PLR0917 - each is an option, given by name
         else:
             _out.print()
             _out.print(job.summary_table(summary))
-            if note := job.honesty(summary.models):
+            if note := job.honesty(summary.models or served_models(access)):
                 _out.print(Text(f"\n{note}", style="yellow"))
             if out is not None:
                 _out.print(f"results: {out}", soft_wrap=True)

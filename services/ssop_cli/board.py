@@ -92,18 +92,20 @@ def show_exit(code: int) -> str:
 def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
     """The nodes and their models, as the router sees them."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("node", "model", "state", "tiers", "mode", "slots", "waiting", "tokens/s", "context"):
-        right = name in {"slots", "waiting", "tokens/s", "context"}
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
+    columns = ["model", "state", "tiers", "mode", "busy", "waiting", "tokens/s"]
+    has_names = len(nodes) > 1
+    for name in (["node"] if has_names else []) + columns:
+        table.add_column(name, justify="right" if name in {"busy", "waiting", "tokens/s"} else "left", no_wrap=True)
     for node in nodes:
+        head = [node.status.node or short_address(node.address)] if has_names else []
         if not node.HasField("status"):
-            table.add_row(short_address(node.address), "-", Text("unknown", style="red"))
+            table.add_row(*head, "-", Text("unknown", style="red"))
         for model in node.status.models:
             state = inference_pb2.ModelState.Name(model.state).removeprefix("MODEL_STATE_").lower()
             if node.is_ejected:
                 state = f"ejected: {node.ejection_reason}"
             table.add_row(
-                node.status.node,
+                *head,
                 model.model,
                 Text(state, style=STYLES.get(state, "red")),
                 "+".join(mesh_pb2.Tier.Name(tier).removeprefix("TIER_").lower() for tier in model.tiers),
@@ -111,7 +113,6 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
                 f"{model.slots_busy.value:.0f}/{model.slots_total}",
                 f"{model.queue_length.value:.0f}",
                 f"{model.output_tokens_per_s.value:.0f}",
-                str(model.context_tokens),
             )
     return table
 

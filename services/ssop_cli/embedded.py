@@ -157,12 +157,14 @@ def _entries(table: Mapping[str, Any]) -> Sequence[str]:
 
 def _key(key: str) -> str:
     is_bare = key.isascii() and key.replace("-", "_").replace("_", "a").isalnum()
-    return key if is_bare else json.dumps(key)
+    return key if is_bare else _value(key)
 
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
+        # TOML has no null: a key without a value is left out.
+        items = [(key, item) for key, item in value.items() if item is not None]
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in items) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     # Strings of JSON are basic strings of TOML, once DEL, which JSON leaves as it is, is escaped.

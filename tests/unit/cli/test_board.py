@@ -1,0 +1,117 @@
+"""What people see, as plain text."""
+
+import io
+
+from rich.console import Console, RenderableType
+
+from ssop.v1 import router_pb2
+from ssop_cli.analyze import honesty, show_ms, summary_table, values_text
+from ssop_cli.ask import schema_view
+from ssop_cli.board import child_line, nodes_table, services_table, show_age, show_bytes
+from ssop_cli.mesh import Access
+from ssop_cli.report import ChildReport, Report
+from ssop_cli.status import status_view
+from ssop_cli.summary import Outcome, summarise
+
+REPORT = Report(
+    7,
+    "degraded",
+    "127.0.0.1:7300",
+    "/x",
+    0,
+    ["a note"],
+    [
+        ChildReport("cache", "ready", "unix:/run/user/1000/ssop-0123456789/cache.sock", pid=42, restarts=1),
+        ChildReport("router", "backoff", "127.0.0.1:7300", exit_code=-9, detail="next start in 0.5 s"),
+    ],
+)
+
+
+def show(view: RenderableType, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(view)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def status() -> router_pb2.GetMeshStatusResponse:
+    response = router_pb2.GetMeshStatusResponse(uptime_ms=61_000, frames_sent=15)
+    node = response.nodes.add(address="unix:/x")
+    node.status.node = "local"
+    node.status.models.add(model="smollm2-135m-instruct", state=3, tiers=[1, 2], slots_total=4, constraint_mode=1)
+    response.dependencies.add(name="rag", address="unix:/y")
+    return response
+
+
+def test_restarts_and_reasons_show() -> None:
+    text = show(services_table(REPORT, 5_000))
+    assert "cache" in text
+    assert "42" in text
+    assert "backoff (next start in 0.5 s)" in text
+    assert "unix:…/cache.sock" in text
+
+
+def test_a_killed_child_says_its_signal() -> None:
+    assert child_line(REPORT.children[1]) == "router: backoff, ended by signal 9, next start in 0.5 s"
+
+
+def test_a_node_fits_eighty_columns() -> None:
+    text = show(nodes_table(status().nodes), 80)
+    assert "smollm2-135m-instruct" in text
+    assert "lite+full" in text
+    assert "…" not in text
+
+
+def test_a_shared_model_is_said_aloud() -> None:
+    text = show(status_view(REPORT, status(), Access("127.0.0.1:7300", "k"), 5_000))
+    assert "serves both tiers" in text
+    assert "rag: does not answer" in text
+
+
+def test_a_key_is_never_shown() -> None:
+    assert "secret-key" not in show(status_view(REPORT, status(), Access("127.0.0.1:7300", "secret-key"), 0))
+
+
+def test_the_summary_shows_what_went_wrong() -> None:
+    text = show(summary_table(summarise([Outcome("a", "invalid", "maximum at /severity")], 2.0)))
+    assert "invalid 1" in text
+    assert "maximum at /severity 1" in text
+
+
+def test_markup_in_an_answer_is_text() -> None:
+    assert "[bold]x[/bold]" in show(values_text({"summary": "[bold]x[/bold]\n\x1b[31m"}))
+
+
+def test_control_characters_of_an_answer_never_reach_the_terminal() -> None:
+    assert "\x1b" not in show(values_text({"summary": "\x1b[31m"}))
+
+
+def test_the_demo_model_is_called_what_it_is() -> None:
+    assert "judgements are not" in " ".join(honesty(["smollm2-135m-instruct"]).split())
+    assert honesty(["qwen3-8b"]) == ""
+
+
+def test_durations_and_sizes_have_units() -> None:
+    assert [show_ms(None), show_ms(12.4), show_ms(2_345)] == ["-", "12 ms", "2.3 s"]
+    assert [show_age(5_000), show_age(65_000), show_age(3_720_000)] == ["5 s", "1 min 05 s", "1 h 02 min"]
+    assert [show_bytes(98_362_432), show_bytes(3 * 1024**3)] == ["94 MiB", "3.0 GiB"]
+
+
+def test_a_schema_shows_its_tree() -> None:
+    node: dict[str, object] = {"parent": 0, "key": "", "ref_node": None}
+    backend = {"model": "m", "mode": "relaxed", "detail": "uniqueItems", "engine_limits": ["maxLength=512 at /a"]}
+    found = {
+        "schema_hash": "ab",
+        "stream_buffer_size": 1024,
+        "nodes": [
+            node | {"node": 0, "step": "root", "types": ["object"], "required": False},
+            node | {"node": 1, "step": "property", "key": "a", "types": ["string", "null"], "required": True},
+        ],
+        "annotations": ["format:color"],
+        "caps": {"max_depth": {"used": 1, "limit": 32}},
+        "backends": [backend],
+    }
+    text = show(schema_view(found))
+    assert "string|null" in text
+    assert "m: relaxed (uniqueItems)" in text
+    assert "not checked: format:color" in text

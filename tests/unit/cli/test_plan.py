@@ -1,0 +1,82 @@
+"""Which processes a settings file asks for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ssop_cli.embedded import default_settings
+from ssop_cli.failure import CommandError
+from ssop_cli.places import Places
+from ssop_cli.plan import plan_children, router_target, shared_model
+
+PLACES = Places(Path("/state"), Path("/run/ssop"))
+BINARY = Path("/usr/bin/redis-server")
+
+
+def plan(document: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    children = plan_children(document, Path("/state/ssop.toml"), PLACES, BINARY)
+    return {child.name: child.after for child in children}
+
+
+def defaults() -> dict[str, Any]:
+    return default_settings(PLACES, port=7300, models_dir=Path("/models"), model="m")
+
+
+def test_the_default_mesh_starts_in_order() -> None:
+    assert list(plan(defaults())) == ["redis-cache", "redis-state", "cache", "rag", "inference", "router"]
+
+
+def test_the_router_starts_last() -> None:
+    assert plan(defaults())["router"] == ("redis-cache", "redis-state", "cache", "rag", "inference")
+
+
+def test_the_cache_waits_for_both_instances_of_redis() -> None:
+    assert plan(defaults())["cache"] == ("redis-cache", "redis-state")
+
+
+def test_a_redis_that_is_named_by_host_is_not_started() -> None:
+    document = defaults()
+    document["cache"] |= {"cache_url": "redis://cache:6379", "state_url": "redis://state:6379"}
+    assert list(plan(document)) == ["cache", "rag", "inference", "router"]
+
+
+def test_a_service_without_its_section_is_not_started() -> None:
+    document = {name: section for name, section in defaults().items() if name not in {"rag", "cache"}}
+    assert list(plan(document)) == ["inference", "router"]
+
+
+def test_a_mesh_without_a_router_is_refused() -> None:
+    with pytest.raises(CommandError, match=r"\[router\]"):
+        plan({"mesh": {}})
+
+
+def test_a_socket_path_that_is_too_long_is_refused() -> None:
+    document = defaults()
+    document["cache"]["cache_url"] = f"unix:///{'x' * 120}.sock"
+    with pytest.raises(CommandError, match="107"):
+        plan(document)
+
+
+@pytest.mark.parametrize(
+    ("listen", "target"),
+    [
+        ("127.0.0.1:7300", "127.0.0.1:7300"),
+        ("0.0.0.0:7300", "127.0.0.1:7300"),
+        ("[::]:1", "[::1]:1"),
+        ("unix:/x", "unix:/x"),
+    ],
+)
+def test_clients_get_an_address_that_they_can_reach(listen: str, target: str) -> None:
+    document = defaults()
+    document["router"]["listen"] = [listen]
+    assert router_target(plan_children(document, Path("/s"), PLACES, BINARY)) == target
+
+
+def test_one_model_for_both_tiers_is_named() -> None:
+    assert shared_model(defaults()) == "m"
+
+
+def test_two_models_are_not_shared() -> None:
+    document = default_settings(PLACES, port=1, models_dir=Path("/m"), model="small", full_model="large")
+    assert shared_model(document) == ""
