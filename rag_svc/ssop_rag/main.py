@@ -3,8 +3,6 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from ssop.v1 import rag_pb2
-from ssop_chassis.call import bind
 from ssop_chassis.serving import Process, Serving, run_service
 from ssop_rag.embedder import EMBEDDERS
 from ssop_rag.pool import Priority
@@ -18,13 +16,12 @@ async def build(process: Process[RagSettings], stack: AsyncExitStack) -> Serving
     """Open the index and load the embedder; SERVING after a real embedding."""
     settings = process.settings
     embedder = await asyncio.to_thread(EMBEDDERS[settings.embedder])
-    servicer, pool = open_service(settings, embedder, process.registry, stack)
+    rag = open_service(settings, embedder, process.registry, stack)
 
     async def warm() -> None:
-        await pool.run(Priority.QUERY, lambda: embedder.embed_query([_WARM_TEXT]))
+        await rag.pool.run(Priority.QUERY, lambda: embedder.embed_query([_WARM_TEXT]))
 
-    service = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer)
-    return Serving([service], settings.listen, warm=warm)
+    return Serving([rag.service], settings.listen, warm=warm)
 
 
 def run() -> None:

@@ -26,13 +26,15 @@ class Priority(IntEnum):
 class WorkPool:
     """`threads` threads; at most `max_queue` callers wait for one. Used from one event loop.
 
+    `spare` threads are never taken by `try_run`, so that what comes next needn't wait for something optional.
     A cancelled caller stops waiting at once; a function that runs keeps its thread until it returns.
     """
 
-    def __init__(self, name: str, *, threads: int, max_queue: int) -> None:
+    def __init__(self, name: str, *, threads: int, max_queue: int, spare: int = 0) -> None:
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._idle = threads
         self._max_queue = max_queue
+        self._spare = spare
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
 
@@ -57,8 +59,8 @@ class WorkPool:
         return await self._submit(function)
 
     def try_run(self, function: Callable[[], T]) -> asyncio.Future[T] | None:
-        """Run a function if a thread idles now; else None."""
-        if self._idle == 0:
+        """Run a function if a thread idles now that is not spared; else None."""
+        if self._idle <= self._spare:
             return None
         self._idle -= 1
         return self._submit(function)

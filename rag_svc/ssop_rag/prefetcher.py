@@ -49,6 +49,11 @@ class Prefetcher:
         self._clocks = clocks
         self._tasks: dict[Entry, asyncio.Task[Result]] = {}
 
+    @property
+    def running(self) -> int:
+        """Prefetches that run."""
+        return sum(1 for task in self._tasks.values() if not task.done())
+
     async def start(self, tenant: str, request_id: str, names: tuple[str, ...], text: str, count: int) -> bool:
         """Start fetching `count` candidates for a normalised prefix; False when it is shed or nothing is there.
 

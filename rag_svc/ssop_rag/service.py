@@ -2,9 +2,12 @@
 
 import time
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from ssop.v1 import rag_pb2
+from ssop_chassis.call import Service, bind
 from ssop_rag.core.chunking import Limits
 from ssop_rag.core.prefetch import Limits as PrefetchLimits
 from ssop_rag.core.prefetch import PrefetchBook
@@ -22,20 +25,30 @@ _STORE_THREADS = 2
 SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
 
 
+@dataclass(frozen=True, slots=True)
+class RagService:
+    """The service, the pool that embeds, and the prefetcher."""
+
+    service: Service
+    pool: WorkPool
+    prefetcher: Prefetcher
+
+
 def open_service(
     settings: RagSettings,
     embedder: Embedder,
     registry: CollectorRegistry,
     stack: AsyncExitStack,
     clocks: Clocks = SYSTEM_CLOCKS,
-) -> tuple[RagServicer, WorkPool]:
-    """The servicer and the pool that embeds; `stack` closes both and the index. Raises IndexUnavailableError."""
+) -> RagService:
+    """The service; `stack` closes its threads and the index. Raises IndexUnavailableError."""
     metrics = RagMetrics(registry)
     index = EmbeddedIndex(settings.directory, embedder.tag, embedder.dim, metrics.skipped)
     stack.callback(index.close)
     store_pool = WorkPool("rag-store", threads=_STORE_THREADS, max_queue=settings.max_queue)
     stack.callback(store_pool.close)
-    pool = WorkPool("rag-embed", threads=settings.threads, max_queue=settings.max_queue)
+    spare = 1 if settings.threads > 1 else 0
+    pool = WorkPool("rag-embed", threads=settings.threads, max_queue=settings.max_queue, spare=spare)
     stack.callback(pool.close)
     store = EmbeddedStore(index, store_pool)
     book = PrefetchBook(PrefetchLimits(settings.rag_max_concurrent, ttl_ms=settings.prefetch_ttl_ms))
@@ -53,4 +66,4 @@ def open_service(
         clocks=clocks,
         prefetch_ratio=settings.rag_prefetch_ratio,
     )
-    return servicer, pool
+    return RagService(bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer), pool, prefetcher)

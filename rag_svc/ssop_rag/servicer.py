@@ -115,7 +115,7 @@ class RagServicer:
         if not 0 <= request.rag_prefetch_ratio <= 1:
             faults.append(("rag_prefetch_ratio", "must be from 0 to 1"))
         _require(faults)
-        text = rules.normalise_query(request.query_prefix)
+        text = rules.normalise_query(request.query_prefix, rules.MAX_PREFIX_CHARS)
         count = rules.candidate_count(
             request.rag_prefetch_ratio or self._prefetch_ratio, request.top_k or rules.DEFAULT_TOP_K
         )
@@ -161,10 +161,23 @@ class RagServicer:
 
     async def _answer(self, search: _Search, entry: Entry | None, came_ms: int) -> tuple[Answer, bool]:
         """The answer, which is the plain search's in every case, and whether a prefetch helped."""
+        kind = ""
+        try:
+            answer, kind = await self._find(search, entry)
+        finally:
+            if kind and entry is not None:
+                self._metrics.prefetch_hit(search.tenant, kind, entry.overlap_ms(came_ms) / 1000)
+            elif entry is not None:
+                self._metrics.prefetch_wasted(search.tenant, Waste.MISSED)
+        return answer, bool(kind)
+
+    async def _find(self, search: _Search, entry: Entry | None) -> tuple[Answer, str]:
+        """The answer, and what of the prefetch was used: `candidates`, `vector` or nothing."""
         result = entry.result if entry is not None else None
         started_s = time.perf_counter()
+        kind = ""
         if entry is not None and result is not None and entry.text == search.query:
-            vector = result.vector
+            vector, kind = result.vector, "vector"
         else:
             rows = await self._pool.run(Priority.QUERY, lambda: self._embedder.embed_query([search.query]))
             vector = rows[0]
@@ -176,21 +189,13 @@ class RagServicer:
             if hits is not None:
                 now_ms = self._clocks.wall_ms()
                 answer = await self._store.resolve(search.tenant, result.candidates, hits, now_ms=now_ms)
-        is_proven = answer is not None
+                kind = "candidates" if answer is not None else kind
         if answer is None:
             answer = await self._store.search(
                 search.tenant, search.names, vector, search.top_k, now_ms=self._clocks.wall_ms()
             )
         self._metrics.stage("search", time.perf_counter() - embedded_s)
-        if entry is None:
-            return answer, False
-        is_hit = is_proven or (result is not None and entry.text == search.query)
-        if is_hit:
-            kind = "candidates" if is_proven else "vector"
-            self._metrics.prefetch_hit(search.tenant, kind, entry.overlap_ms(came_ms) / 1000)
-        else:
-            self._metrics.prefetch_wasted(search.tenant, Waste.MISSED)
-        return answer, is_hit
+        return answer, kind
 
     async def _version(self, tenant: str, collection: str) -> int:
         stats = await self._store.stats(tenant, now_ms=self._clocks.wall_ms())

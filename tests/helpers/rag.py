@@ -13,13 +13,14 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from ssop.v1 import rag_pb2
-from ssop_chassis.call import Metadata, Peer, bind
+from ssop_chassis.call import Metadata, Peer, Service
 from ssop_chassis.identity import Principal
 from ssop_chassis.memory import MemoryPeer
 from ssop_rag.core.model import Matrix
 from ssop_rag.core.ranking import unit_rows
+from ssop_rag.embedder import Embedder
 from ssop_rag.pool import WorkPool
-from ssop_rag.prefetcher import Clocks
+from ssop_rag.prefetcher import Clocks, Prefetcher
 from ssop_rag.service import open_service
 from ssop_rag.settings import RagSettings
 
@@ -140,20 +141,21 @@ class RagUnderTest:
     """A service in this process on a folder. Use it in `async with`."""
 
     def __init__(
-        self, directory: Path, *, embedder: HashingEmbedder | None = None, threads: int = 2, **settings: object
+        self, directory: Path, *, embedder: Embedder | None = None, threads: int = 2, **settings: object
     ) -> None:
-        self.embedder = embedder or HashingEmbedder()
+        self.embedder = HashingEmbedder()
+        self._used: Embedder = embedder or self.embedder
         self.clocks = HandClocks()
         self.registry = CollectorRegistry()
         self.settings = RagSettings.model_validate({"directory": directory, "threads": threads, **settings})
         self._stack = AsyncExitStack()
+        self.service: Service
         self.pool: WorkPool
+        self.prefetcher: Prefetcher
 
     async def __aenter__(self) -> "RagUnderTest":
-        servicer, self.pool = open_service(
-            self.settings, self.embedder, self.registry, self._stack, self.clocks.clocks()
-        )
-        self.service = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer)
+        rag = open_service(self.settings, self._used, self.registry, self._stack, self.clocks.clocks())
+        self.service, self.pool, self.prefetcher = rag.service, rag.pool, rag.prefetcher
         return self
 
     async def __aexit__(self, *_: object) -> None:

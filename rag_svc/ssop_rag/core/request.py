@@ -15,6 +15,8 @@ MAX_TOP_K: Final = 32
 DEFAULT_TOP_K: Final = 4
 MAX_QUERY_CHARS: Final = 1_000
 """Characters of a query that are embedded: the model reads 512 tokens, and its tokenizer is slow on long texts."""
+MAX_PREFIX_CHARS: Final = 256
+"""Characters of a prefix that are embedded, so that a prefetch never holds a thread for long."""
 CANDIDATE_BUDGET: Final = 4 * MAX_TOP_K
 """Candidates that a prefetch with ratio 1 fetches."""
 
@@ -101,14 +103,15 @@ def _is_binary(text: str) -> bool:
     return len(_CONTROL.findall(text)) > _MAX_CONTROL_SHARE * len(text)
 
 
-def normalise_query(text: str) -> str:
-    """The part of a query that is embedded: white space joined, no NUL, at most MAX_QUERY_CHARS characters."""
-    return " ".join(text[: 8 * MAX_QUERY_CHARS].replace("\0", " ").split())[:MAX_QUERY_CHARS].rstrip()
+def normalise_query(text: str, max_chars: int = MAX_QUERY_CHARS) -> str:
+    """The part of a query that is embedded: white space joined, no NUL, at most `max_chars` characters."""
+    return " ".join(text[: 8 * max_chars].replace("\0", " ").split())[:max_chars].rstrip()
 
 
 def is_cut(text: str) -> bool:
     """Whether `normalise_query` leaves out words."""
-    return len(normalise_query(text)) < len(" ".join(text.replace("\0", " ").split()))
+    head, tail = text[: 8 * MAX_QUERY_CHARS], text[8 * MAX_QUERY_CHARS :]
+    return bool(tail.strip()) or len(normalise_query(text)) < len(" ".join(head.replace("\0", " ").split()))
 
 
 def candidate_count(ratio: float, top_k: int) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from helpers.eventually import eventually
 from helpers.rag import RagUnderTest, document, refs
 from ssop_rag.core.chunking import Limits, split
 from ssop_rag.core.record import PASSAGE, encode_key
@@ -46,6 +47,7 @@ def test_tenants_never_meet(documents: list[tuple[str, str, str, str]], query: s
             await rag.caller(tenant).upsert(name, document(document_id, held[name, document_id]))
         for tenant in own:
             await rag.caller(tenant).prefetch("same-id", query)
+            await eventually(lambda: rag.prefetcher.running == 0)
         for tenant, held in own.items():
             answer = await rag.caller(tenant).retrieve(query, request_id="same-id", top_k=32)
             assert {(name, document_id) for name, document_id, _ in refs(answer)} == set(held)
@@ -68,6 +70,7 @@ def test_a_prefetch_changes_no_result(corpus: list[str], queries: list[tuple[str
             for query in (prefix, f"{prefix} {rest}"):
                 plain = await acme.retrieve(query, top_k=top_k)
                 assert await acme.prefetch(f"{number}{query}", prefix, top_k=top_k, ratio=ratio)
+                await eventually(lambda: rag.prefetcher.running == 0)
                 fetched = await acme.retrieve(query, request_id=f"{number}{query}", top_k=top_k)
                 assert refs(fetched) == refs(plain)
                 assert fetched.index_version == plain.index_version
@@ -90,6 +93,8 @@ def test_a_thousand_queries_are_answered_alike_with_and_without_prefetch() -> No
             query = words(int(rng.integers(2, 9)))
             prefix = query if number % 3 == 0 else query[: len(query) * 2 // 3]
             await acme.prefetch(str(number), prefix, ratio=1.0)
+            if number % 2:
+                await eventually(lambda: rag.prefetcher.running == 0)
             fetched = await acme.retrieve(query, request_id=str(number))
             hits += fetched.is_prefetch_hit
             assert refs(fetched) == refs(await acme.retrieve(query))

@@ -1,14 +1,17 @@
 """RagService through the in-memory transport, with a hashing embedder and a real store."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
+from helpers.eventually import eventually
 from helpers.rag import Caller, RagUnderTest, document, refs
 from ssop_chassis.errors import MeshError
+from ssop_rag.core.model import Matrix
 
 
 @pytest.fixture
@@ -257,34 +260,65 @@ async def test_an_unclaimed_prefetch_expires(rag: RagUnderTest, acme: Caller) ->
     assert rag.prefetches("wasted") == 1
 
 
-async def test_a_request_does_not_wait_for_a_prefetch_of_other_text(rag: RagUnderTest, acme: Caller) -> None:
+async def test_a_request_does_not_wait_for_a_prefetch_of_other_text(
+    rag: RagUnderTest, acme: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await acme.upsert("faq", document("1", "one"))
-    calls = 0
+    gate = Event()
     embed = rag.embedder.embed_query
 
-    def embed_slowly(texts: list[str]) -> object:
-        nonlocal calls
-        calls += 1
-        return embed(texts) if texts != ["slow"] or rag.embedder.gate.wait(10) else None
+    def embed_slowly(texts: Sequence[str]) -> Matrix:
+        assert texts != ["slow"] or gate.wait(10)
+        return embed(texts)
 
-    rag.embedder.embed_query = embed_slowly  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(rag.embedder, "embed_query", embed_slowly)
     await acme.prefetch("r", "slow")
     assert refs(await acme.retrieve("one", request_id="r")) == [("faq", "1", 0)]
-    assert calls == 2
+    gate.set()
 
 
-async def test_a_failed_prefetch_does_not_fail_its_request(rag: RagUnderTest, acme: Caller) -> None:
+async def test_a_failed_prefetch_does_not_fail_its_request(
+    rag: RagUnderTest, acme: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await acme.upsert("faq", document("1", "one"))
-    embed = rag.embedder.embed_query
 
-    def fail(texts: list[str]) -> object:
-        rag.embedder.embed_query = embed  # type: ignore[method-assign]
+    def fail(_: Sequence[str]) -> Matrix:
+        monkeypatch.undo()
         raise RuntimeError("broken")
 
-    rag.embedder.embed_query = fail  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(rag.embedder, "embed_query", fail)
     await acme.prefetch("r", "one")
     assert refs(await acme.retrieve("one", request_id="r")) == [("faq", "1", 0)]
     assert rag.prefetches("wasted") == 1
+
+
+async def test_a_full_queue_is_overloaded(tmp_path: Path) -> None:
+    async with RagUnderTest(tmp_path / "index", threads=1, max_queue=0) as rag:
+        acme = rag.caller()
+        await acme.upsert("faq", document("1", "one"))
+        rag.embedder.gate.clear()
+        running = asyncio.ensure_future(acme.retrieve("one"))
+        await eventually(lambda: rag.embedder.queries == ["one"])
+        with pytest.raises(MeshError) as caught:
+            await acme.retrieve("two")
+        assert (caught.value.reason_name, (caught.value.retry_after_ms or 0) > 0) == ("OVERLOADED", True)
+        rag.embedder.gate.set()
+        await running
+
+
+async def test_a_prefetch_leaves_a_thread_for_requests(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    rag.embedder.gate.clear()
+    assert [await acme.prefetch(f"r{n}", "one") for n in range(2)] == [True, False]
+
+
+async def test_a_longer_prefix_replaces_and_wastes_the_shorter(rag: RagUnderTest, acme: Caller) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    await acme.prefetch("r", "on")
+    await eventually(lambda: rag.prefetcher.running == 0)
+    await acme.prefetch("r", "one")
+    assert (await acme.retrieve("one", request_id="r")).is_prefetch_hit
+    assert (rag.prefetches("hit"), rag.prefetches("wasted")) == (1, 1)
 
 
 async def test_a_ratio_outside_its_range_is_refused(acme: Caller) -> None:
