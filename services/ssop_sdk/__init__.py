@@ -17,7 +17,7 @@ with SsopClient(api_key="sk-...", target="127.0.0.1:7300", output_schema=SCHEMA)
     # Getting here means that the verdict on the whole is good; else the loop has raised.
 
     # Or at once, and in the caller's own type where `output_schema` is a Pydantic model.
-    answer = client.generate("...", output_schema=SCHEMA).result()
+    answer = client.generate("Summarise the next one: ...").result()
 ```
 
 `AsyncSsopClient` is the same for asyncio, and has sessions, on which a prompt arrives in pieces. `GrokClient` and

@@ -3,7 +3,8 @@
     python tests/bench/bench_sdk.py [--requests 400] [--think-ms 2]
 
 The router waits `--think-ms` before each answer, as a model does; 0 shows what client and transport cost. An answer
-is four fields in one chunk each, with decision, status and accounting: what a real delivery looks like.
+is a small document in a chunk for each token of 16 bytes, with decision, status and accounting around it.
+Router and client share the machine and both run on grpc.aio or gRPC's threads, so the figures are those of the pair.
 """
 
 import argparse

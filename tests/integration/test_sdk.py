@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import grpc
 import pydantic
 import pytest
 
+import ssop_sdk
 from helpers.answers import (
     PERSON,
     PERSON_SCHEMA,
@@ -352,6 +354,20 @@ async def test_existing_application_runs_unchanged(router: ScriptedRouter, addre
 
     assert await asyncio.to_thread(application) == PERSON
     assert router.requests[0].model == "grok-3"
+
+
+async def test_example_of_the_package_runs(router: ScriptedRouter, address: str) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", ssop_sdk.__doc__ or "", re.DOTALL)
+    reply = {"summary": "all well", "score": 0.5}
+    schema = {
+        "type": "object",
+        "properties": {"summary": {"type": "string"}, "score": {"type": "number"}},
+        "required": ["summary", "score"],
+    }
+    router.script = as_script(delivery(document_chunks(reply, schema=schema)))
+    scope: dict[str, Any] = {}
+    await asyncio.to_thread(exec, example.replace("127.0.0.1:7300", address), scope)
+    assert scope["result"] == scope["answer"] == reply
 
 
 async def test_completion_has_text_parsed_and_usage(client: AsyncSsopClient) -> None:
