@@ -17,6 +17,7 @@ from ssop_cli.places import Places, write_private
 DEFAULT_PORT: Final = 7300
 DEFAULT_MODEL: Final = "smollm2-135m-instruct"
 TENANT: Final = "local"
+FIRST_FIELD_TIMEOUT_MS: Final = 60_000
 STORE_TIMEOUT_MS: Final = 250
 """Longer than the services' own default: here the model takes the same cores as the stores that it waits for."""
 _KEY_ID: Final = "local"
@@ -86,6 +87,8 @@ def default_settings(
             "rag_address": address["rag"],
             "admission_timeout_ms": STORE_TIMEOUT_MS,
             "keys_file": str(places.keys),
+            # The one node here is slow by nature, and a queue in front of it is no failure.
+            "first_field_timeout_ms": FIRST_FIELD_TIMEOUT_MS,
         },
     }
 

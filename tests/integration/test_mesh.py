@@ -70,8 +70,8 @@ def test_shipped_posts_end_well_and_pass_another_validator(mesh: LiveMesh, tmp_p
     validator = jsonschema_rs.validator_for(SCHEMA)
     good = [record for record in records if record["verdict"] == "ok"]
     assert len(records) == len(posts)
-    assert all(validator.is_valid(record["result"]) for record in good)
-    assert all(record["error"]["reason"] for record in records if record["verdict"] != "ok")
+    assert all(validator.is_valid(record["analysis"]) for record in good)
+    assert all(record["reason"] for record in records if record["verdict"] != "ok")
     assert len(good) >= 0.95 * len(posts)
 
 
