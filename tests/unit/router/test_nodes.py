@@ -1,0 +1,156 @@
+"""Status streams, their ages and the snapshot."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from helpers.eventually import eventually
+from helpers.scripted_mesh import SECRET, R, ScriptedNode
+from ssop.v1.mesh_pb2 import Tier
+from ssop_chassis.call import Call, Service
+from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import Principal
+from ssop_chassis.memory import MemoryPeer
+from ssop_router.nodes import Node, Nodes
+
+
+class Clock:
+    now_ms = 1_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class Watched(ScriptedNode):
+    """A node whose status stream does what a test says."""
+
+    mode = "speak"
+    watches = 0
+
+    async def watch_status(self, call: Call) -> None:
+        self.watches += 1
+        if self.mode == "fail":
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
+        if self.mode == "garbage":
+            await call.write(b"\xff")
+        await call.write(self.status.SerializeToString())
+        if self.mode == "silent":
+            await asyncio.Event().wait()
+        while self.mode == "speak":
+            await asyncio.sleep(0.005)
+            await call.write(self.status.SerializeToString())
+        raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
+
+
+def make(scripted: Watched, clock: Clock, **options: Any) -> Nodes:
+    services: Sequence[Service] = [scripted.service()]
+    peer = MemoryPeer(services, lambda _: Principal("t", "k"), address="n")
+    assert SECRET
+    values = {"stale_ms": 1000, "restart_ms": 60_000, "reconnect_ms": (5, 20), **options}
+    return Nodes(
+        [Node(peer, frozenset({Tier.TIER_LITE}))], clock_ms=clock, rng=random.Random(1), metadata=dict, **values
+    )
+
+
+async def watch(nodes: Nodes) -> "asyncio.Task[None]":
+    return asyncio.get_running_loop().create_task(nodes.watch())
+
+
+async def stop(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_status_becomes_a_view_with_its_age() -> None:
+    scripted, clock = Watched("n1", [Tier.TIER_FULL]), Clock()
+    scripted.status.memory_free_bytes.value = 1
+    scripted.status.memory_total_bytes.value = 4
+    nodes = make(scripted, clock)
+    task = await watch(nodes)
+    await eventually(lambda: nodes["n"].is_connected)
+    await stop(task)
+    view = nodes.snapshot().nodes[0]
+    clock.now_ms += 250
+    assert view.name == "n1"
+    assert view.models[0].tiers == {Tier.TIER_FULL}
+    assert view.memory_free_ratio == 0.25
+    assert view.age_ms(clock.now_ms) == 250
+
+
+async def test_node_without_a_status_is_known_by_its_address() -> None:
+    view = make(Watched("n1", []), Clock()).snapshot().nodes[0]
+    assert (view.name, view.seen_at_ms) == ("n", None)
+    assert view.expected_tiers == {Tier.TIER_LITE}
+
+
+async def test_lost_stream_is_renewed_and_keeps_the_last_status() -> None:
+    scripted = Watched("n1", [Tier.TIER_FULL])
+    nodes = make(scripted, Clock())
+    task = await watch(nodes)
+    await eventually(lambda: nodes["n"].is_connected)
+    scripted.mode = "fail"
+    await eventually(lambda: not nodes["n"].is_connected)
+    assert nodes.snapshot().nodes[0].models
+    assert not nodes.snapshot().nodes[0].is_connected
+    scripted.mode = "speak"
+    await eventually(lambda: nodes["n"].is_connected)
+    await stop(task)
+
+
+async def test_silent_node_is_not_trusted() -> None:
+    scripted = Watched("n1", [Tier.TIER_FULL])
+    scripted.mode = "silent"
+    nodes = make(scripted, Clock(), stale_ms=30)
+    task = await watch(nodes)
+    await eventually(lambda: scripted.watches >= 2)
+    await stop(task)
+
+
+async def test_garbage_does_not_end_the_watch() -> None:
+    scripted = Watched("n1", [Tier.TIER_FULL])
+    scripted.mode = "garbage"
+    nodes = make(scripted, Clock())
+    task = await watch(nodes)
+    await eventually(lambda: scripted.watches >= 2)
+    assert not task.done()
+    await stop(task)
+
+
+async def test_stream_that_reached_its_length_is_renewed_without_doubt() -> None:
+    scripted = Watched("n1", [Tier.TIER_FULL])
+    nodes = make(scripted, Clock(), restart_ms=30)
+    task = await watch(nodes)
+    await eventually(lambda: nodes["n"].is_connected)
+    lost = False
+    for _ in range(30):
+        await asyncio.sleep(0.002)
+        lost = lost or not nodes["n"].is_connected
+    await stop(task)
+    assert scripted.watches >= 2
+    assert not lost
+
+
+async def test_back_off_is_bounded_below() -> None:
+    scripted = Watched("n1", [])
+    scripted.mode = "fail"
+    nodes = make(scripted, Clock(), reconnect_ms=(20, 40))
+    task = await watch(nodes)
+    await asyncio.sleep(0.15)
+    await stop(task)
+    assert scripted.watches <= 8
+
+
+async def test_attempts_are_counted_while_they_run() -> None:
+    nodes = make(Watched("n1", []), Clock())
+    with nodes.occupy("n"):
+        assert nodes.snapshot().nodes[0].in_flight == 1
+    assert nodes.snapshot().nodes[0].in_flight == 0
+
+
+async def test_snapshot_is_made_again_only_after_a_change() -> None:
+    nodes = make(Watched("n1", []), Clock())
+    first = nodes.snapshot()
+    assert nodes.snapshot() is first
+    with nodes.occupy("n"):
+        assert nodes.snapshot() is not first
