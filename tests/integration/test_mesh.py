@@ -26,6 +26,7 @@ from ssop.v1.mesh_pb2 import CacheReason
 from ssop_chassis.identity import Principal, Signer, load_secret
 from ssop_chassis.serving import wall_clock_ms
 from ssop_cli import data
+from ssop_codec import Encoder, compile_schema
 from ssop_sdk import SsopClient
 
 SCHEMA: dict[str, Any] = json.loads(resources.files(data).joinpath("post_schema.json").read_text())
@@ -206,10 +207,14 @@ def test_tenants_do_not_see_each_others_answers(mesh: LiveMesh) -> None:
             rpc = channel.unary_unary(f"/ssop.v1.CacheService/{method}")
             return kind.FromString(rpc(request.SerializeToString(), timeout=5, metadata=metadata))
 
+    encoder = Encoder(compile_schema(MOOD))
+    encoder.feed(b'{"mood": "good", "reason": "sun"}')
+    encoder.finish(finish_reason=1)
+    answer = b"".join(encoder.drain(flush=True))
     admit = cache_pb2.AdmitRequest(request_id="r", cache_key=key, lease_ms=5000)
     lease = call("a", "Admit", admit, cache_pb2.AdmitResponse)
     commit = cache_pb2.CommitRequest(
-        cache_key=key, fencing_token=lease.fencing_token, chunk=b"\x0a\x00", is_complete=True, model="m"
+        cache_key=key, fencing_token=lease.fencing_token, chunk=answer, is_complete=True, model="m"
     )
     call("a", "Commit", commit, cache_pb2.CommitResponse)
     look = cache_pb2.LookupRequest(cache_key=key)

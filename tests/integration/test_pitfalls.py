@@ -36,7 +36,7 @@ def test_01_key_without_the_tier_is_refused_by_name_and_scopes_are_read_at_each_
     mesh: LiveMesh, client: SsopClient
 ) -> None:
     key = make_key("shop1")
-    write_key(mesh, key, "shop1", ["lite"])
+    write_key(mesh, key, "shop1", ["lite", "ssop"])
     with SsopClient(key, mesh.target) as shop:
 
         def ask(model: str) -> Any:
@@ -52,7 +52,7 @@ def test_01_key_without_the_tier_is_refused_by_name_and_scopes_are_read_at_each_
         with pytest.raises(ssop_sdk.ScopeMissing) as caught:
             ask("grok-3")
         assert caught.value.scope == "full"
-        write_key(mesh, key, "shop1", ["full"])
+        write_key(mesh, key, "shop1", ["full", "ssop"])
 
         def has_changed() -> bool:
             try:
