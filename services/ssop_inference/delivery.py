@@ -8,7 +8,6 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import Schema
-
 from ssop_inference.backend import Generation, Outcome, Stop
 from ssop_inference.core.constraint import Constraint, Mode
 from ssop_inference.core.document import DocumentWriter, Ending

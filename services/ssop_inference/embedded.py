@@ -1,7 +1,7 @@
 """A model in this process, run by llama.cpp through xllamacpp.
 
-Threads: the engine has its own; each generation blocks one worker of a pool as large as the slots; tokenising and
-loading run in a small second pool. Requests wait in our own bounded queue, so the engine never holds more than its
+Threads: the engine has its own; each generation blocks one thread, so there are at most as many as slots; tokenising
+and loading run in a small pool. Requests wait in our own bounded queue, so the engine never holds more than its
 slots can run, and a request that is cancelled while it waits costs the engine nothing.
 """
 
@@ -13,10 +13,11 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,7 +25,6 @@ from typing import Any, Final, TypeVar
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
-
 from ssop_inference.backend import Capabilities, GenerateRequest, Load, Outcome, Stop, Token
 from ssop_inference.core.budget import Budget, fit_budget
 from ssop_inference.core.constraint import Constraint, Mode, choose_constraint
@@ -57,7 +57,7 @@ class EmbeddedOptions:
     threads: int = 1
     max_waiting: int = 64
     max_output_tokens: int = 512
-    prefill_batch_tokens: int = 64
+    prefill_batch_tokens: int = 32
     prompt_cache_mib: int = 128
     limits: EngineLimits = field(default_factory=EngineLimits)
 
@@ -216,12 +216,12 @@ class EmbeddedBackend:
         self._sha256 = ""
         self._gate = SchemaGate()
         self.control = ControlTokens()
-        self._workers = ThreadPoolExecutor(options.slots, thread_name_prefix=f"generate-{name}")
         self._helpers = ThreadPoolExecutor(_HELPER_THREADS, thread_name_prefix=f"tokenize-{name}")
         loop = asyncio.get_running_loop()
         self._queue = SlotQueue(options.slots, max_waiting=options.max_waiting, clock=loop.time, on_change=on_change)
         self._meter = ThroughputMeter()
-        self._running: dict[asyncio.Future[None], TokenStream] = {}
+        self._running: dict[EmbeddedGeneration, threading.Thread] = {}
+        self._changed = asyncio.Event()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -300,24 +300,39 @@ class EmbeddedBackend:
         try:
             engine, _ = self._loaded()
             body = _body(request, tokens, budget)
-            running = loop.run_in_executor(self._workers, generation.run, engine, body)
+            # A plain thread and not one of an executor: at exit, executors are joined before threads can notice it.
+            thread = threading.Thread(
+                target=self._run, args=(generation, engine, body, loop, slot), name=f"generate-{self.name}"
+            )
+            thread.start()
         except BaseException:
             slot.release()
             raise
-        self._running[running] = stream
-        # The slot is free when the engine has let go of it, which may be after the caller has gone.
-        running.add_done_callback(lambda done: self._finish(done, generation, slot))
+        self._running[generation] = thread
         try:
             yield generation
         finally:
-            stream.cancel()
+            generation.cancel()
 
-    def _finish(self, running: asyncio.Future[None], generation: EmbeddedGeneration, slot: Slot) -> None:
-        del self._running[running]
+    def _run(
+        self,
+        generation: EmbeddedGeneration,
+        engine: _Engine,
+        body: Mapping[str, Any],
+        loop: asyncio.AbstractEventLoop,
+        slot: Slot,
+    ) -> None:
+        generation.run(engine, body)
+        # The slot is free when the engine has let go of it, which may be after the caller has gone. When the loop
+        # is closed nobody counts slots any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(self._finish, generation, slot)
+
+    def _finish(self, generation: EmbeddedGeneration, slot: Slot) -> None:
+        del self._running[generation]
         generation.settle()
         slot.release()
-        if not running.cancelled() and (error := running.exception()) is not None:
-            _log.error("a generation thread failed", extra={"cause": describe(error)})
+        self._changed.set()
 
     async def busy_engine_slots(self) -> int:
         """Slots that the engine itself counts as busy."""
@@ -326,14 +341,17 @@ class EmbeddedBackend:
 
     async def close(self) -> None:
         """See `backend.Backend`."""
-        for stream in self._running.values():
-            stream.cancel()
+        threads = list(self._running.values())
+        for generation in self._running:
+            generation.cancel()
         while self._running:
-            await asyncio.wait(set(self._running))
+            self._changed.clear()
+            await self._changed.wait()
+        for thread in threads:
+            thread.join()
         engine, self._engine = self._engine, None
         if engine is not None:
             await self._in_helper(engine.close)
-        self._workers.shutdown(wait=False)
         self._helpers.shutdown(wait=False)
 
     def _loaded(self) -> tuple[_Engine, GgufHead]:

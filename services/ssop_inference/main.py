@@ -6,7 +6,6 @@ from ssop.v1 import inference_pb2
 from ssop_chassis.call import bind
 from ssop_chassis.serving import Process, Serving, run_service
 from ssop_chassis.settings import SettingsError
-
 from ssop_inference.assembly import build_node
 from ssop_inference.metrics import NodeMetrics
 from ssop_inference.models import ModelError

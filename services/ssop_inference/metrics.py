@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
 from ssop_chassis.metrics import (
     DURATION_BUCKETS_S,
     FIRST_TOKEN_BUCKETS_S,
@@ -12,7 +13,6 @@ from ssop_chassis.metrics import (
     GEN_AI_TOKEN_USAGE,
     TOKEN_BUCKETS,
 )
-
 from ssop_inference.backend import Load, Outcome
 from ssop_inference.core.constraint import Mode
 

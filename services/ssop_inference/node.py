@@ -10,7 +10,6 @@ from typing import Final
 from ssop.v1 import inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-
 from ssop_inference.backend import Backend, GenerateRequest
 from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.core.request import SamplingOptions

@@ -11,7 +11,6 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
-
 from ssop_inference.backend import GenerateRequest
 from ssop_inference.core.constraint import TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, build_messages, compact_schema

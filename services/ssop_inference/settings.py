@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
+
 from ssop_chassis.settings import Settings
 
 Tier = Literal["lite", "full"]
@@ -65,7 +66,7 @@ class InferenceSettings(Settings):
     max_waiting: int = Field(64, ge=0, description="Requests that may wait for a slot of a model.")
     max_output_tokens: int = Field(512, gt=0, description="Output tokens of requests that set no limit.")
     prefill_batch_tokens: int = Field(
-        64,
+        32,
         ge=16,
         le=2048,
         description="Prompt tokens between two looks at cancelled requests: more is faster on long prompts, and"

@@ -7,7 +7,6 @@ from enum import IntEnum
 from typing import Any, Final
 
 from ssop.v1 import mesh_pb2
-
 from ssop_inference.core.limits import EngineLimits, add_limits
 from ssop_inference.core.relaxation import Relaxation, read_refusal, relax
 

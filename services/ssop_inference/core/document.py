@@ -6,7 +6,6 @@ from typing import Final
 
 from ssop.v1 import frame_pb2
 from ssop_codec import DONE, INVALID, Encoder, FrameKind, Schema, mesh_chunk
-
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
 
 

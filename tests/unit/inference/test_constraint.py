@@ -1,0 +1,188 @@
+import json
+from typing import Any
+
+import pytest
+
+from ssop_inference.core.constraint import Mode, choose_constraint
+from ssop_inference.core.limits import EngineLimits, add_limits
+from ssop_inference.core.relaxation import Relaxation, read_refusal, relax
+from ssop_inference.gate import SchemaGate
+
+LIMITS = EngineLimits(max_string_chars=100, max_array_items=8, max_object_keys=5)
+
+
+@pytest.fixture(scope="module")
+def gate() -> SchemaGate:
+    return SchemaGate()
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def added(schema: Any) -> tuple[str, ...]:
+    return add_limits(schema, LIMITS)[1]
+
+
+def test_closed_schema_is_held_in_full_without_limits(gate: SchemaGate) -> None:
+    chosen = choose_constraint(record(a={"enum": ["x", "y"]}, b={"type": "boolean"}), gate, LIMITS)
+    assert (chosen.mode, chosen.engine_limits) == (Mode.FULL, ())
+
+
+def test_grammar_is_llguidance_with_one_form_of_blanks(gate: SchemaGate) -> None:
+    grammar = choose_constraint(record(a={"type": "null"}), gate, LIMITS).grammar
+    assert grammar is not None
+    head, _, schema = grammar.partition("\nstart: %json ")
+    assert head == "%llguidance {}"
+    assert json.loads(schema)["x-guidance"]["whitespace_flexible"] is False
+
+
+def test_property_order_of_the_schema_is_kept(gate: SchemaGate) -> None:
+    chosen = choose_constraint(record(z={"type": "null"}, a={"type": "null"}), gate, LIMITS)
+    assert list(chosen.schema["properties"]) == ["z", "a"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "limits"),
+    [
+        ({"type": "string"}, ("maxLength=100 at /",)),
+        (record(s={"type": "string"}), ("maxLength=100 at /s",)),
+        (record(s={"type": ["string", "null"]}), ("maxLength=100 at /s",)),
+        (record(s={"type": "string", "minLength": 300}), ("maxLength=300 at /s",)),
+        (record(s={"type": "string", "format": "date"}), ()),
+        (record(s={"type": "string", "enum": ["a"]}), ()),
+        (record(s={"type": "string", "maxLength": 9}), ()),
+        (record(**{"a/b~c": {"type": "string"}}), ("maxLength=100 at /a~1b~0c",)),
+        (record(a={"type": "array", "items": {"type": "null"}}), ("maxItems=8 at /a",)),
+        (record(a={"type": "array", "items": {"type": "null"}, "minItems": 20}), ("maxItems=20 at /a",)),
+        (
+            record(a={"type": "array", "maxItems": 2, "items": {"type": "string"}}),
+            ("maxLength=100 at /a/*",),
+        ),
+        (record(n={"type": "number", "minimum": 0, "maximum": 1}), ("multipleOf=1e-06 at /n",)),
+        (record(n={"type": "integer", "minimum": 0, "maximum": 1}), ()),
+        (
+            record(n={"type": "integer"}),
+            ("maximum=1000000000000000 at /n", "minimum=-1000000000000000 at /n"),
+        ),
+        (record(n={"type": "integer", "exclusiveMinimum": 0}), ("maximum=1000000000000000 at /n",)),
+        (
+            {"type": "object", "properties": {"a": {"type": "null"}}},
+            ("additionalProperties=false at /",),
+        ),
+        (
+            {"type": "object", "additionalProperties": {"type": "null"}},
+            ("maxProperties=5 at /",),
+        ),
+        (
+            {"$ref": "#/$defs/N", "$defs": {"N": record(s={"type": "string"})}},
+            ("maxLength=100 at #/$defs/N/s",),
+        ),
+    ],
+)
+def test_open_value_gets_a_limit_that_is_announced(schema: Any, limits: tuple[str, ...]) -> None:
+    assert added(schema) == limits
+
+
+def test_object_that_is_composed_is_not_closed() -> None:
+    schema = {"allOf": [{"type": "object", "properties": {"a": {"type": "null"}}}], "properties": {"b": {}}}
+    assert added(schema) == ()
+
+
+def test_object_that_requires_an_unnamed_key_is_not_closed() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["b"]}
+    assert "additionalProperties=false at /" not in added(schema)
+
+
+def test_limits_leave_the_given_schema_alone() -> None:
+    schema = record(s={"type": "string"})
+    add_limits(schema, LIMITS)
+    assert schema["properties"]["s"] == {"type": "string"}
+
+
+@pytest.mark.parametrize("keyword", ["uniqueItems", "minProperties", "oneOf", "not"])
+def test_keyword_that_the_engine_lacks_gives_relaxed_and_is_named(gate: SchemaGate, keyword: str) -> None:
+    schemas: dict[str, Any] = {
+        "uniqueItems": record(a={"type": "array", "items": {"type": "null"}, "uniqueItems": True}),
+        "minProperties": {"type": "object", "properties": {k: {"type": "null"} for k in "abc"}, "minProperties": 2},
+        "oneOf": record(a={"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 2}]}),
+        "not": record(a={"type": "string", "not": {"const": "x"}}),
+    }
+    chosen = choose_constraint(schemas[keyword], gate, LIMITS)
+    assert chosen.mode is Mode.RELAXED
+    assert keyword in chosen.detail
+    assert chosen.grammar is not None
+
+
+def test_schema_that_cannot_be_relaxed_gives_envelope_without_a_grammar(gate: SchemaGate) -> None:
+    chosen = choose_constraint(record(a={"$dynamicRef": "#x"}), lambda _: 'Unimplemented keys: ["$ref"]', LIMITS)
+    assert (chosen.mode, chosen.grammar, chosen.engine_limits) == (Mode.ENVELOPE, None, ())
+    assert chosen.detail
+
+
+def test_engine_that_never_agrees_ends_in_envelope() -> None:
+    schema: Any = record(a={"type": "string", "format": "date"})
+    assert choose_constraint(schema, lambda _: "Unknown format: date", LIMITS).mode is Mode.ENVELOPE
+
+
+def test_limits_that_cannot_be_compiled_are_dropped_and_not_announced() -> None:
+    chosen = choose_constraint(
+        record(s={"type": "string"}), lambda text: "too big" if "maxLength" in text else "", LIMITS
+    )
+    assert (chosen.mode, chosen.engine_limits) == (Mode.FULL, ())
+
+
+def test_format_that_is_not_asserted_is_left_out_of_the_grammar(gate: SchemaGate) -> None:
+    chosen = choose_constraint(record(a={"type": "string", "format": "color"}), gate, LIMITS, format_assertion=False)
+    assert chosen.mode is Mode.FULL
+    assert "format" not in chosen.schema["properties"]["a"]
+
+
+def test_boolean_schema_is_any_value(gate: SchemaGate) -> None:
+    assert choose_constraint(True, gate, LIMITS).mode is Mode.FULL
+
+
+@pytest.mark.parametrize(
+    ("schema", "keywords", "expected"),
+    [
+        ({"patternProperties": {}, "additionalProperties": False}, {"patternProperties"}, {}),
+        ({"prefixItems": [{}], "items": False, "minItems": 1}, {"prefixItems"}, {"minItems": 1}),
+        ({"if": {}, "then": {}, "else": {}, "type": "null"}, {"if"}, {"type": "null"}),
+        ({"properties": {"format": {"format": "x"}}}, {"format"}, {"properties": {"format": {}}}),
+        ({"enum": [{"format": "x"}]}, {"format"}, {"enum": [{"format": "x"}]}),
+        (
+            {"oneOf": [{"format": "x"}, {"type": "null"}]},
+            {"format"},
+            {"anyOf": [{}, {"type": "null"}]},
+        ),
+        ({"oneOf": [{"type": "null"}]}, {"format"}, {"oneOf": [{"type": "null"}]}),
+        ({"contains": {"format": "x"}, "maxContains": 1}, {"format"}, {"contains": {}}),
+    ],
+)
+def test_relaxing_drops_what_would_become_narrower(schema: Any, keywords: set[str], expected: Any) -> None:
+    assert relax(schema, Relaxation(frozenset(keywords))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "keywords"),
+    [
+        ('Unimplemented keys: ["not", "if"]', {"not", "if"}),
+        ("Unknown format: color", {"format"}),
+        ("min/maxProperties only supported when", {"minProperties", "maxProperties"}),
+        ("regex parse error", {"pattern", "patternProperties"}),
+    ],
+)
+def test_refusal_names_what_to_leave_out(text: str, keywords: set[str]) -> None:
+    relaxation = read_refusal(text)
+    assert relaxation is not None
+    assert relaxation.keywords == keywords
+
+
+@pytest.mark.parametrize("text", ["Unsatisfiable schema", 'Unimplemented keys: ["$ref"]', "Unimplemented keys: [x]"])
+def test_other_refusals_ask_for_nothing(text: str) -> None:
+    assert read_refusal(text) is None
