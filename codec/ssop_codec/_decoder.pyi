@@ -3,7 +3,7 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from .document import Document
+from ._document import Document
 from .errors import Violation
 from .frames import End, Header
 from .limits import Limits

@@ -6,16 +6,16 @@ can get wrong raises FrameError and nothing else.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from ssop_codec._document cimport Document
 from ssop_codec._wire cimport get_varint
 
 from decimal import Decimal
 
-from .document import Document
 from .errors import FrameError, Violation
 from .frames import End, Header
 from .limits import Limits
@@ -100,7 +100,7 @@ cdef enum:
 cdef class Frame:
     """One frame, read-only."""
 
-    cdef readonly object seq
+    cdef uint64_t number
     cdef readonly int kind
     cdef readonly uint32_t node
     cdef readonly uint32_t document
@@ -110,12 +110,29 @@ cdef class Frame:
     cdef readonly object header
     cdef readonly object end
     cdef readonly object mesh
-    cdef readonly object raw
-    cdef readonly dict delta
     cdef readonly tuple tokens
+    cdef dict completed
+    cdef bytes chunk
+    cdef Py_ssize_t begin
+    cdef Py_ssize_t size_bytes
     cdef list steps
     cdef uint32_t content
     cdef str pointer
+
+    @property
+    def seq(self):
+        """Position in the document, from 1; 0 on mesh frames."""
+        return self.number
+
+    @property
+    def raw(self):
+        """The bytes of the frame, without the tag and length in front of it."""
+        return self.chunk[self.begin : self.begin + self.size_bytes]
+
+    @property
+    def delta(self):
+        """The top-level properties that this frame completes, whole."""
+        return {} if self.completed is None else self.completed
 
     @property
     def is_part(self):
@@ -308,15 +325,12 @@ cdef Frame read_frame(const uint8_t* at, const uint8_t* end):
     cdef Frame frame = Frame.__new__(Frame)
     cdef Field field
     cdef double number
-    frame.raw = PyBytes_FromStringAndSize(<char*>at, end - at)
-    frame.seq = 0
-    frame.delta = {}
     frame.tokens = ()
     while at < end:
         next_field(&at, end, &field)
         if field.number == 1:
             expect(&field, 0)
-            frame.seq = field.value
+            frame.number = field.value
         elif field.number == 2:
             frame.kind = <int>uint_of(&field, 0x7FFFFFFF)
         elif field.number == 3:
@@ -388,13 +402,15 @@ cdef class Decoder:
 
     cdef object limits
     cdef dict _documents
+    cdef Document main
     cdef uint64_t received
     cdef uint64_t verified
     cdef bint broken
 
     def __cinit__(self, *, limits=None):
         self.limits = limits or Limits()
-        self._documents = {0: Document(self.limits)}
+        self.main = Document(self.limits)
+        self._documents = {0: self.main}
 
     def feed(self, chunk):
         """The frames of a chunk, or of several put together. Raises FrameError; the decoder is then of no
@@ -404,15 +420,20 @@ cdef class Decoder:
             raise FrameError("an earlier chunk was malformed")
         PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
         try:
-            return self._feed(<const uint8_t*>view.buf, view.len)
+            # Frames keep the chunk for `raw`; bytes are kept as they are.
+            data = chunk if type(chunk) is bytes else PyBytes_FromStringAndSize(<char*>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+        try:
+            return self._feed(data)
         except FrameError:
             self.broken = True
             raise
-        finally:
-            PyBuffer_Release(&view)
 
-    cdef list _feed(self, const uint8_t* at, Py_ssize_t size):
-        cdef const uint8_t* end = at + size
+    cdef list _feed(self, bytes chunk):
+        cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(chunk)
+        cdef const uint8_t* at = start
+        cdef const uint8_t* end = start + PyBytes_GET_SIZE(chunk)
         cdef Field field
         cdef Frame frame
         frames = []
@@ -422,6 +443,9 @@ cdef class Decoder:
                 continue
             expect(&field, 2)
             frame = read_frame(field.data, field.data + field.size)
+            frame.chunk = chunk
+            frame.begin = field.data - start
+            frame.size_bytes = <Py_ssize_t>field.size
             if frame.kind >= FIRST_MESH_KIND:
                 if not content_fits(frame.kind, frame.content):
                     raise FrameError("a mesh frame holds the content of another kind")
@@ -432,15 +456,18 @@ cdef class Decoder:
 
     cdef bint _take(self, Frame frame) except -1:
         """Apply a document frame; False for one that was here before."""
+        cdef Document document = self.main
+        cdef tuple tokens
         self.received += 1
-        document = self._documents.get(frame.document)
-        if document is None:
-            if len(self._documents) >= self.limits.max_properties:
-                raise FrameError("too many documents")
-            document = self._documents[frame.document] = Document(self.limits)
+        if frame.document:
+            document = self._documents.get(frame.document)
+            if document is None:
+                if len(self._documents) >= self.limits.max_properties:
+                    raise FrameError("too many documents")
+                document = self._documents[frame.document] = Document(self.limits)
         if not content_fits(frame.kind, frame.content):
             raise FrameError("a frame holds the content of another kind")
-        if not document.follows(frame.seq):
+        if not document.follows(frame.number):
             return False
         if frame.kind == KIND_HEADER:
             document.header_arrived(frame.header)
@@ -454,11 +481,11 @@ cdef class Decoder:
             if frame.kind == KIND_PART:
                 document.part_arrived(tokens, frame.value)
             elif frame.kind == KIND_VALUE:
-                frame.delta = document.value_arrived(tokens, frame.value, frame.parts)
+                frame.completed = document.value_arrived(tokens, frame.value, frame.parts)
             else:
-                frame.delta = document.close_arrived(tokens, frame.size, frame.content == 15)
-            if frame.document and frame.delta:
-                frame.delta = {}
+                frame.completed = document.close_arrived(tokens, frame.size, frame.content == 15)
+            if frame.document:
+                frame.completed = None
         self.verified += 1
         return True
 
@@ -470,34 +497,34 @@ cdef class Decoder:
     @property
     def verdict(self):
         """Verdict of the main document; 0 until its end arrived."""
-        end = self._documents[0].end
+        end = self.main.end
         return 0 if end is None else end.verdict
 
     @property
     def violation(self):
         """Violation of the main document, or None."""
-        end = self._documents[0].end
+        end = self.main.end
         return None if end is None else end.violation
 
     @property
     def end(self):
         """End of the main document, or None."""
-        return self._documents[0].end
+        return self.main.end
 
     @property
     def header(self):
         """First header of the main document, or None."""
-        return self._documents[0].header
+        return self.main.header
 
     @property
     def result(self):
         """The main document so far, as Python values. Not a copy: later frames add to it."""
-        return self._documents[0].result
+        return self.main.result
 
     @property
     def text(self):
         """Of a plain text answer the text so far, else an empty string."""
-        return self._documents[0].text
+        return self.main.text
 
     @property
     def frames_received(self):

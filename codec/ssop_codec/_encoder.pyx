@@ -37,7 +37,7 @@ from ssop_codec._wire cimport put_varint, varint_size
 from . import describe
 from ._program import program_of
 from .checks import broken_number_rule, keeps_format
-from .constants import MIN_BUFFER_BYTES
+from .constants import MAX_BUFFER_BYTES, MIN_BUFFER_BYTES
 from .errors import CodecError, Violation
 from .limits import Limits
 from .number import parse_number, to_int64
@@ -128,8 +128,8 @@ cdef class Encoder:
         buffer = stream_buffer_bytes or schema.auto_buffer_bytes
         if buffer < MIN_BUFFER_BYTES:
             raise ValueError(f"stream_buffer_bytes must be at least {MIN_BUFFER_BYTES}, or 0 for auto")
-        if buffer >= 2**31:
-            raise ValueError("stream_buffer_bytes must be below 2**31")
+        if buffer > MAX_BUFFER_BYTES:
+            raise ValueError(f"stream_buffer_bytes must be at most {MAX_BUFFER_BYTES}")
         if not 0 <= document < 2**32 or not 1 <= first_seq < 2**63:
             raise ValueError("document or first_seq out of range")
         self.program = program_of(schema)
@@ -226,7 +226,7 @@ cdef class Encoder:
 
     cdef int _flags(self) noexcept:
         cdef int flags = 0
-        if len(self.sealed):
+        if len(self.sealed) > self.taken:
             flags = READY
         if self.state == CLOSED:
             flags |= DONE
@@ -277,7 +277,16 @@ cdef class Encoder:
 
     def take(self):
         """The next sealed chunk, or an empty one."""
-        return self.sealed.pop(0) if self.sealed else b""
+        if self.taken == len(self.sealed):
+            return b""
+        # A popped head would make many small chunks cost their square.
+        chunk = self.sealed[self.taken]
+        self.sealed[self.taken] = None
+        self.taken += 1
+        if self.taken == len(self.sealed):
+            self.sealed.clear()
+            self.taken = 0
+        return chunk
 
     def flush(self):
         """Seal what is pending and return the oldest chunk, or an empty one where nothing is pending."""
@@ -289,11 +298,12 @@ cdef class Encoder:
     def drain(self, flush=False):
         """All sealed chunks, and with `flush` the pending one."""
         if flush:
-            chunk = self.flush()
-            if chunk:
-                self.sealed.insert(0, chunk)
-        chunks = self.sealed
+            if self.is_text and not self.is_finished and self.state != BROKEN:
+                self._flush_text()
+            self._seal()
+        chunks = self.sealed[self.taken :]
         self.sealed = []
+        self.taken = 0
         return chunks
 
     def take_spans(self):

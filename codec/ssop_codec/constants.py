@@ -16,6 +16,7 @@ INVALID: Final = 4
 """Flag of `Encoder.feed`: the first violation was found; what follows is ignored."""
 
 MIN_BUFFER_BYTES: Final = 64
+MAX_BUFFER_BYTES: Final = 16 * 1024 * 1024
 MIN_AUTO_BUFFER_BYTES: Final = 1_024
 MAX_AUTO_BUFFER_BYTES: Final = 16_384
 

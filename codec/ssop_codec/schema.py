@@ -65,15 +65,15 @@ class _Builder:
             raise SchemaError(pointer, "anyOf", "two recursive branches are not supported")
         self.nodes.append(FieldNode(node, parent, step, key, index, facts.types, min(refs, default=None), required))
         own = []
-        if facts.types & FieldType.OBJECT and rule.object_at == node:
+        if _has_members(facts) and rule.object_at == node:
             own.append(objects)
-        if facts.types & FieldType.ARRAY and rule.array_at == node:
+        if _has_items(facts) and rule.array_at == node:
             own.append(arrays)
         # Both are open for all children: a recursive union refers back to this one node.
         self.open.update(dict.fromkeys(own, node))
-        if objects in own:
+        if facts.types & FieldType.OBJECT and rule.object_at == node:
             self._add_properties(facts, rule, node, depth + 1)
-        if arrays in own:
+        if facts.types & FieldType.ARRAY and rule.array_at == node:
             self._add_items(facts, rule, node, depth + 1)
         for origin in own:
             del self.open[origin]

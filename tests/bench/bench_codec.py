@@ -19,21 +19,24 @@ from ssop_codec import CODEC_VERSION, Decoder, Encoder, Schema, compile_schema, 
 RUNS = 15
 
 
-def schema_of(value: Any) -> dict[str, Any]:
-    """A schema that the value keeps, with every key named."""
-    if isinstance(value, dict):
+def schema_of(values: list[Any]) -> dict[str, Any]:
+    """A schema that all the values keep, with every key named."""
+    types = {type(value) for value in values}
+    if types == {dict}:
+        names = {key: None for value in values for key in value}
         return {
             "type": "object",
-            "properties": {key: schema_of(member) for key, member in value.items()},
-            "required": list(value),
+            "properties": {key: schema_of([v[key] for v in values if key in v]) for key in names},
+            "required": [key for key in names if all(key in value for value in values)],
             "additionalProperties": False,
         }
-    if isinstance(value, list):
-        return {"type": "array", "items": schema_of(value[0])} if value else {"type": "array"}
-    if value is None:
-        return {"type": "null"}
-    names: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
-    return {"type": names[type(value)]}
+    if types == {list}:
+        items = [item for value in values for item in value]
+        return {"type": "array", "items": schema_of(items)} if items else {"type": "array"}
+    known = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+    if types <= known.keys():
+        return {"type": sorted(known[t] for t in types)}
+    return {}
 
 
 def timed(call: Callable[[], object]) -> tuple[float, float]:
@@ -78,7 +81,7 @@ def measure(path: Path) -> dict[str, Any]:
     data = path.read_bytes()
     schema: Schema | None = None
     if path.name.startswith("typed"):
-        schema = compile_schema(schema_of(json.loads(data)))
+        schema = compile_schema(schema_of([json.loads(data)]))
     tokens = [data[i : i + 4] for i in range(0, len(data), 4)]
     singles = [data[i : i + 1] for i in range(len(data))]
     chunks = stream(schema, [data])

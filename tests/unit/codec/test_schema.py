@@ -312,3 +312,16 @@ def test_recursive_json_value_compiles() -> None:
         }
     )
     assert [node.ref_node for node in schema.nodes] == [None, 0, 0]
+
+
+def test_union_of_a_bare_type_and_a_recursive_one_compiles() -> None:
+    schema = compile_schema(
+        {
+            "$defs": {
+                "U": {"anyOf": [{"$ref": "#/$defs/O"}, {"type": "array", "items": {"$ref": "#/$defs/U"}}]},
+                "O": {"type": "object"},
+            },
+            "$ref": "#/$defs/U",
+        }
+    )
+    assert [node.ref_node for node in schema.nodes] == [None, 0]
