@@ -1,7 +1,13 @@
 """The process `ssop-rag`."""
 
 import asyncio
+import os
 from contextlib import AsyncExitStack
+from typing import NoReturn
+
+# Read when numpy is first imported. The pool gives parallelism; BLAS threads on top spin against it (a scan of 10,000
+# rows took 18 ms instead of 0.8 on two busy cores).
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ssop_chassis.serving import Process, Serving, run_service
 from ssop_rag.embedder import EMBEDDERS
@@ -24,7 +30,7 @@ async def build(process: Process[RagSettings], stack: AsyncExitStack) -> Serving
     return Serving([rag.service], settings.listen, warm=warm)
 
 
-def run() -> None:
+def run() -> NoReturn:
     """Run until told to stop."""
     run_service("rag", RagSettings, build)
 

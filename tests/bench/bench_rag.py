@@ -4,12 +4,15 @@ Run by name: `python tests/bench/bench_rag.py`. Prints one line for each case, a
 """
 
 import asyncio
+import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the service; before numpy
 
 import numpy as np
 
