@@ -215,6 +215,35 @@ async def test_abandoned_stream_is_cancelled(router: ScriptedRouter, client: Asy
     await eventually(lambda: router.in_flight == 0)
 
 
+async def test_abandoned_sync_stream_is_cancelled(router: ScriptedRouter, sync_client: SsopClient) -> None:
+    router.script = hang
+
+    def use() -> None:
+        next(sync_client.generate("x"))
+
+    await asyncio.to_thread(use)
+    gc.collect()
+    await eventually(lambda: router.in_flight == 0)
+
+
+async def test_given_up_batch_cancels_what_runs(router: ScriptedRouter, sync_client: SsopClient) -> None:
+    async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
+        if request.prompt.messages[0].parts[0].text == "first":
+            for chunk in GOOD:
+                yield chunk
+            return
+        async for chunk in hang(request, context):
+            yield chunk
+
+    router.script = script
+
+    def use() -> Any:
+        return next(sync_client.generate_many(["first", *["x"] * 9], batch_size=3))
+
+    assert await asyncio.to_thread(use) == PERSON
+    await eventually(lambda: router.in_flight == 0)
+
+
 async def test_deadline_ends_a_hanging_answer(router: ScriptedRouter, client: AsyncSsopClient) -> None:
     router.script = hang
     began = time.monotonic()

@@ -86,6 +86,14 @@ def test_cut_answer_is_incomplete() -> None:
     assert caught.value.partial == {"name": "Ada"}
 
 
+def test_violation_that_the_status_tells_has_what_was_final_too() -> None:
+    answer = Answer("r")
+    feed(answer, document_chunks(text=b'{"name":"Ada","age":200}'))
+    error = answer.fail(OutputInvalid("m", metadata={"pointer": "/age"}, from_mesh=True))
+    assert isinstance(error, OutputInvalid)
+    assert error.partial == {"name": "Ada"}
+
+
 def test_generated_content_is_in_no_message() -> None:
     answer = Answer("r")
     feed(answer, document_chunks(text=b'{"name":"s3cret","age":200}'))
