@@ -42,6 +42,7 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
             metrics,
             timeout_s=settings.redis_timeout_ms / 1000,
             connections=settings.redis_connections,
+            connection_wait_s=settings.connection_wait_ms / 1000,
             probe_interval_s=settings.probe_interval_ms / 1000,
         )
         stack.push_async_callback(store.close)

@@ -18,6 +18,9 @@ class CacheSettings(Settings):
     cache_url: str = Field(description="Redis for stored answers: an allkeys policy, no persistence. Another instance.")
     redis_timeout_ms: int = Field(50, ge=1, le=10_000, description="Most that a frozen or gone Redis costs a call.")
     redis_connections: int = Field(16, ge=1, le=1024, description="Connections to each instance.")
+    connection_wait_ms: int = Field(
+        2000, ge=1, le=60_000, description="Longest wait for a free connection; then the call is OVERLOADED."
+    )
     probe_interval_ms: int = Field(100, ge=10, description="How often an instance that failed is tried again.")
     answer_ttl_ms: int = Field(
         86_400_000, gt=0, description="How long an answer is kept, unless the commit says otherwise."

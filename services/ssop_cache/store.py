@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib import resources
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
@@ -29,8 +29,6 @@ from ssop_chassis.logs import describe
 from ssop_chassis.settings import SettingsError
 
 Role = Literal["cache", "state"]
-MAX_WAIT_S: Final = 2.0
-"""Longest wait for a free connection while the instance answers: then this process is what is overloaded."""
 _log = logging.getLogger(__name__)
 
 
@@ -53,19 +51,23 @@ class RedisStore:
         *,
         timeout_s: float,
         connections: int = 16,
+        connection_wait_s: float = 2.0,
         probe_interval_s: float = 0.1,
     ) -> None:
         self.role = role
         self.timeout_s = timeout_s
         self._metrics = metrics
+        self._connection_wait_s = connection_wait_s
         self._probe_interval_s = probe_interval_s
         self._redis = Redis.from_url(
             url,
             decode_responses=False,
             # One more than calls may run: the probe's.
             max_connections=connections + 1,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
+            # The one bound is that of `_bounded`, around connecting, sending and reading; redis-py's own would add a
+            # task to every send.
+            socket_timeout=None,
+            socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
             retry_on_error=[],
             health_check_interval=0,
@@ -131,13 +133,7 @@ class RedisStore:
     async def _bounded(self, send: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Any:
         if self._circuit.is_open:
             raise self._unavailable("short_circuit")
-        try:
-            await asyncio.wait_for(self._slots.acquire(), MAX_WAIT_S)
-        except TimeoutError as error:
-            self._metrics.store_errors.labels(self.role, "no_connection").inc()
-            raise MeshError(
-                ErrorReason.ERROR_REASON_OVERLOADED, "no connection to the store got free", retry_after_ms=1000
-            ) from error
+        await self._take_slot()
         try:
             if self._circuit.is_open:
                 raise self._unavailable("short_circuit")
@@ -160,6 +156,16 @@ class RedisStore:
             self._slots.release()
         self._circuit.succeed()
         return reply
+
+    async def _take_slot(self) -> None:
+        try:
+            async with asyncio.timeout(self._connection_wait_s):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            self._metrics.store_errors.labels(self.role, "no_connection").inc()
+            raise MeshError(
+                ErrorReason.ERROR_REASON_OVERLOADED, "no connection to the store got free", retry_after_ms=1000
+            ) from error
 
     def _unavailable(self, kind: str) -> MeshError:
         self._metrics.store_errors.labels(self.role, kind).inc()

@@ -67,7 +67,8 @@ class Wakes:
         while True:
             subscription = self._store.subscriber()
             try:
-                await subscription.subscribe(_IDLE_CHANNEL, *self._events)
+                async with asyncio.timeout(_READ_S):
+                    await subscription.subscribe(_IDLE_CHANNEL, *self._events)
                 self._subscription = subscription
                 self._wake_all()
                 while True:

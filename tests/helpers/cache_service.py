@@ -50,7 +50,7 @@ class CacheClient:
 
     async def _unary(self, name: str, request: Any, response: Any) -> Any:
         path = f"/ssop.v1.CacheService/{name}"
-        data = await self._peer.unary(path, request.SerializeToString(), timeout_s=10, metadata=self._metadata)
+        data = await self._peer.unary(path, request.SerializeToString(), timeout_s=30, metadata=self._metadata)
         return response.FromString(data)
 
     async def admit(
@@ -145,7 +145,7 @@ def _authenticate(metadata: Metadata) -> Principal:
 async def running_cache(state: RedisServer, cache: RedisServer, **settings: Any) -> AsyncIterator[CacheUnderTest]:
     """The service on two instances, in memory."""
     # A loaded build machine stalls for longer than production's 50 ms; tests of that bound give it.
-    values = {"redis_timeout_ms": 2000} | settings
+    values = {"redis_timeout_ms": 2000, "connection_wait_ms": 30_000} | settings
     registry = CollectorRegistry()
     async with AsyncExitStack() as stack:
         opened = open_cache(CacheSettings(state_url=state.url, cache_url=cache.url, **values), registry, stack)

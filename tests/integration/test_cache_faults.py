@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -265,3 +266,20 @@ async def test_instance_that_comes_back_in_the_wrong_role_is_not_used(servers: S
         state.ask("CONFIG", "SET", "appendonly", "yes")
         state.ask("CONFIG", "SET", "appendfsync", "always")
         await eventually(lambda: is_up(under_test))
+
+
+async def test_caller_that_gets_no_connection_in_time_is_told_to_come_again(servers: Servers) -> None:
+    state, _ = servers
+    bounds: dict[str, Any] = {"redis_connections": 1, "redis_timeout_ms": 5000, "connection_wait_ms": 20}
+    async with running_cache(*servers, **bounds) as under_test:
+        client = under_test.client()
+        await client.admit("a")
+        state.freeze()
+        held = asyncio.ensure_future(client.admit("b"))
+        # Lets the first caller take the connection.
+        await asyncio.sleep(0)
+        with pytest.raises(MeshError) as caught:
+            await client.admit("c")
+        state.thaw()
+        assert (caught.value.reason_name, caught.value.retry_after_ms) == ("OVERLOADED", 1000)
+        await held

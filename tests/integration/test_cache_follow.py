@@ -63,6 +63,21 @@ async def test_follower_gets_the_backlog_then_what_comes_then_the_end(servers: S
             assert await stream.read() is None
 
 
+async def test_followers_are_woken_and_need_not_wait_for_their_poll(servers: Servers, tenant: str) -> None:
+    state, _ = servers
+    one, two = pieces("a", "b")
+    async with running_cache(*servers) as under_test:
+        client = under_test.client(tenant)
+        fence = (await client.admit("a", KEY)).fencing_token
+        following = asyncio.ensure_future(client.follow(KEY))
+        await until_followed(client, fence)
+        before = state.calls("publish")
+        await client.append(KEY, fence, one)
+        await client.commit(KEY, fence, two)
+        assert await following == one + two
+        assert state.calls("publish") == before + 2
+
+
 async def test_leader_hears_of_a_follower_at_its_next_sign_of_life(servers: Servers, tenant: str) -> None:
     async with running_cache(*servers) as under_test:
         client = under_test.client(tenant)
