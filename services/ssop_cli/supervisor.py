@@ -33,7 +33,7 @@ from ssop_cli.plan import ChildPlan
 from ssop_cli.probe import HealthProbe, RedisProbe
 from ssop_cli.report import ChildReport, start_ticks
 
-TICK_S: Final = 0.05
+TICK_S: Final = 0.1
 READY_PROBE_S: Final = 2.0
 HUNG_AFTER_S: Final = 30.0
 LOG_END_S: Final = 1.0

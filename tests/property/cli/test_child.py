@@ -64,7 +64,7 @@ def test_a_stop_always_ends(history: list[tuple[float, Event]], jitter: float) -
         child, _ = step(child, event, now_s, POLICY, jitter)
     child, _ = step(child, Stop(), now_s, POLICY, jitter)
     if child.is_running:
-        child, action = step(child, Tick(), child.since_s + POLICY.stop_grace_s, POLICY, jitter)
+        child, action = step(child, Tick(), child.since_s + POLICY.stop_grace_s + 1.0, POLICY, jitter)
         assert action is Action.KILL
         child, _ = step(child, Exited(-9), now_s, POLICY, jitter)
     assert child.is_over

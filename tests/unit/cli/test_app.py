@@ -1,0 +1,99 @@
+"""The command line as users call it, where no mesh is needed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ssop_cli.app import app
+from ssop_cli.embedded import make_identity
+from ssop_cli.places import Places, make_places
+
+runner = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def _no_mesh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("SSOP_TARGET", "SSOP_API_KEY", "SSOP_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SSOP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["status"], 4, "ssop up"),
+        (["ask", "hello"], 4, "ssop up"),
+        (["analyze"], 4, "ssop up"),
+        (["analyze", "/no/such/file"], 2, "can't be read"),
+        (["ask", "  "], 2, "empty"),
+        (["ask", "x", "--schema", "/no/such/file"], 2, "can't be read"),
+        (["ask", "x", "--target", "127.0.0.1:1"], 5, "SSOP_API_KEY"),
+        (["keys", "list"], 78, "no keys file"),
+        (["up", "--config", "/no/such/file"], 78, "can't be used"),
+        (["up", "--config", "/x", "--port", "1"], 2, "exclude"),
+        (["up", "--port", "70000"], 2, "65535"),
+        (["models", "fetch", "nothing"], 1, "there is no model"),
+        (["models", "add", "a b c", "/x.gguf"], 2, "no name"),
+        (["models", "add", "x", "/no/such.gguf"], 1, "can't be added"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(arguments: list[str], code: int, words: str) -> None:
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == code
+    assert words in result.output
+    assert "Traceback" not in result.output
+
+
+def test_an_error_is_json_where_json_was_asked_for() -> None:
+    result = runner.invoke(app, ["status", "--json"])
+    assert json.loads(result.stdout)["error"]["reason"] == "NO_MESH"
+    assert "ssop up" in result.stderr
+
+
+def test_down_without_a_mesh_is_no_error() -> None:
+    assert json.loads(runner.invoke(app, ["down", "--json"]).stdout) == {"was_running": False}
+
+
+def test_keys_are_listed_without_the_keys(tmp_path: Path) -> None:
+    places = Places(tmp_path / "state", tmp_path / "run")
+    make_places(places)
+    make_identity(places)
+    result = runner.invoke(app, ["keys", "list", "--json"])
+    assert [key["id"] for key in json.loads(result.stdout)["keys"]] == ["local"]
+    assert places.client_key.read_text().strip() not in result.stdout
+
+
+def test_a_fault_of_the_program_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("ssop_cli.app.find_state_dir", fail)
+    result = runner.invoke(app, ["keys", "list"])
+    assert result.exit_code == 1
+    assert "a fault of this program: ZeroDivisionError" in result.output
+
+
+def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ssop_cli.app.find_state_dir", interrupt)
+    assert runner.invoke(app, ["keys", "list"]).exit_code == 130
+
+
+@pytest.mark.parametrize("command", [[], ["up"], ["ask"], ["analyze"], ["schema", "check"], ["models", "add"]])
+def test_help_is_there(command: list[str]) -> None:
+    assert runner.invoke(app, [*command, "--help"]).exit_code == 0
+
+
+def test_the_doctor_says_what_is_here_and_what_is_not(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["doctor", "--json", "--models-dir", str(tmp_path)])
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert checks["python"]["state"] == "ok"
+    assert checks["model"]["state"] == "lacks"
+    assert {"codec", "redis", "port", "disk", "memory", "gpu", "nginx", "systemd", "transport"} <= checks.keys()
+    assert all(check["detail"] for check in checks.values())
