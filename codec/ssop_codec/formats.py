@@ -16,17 +16,18 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _EMAIL_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _EMAIL_QUOTED = re.compile(r'"(?:[\x20\x21\x23-\x5b\x5d-\x7e]|\\[\x20-\x7e])*"')
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
-_URI = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*:"
-    r"(?://(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
+_CHAR = r"[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}"
+_AUTHORITY = (
+    r"//(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
     r"(?:\[(?P<ip>[0-9A-Fa-f:.]+|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\]"
     r"|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?"
-    r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*"
-    r"|/?(?:(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+"
-    r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*)?)"
-    r"(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
-    r"(?:#(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?",
-    re.ASCII,
+)
+_PATH = rf"(?:{_AUTHORITY}(?:/(?:{_CHAR})*)*|/?(?:(?:{_CHAR})+(?:/(?:{_CHAR})*)*)?)"
+_TAIL = rf"(?:\?(?:{_CHAR}|[/?])*)?(?:#(?:{_CHAR}|[/?])*)?"
+_URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]*:{_PATH}{_TAIL}", re.ASCII)
+_RELATIVE = re.compile(rf"(?![^/?#]*:){_PATH}{_TAIL}", re.ASCII)
+_DURATION = re.compile(
+    r"P(?:\d+W|(?=\d|T)(?:\d+Y)?(?:\d+M)?(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+S)?)?)", re.ASCII
 )
 
 
@@ -109,11 +110,29 @@ def is_email(text: str) -> bool:
 
 def is_uri(text: str) -> bool:
     """RFC 3986 URI with its scheme."""
-    match = _URI.fullmatch(text)
+    return _has_good_address(_URI.fullmatch(text))
+
+
+def is_uri_reference(text: str) -> bool:
+    """RFC 3986 URI, or a reference relative to one."""
+    return _has_good_address(_URI.fullmatch(text) or _RELATIVE.fullmatch(text))
+
+
+def _has_good_address(match: re.Match[str] | None) -> bool:
     if match is None:
         return False
     literal = match["ip"]
     return literal is None or literal[0] == "v" or is_ipv6(literal)
+
+
+def is_duration(text: str) -> bool:
+    """RFC 3339 appendix A: units without a gap in between, or weeks alone."""
+    if _DURATION.fullmatch(text) is None:
+        return False
+    date_part, _, time_part = text[1:].partition("T")
+    units = "".join(c for c in date_part if c.isalpha())
+    times = "".join(c for c in time_part if c.isalpha())
+    return units != "YD" and times != "HS"
 
 
 FORMATS: Final[dict[str, Callable[[str], bool]]] = {
@@ -126,4 +145,6 @@ FORMATS: Final[dict[str, Callable[[str], bool]]] = {
     "hostname": is_hostname,
     "email": is_email,
     "uri": is_uri,
+    "uri-reference": is_uri_reference,
+    "duration": is_duration,
 }

@@ -9,6 +9,7 @@ import pytest
 from helpers.codec_cases import decode, encode, run
 from helpers.components import suites_dir
 from ssop_codec import Encoder, FrameKind, SchemaError, Verdict, compile_schema
+from ssop_codec.formats import FORMATS
 
 pytestmark = pytest.mark.needs("suites")
 
@@ -112,3 +113,19 @@ def test_invalid_json_is_not_taken(path: Path, size: int) -> None:
     data = path.read_bytes()
     pieces = [data[i : i + size] for i in range(0, len(data), size)] if size else [data]
     assert run(Encoder, None, pieces)[1] != Verdict.OK
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_format_agrees_with_the_suite(name: str) -> None:
+    folder = suites_dir()
+    assert folder is not None
+    tests = folder / "suites" / "json-schema-test-suite" / "tests" / "draft2020-12" / "optional" / "format"
+    checked = 0
+    for group in json.loads((tests / f"{name}.json").read_text()):
+        for case in group["tests"]:
+            text = case["data"]
+            # What a label encodes (IDNA) is not judged.
+            if isinstance(text, str) and "xn--" not in text.lower():
+                assert FORMATS[name](text) == case["valid"], text
+                checked += 1
+    assert checked > 3
