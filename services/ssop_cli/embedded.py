@@ -20,8 +20,6 @@ TENANT: Final = "local"
 FIRST_FIELD_TIMEOUT_MS: Final = 60_000
 STORE_TIMEOUT_MS: Final = 250
 """Longer than the services' own default: here the model takes the same cores as the stores that it waits for."""
-FIRST_FIELD_TIMEOUT_MS: Final = 60_000
-"""There is one node, so giving up on it early wins nothing, and on two busy cores a cold prompt takes seconds."""
 _KEY_ID: Final = "local"
 _HEAD: Final = """\
 # Written by `ssop up` at each start: changes here are lost.
@@ -88,7 +86,6 @@ def default_settings(
             "cache_address": address["cache"],
             "rag_address": address["rag"],
             "admission_timeout_ms": STORE_TIMEOUT_MS,
-            "first_field_timeout_ms": FIRST_FIELD_TIMEOUT_MS,
             "keys_file": str(places.keys),
             # The one node here is slow by nature, and a queue in front of it is no failure.
             "first_field_timeout_ms": FIRST_FIELD_TIMEOUT_MS,
