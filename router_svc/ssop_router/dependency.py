@@ -76,10 +76,21 @@ class Dependency:
     ) -> None:
         """Call a streaming method; as `unary`, but a deadline says nothing: the length is not its own."""
         self._check()
+        is_receivers = False
+
+        async def take(message: bytes) -> None:
+            nonlocal is_receivers
+            try:
+                if (pending := on_message(message)) is not None:
+                    await pending
+            except MeshError:
+                is_receivers = True
+                raise
+
         try:
-            await self._peer.stream(method, request, on_message, timeout_s=timeout_s, metadata=metadata)
+            await self._peer.stream(method, request, take, timeout_s=timeout_s, metadata=metadata)
         except MeshError as error:
-            if error.reason != R.ERROR_REASON_DEADLINE_EXCEEDED:
+            if not is_receivers and error.reason != R.ERROR_REASON_DEADLINE_EXCEEDED:
                 self._judge(error)
             raise
         self._answer()

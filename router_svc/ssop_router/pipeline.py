@@ -10,6 +10,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason, Usage
 from ssop_chassis.errors import MeshError, as_mesh_error
+from ssop_chassis.logs import request_id
 from ssop_codec import scan_heads
 from ssop_router.answers import Admission, Answers, Lease, make_key
 from ssop_router.background import Background
@@ -78,6 +79,7 @@ class Pipeline:
             raise MeshError(
                 R.ERROR_REASON_REQUEST_DUPLICATE, "a request with this id is running", metadata={"request_id": name[1]}
             )
+        self._preparation.remember(job)
         self._running[name] = job
         self._metrics.in_flight.inc()
         return job
@@ -105,6 +107,7 @@ class Pipeline:
             raise
 
     async def _live(self, job: Job, outlet: Outlet) -> None:
+        request_id.set(job.request_id)
         delivery = Delivery(job, outlet, self._metrics)
         outcome = "OK"
         failure: MeshError | None = None
@@ -168,7 +171,7 @@ class Pipeline:
         except Unavailable:
             self._do_without_passages(job)
             return Collections()
-        if not found.names or not job.features.user_text:
+        if not found.names or not job.features.user_text.strip():
             job.retrieval_reason = RetrievalReason.RETRIEVAL_REASON_NO_COLLECTION
             return Collections()
         return found

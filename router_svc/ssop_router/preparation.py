@@ -61,10 +61,6 @@ class Preparation:
         started_ns = time.perf_counter_ns()
         decision = decide(features, self._nodes.snapshot(), self._decision, self._clock_ms(), self._rng)
         decision_us = (time.perf_counter_ns() - started_ns) // 1000
-        self._metrics.decision_seconds.observe(decision_us / 1_000_000)
-        self._metrics.decisions.labels(Tier.Name(decision.tier), TierReason.Name(decision.tier_reason)).inc()
-        if request.conversation_id:
-            self._pin(conversation, decision)
         request_id = request.request_id or secrets.token_hex(16)
         limit_ms = min(self._settings.max_timeout_ms, request.timeout_ms or self._settings.max_timeout_ms)
         return Job(
@@ -76,10 +72,22 @@ class Preparation:
             decision_us=decision_us,
             inner_metadata={**self._sign(principal), REQUEST_ID_METADATA: request_id},
             started_s=intake.arrived_s,
-            deadline_s=intake.arrived_s + min(intake.timeout_s, limit_ms / 1000),
+            deadline_s=intake.arrived_s + self._shorten(min(intake.timeout_s, limit_ms / 1000)),
             cache_reason=decision.cache_reason,
             retrieval_reason=decision.retrieval_reason,
         )
+
+    def remember(self, job: Job) -> None:
+        """Count the decision of a job that is run, and keep its conversation's tier."""
+        decision = job.decision
+        self._metrics.decision_seconds.observe(job.decision_us / 1_000_000)
+        self._metrics.decisions.labels(Tier.Name(decision.tier), TierReason.Name(decision.tier_reason)).inc()
+        if job.request.conversation_id:
+            self._pin((job.tenant, job.request.conversation_id), decision)
+
+    def _shorten(self, timeout_s: float) -> float:
+        """Time for a request, short of its call's, so that an error that says more than the deadline still arrives."""
+        return timeout_s - min(self._settings.hop_margin_ms / 1000, timeout_s / 10)
 
     def _pin(self, conversation: tuple[str, str], decision: Decision) -> None:
         if decision.tier_reason != TierReason.TIER_REASON_OTHER_UNAVAILABLE:

@@ -1,6 +1,5 @@
 """The retrieval service as requests see it: a tenant's collections, prefetches, passages."""
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,12 +35,8 @@ class Collections:
 
     @property
     def index_version(self) -> str:
-        """The versions, for cache keys."""
-        return ",".join(map(str, self.versions))
-
-    def matches(self, index_version: str) -> bool:
-        """Whether a retrieval searched these versions; how it joins the numbers is its own affair."""
-        return tuple(map(int, re.findall(r"\d+", index_version))) == self.versions
+        """The versions as a retrieval names them, for cache keys."""
+        return ",".join(f"{name}:{version}" for name, version in zip(self.names, self.versions, strict=False))
 
 
 class Retrieval:
@@ -56,7 +51,7 @@ class Retrieval:
     async def find_collections(
         self, tenant: str, named: Sequence[str], metadata: InnerMetadata, timeout_s: float
     ) -> Collections:
-        """The named collections of a tenant, or all that hold anything. Raises Unavailable.
+        """The named collections of a tenant, or all of them. Raises Unavailable.
 
         Names that the tenant does not have stay in, so that the retrieval service refuses them.
         """
@@ -103,7 +98,7 @@ class Retrieval:
             if response.is_prefetch_hit
             else RetrievalReason.RETRIEVAL_REASON_RETRIEVED
         )
-        return collections.matches(response.index_version)
+        return response.index_version == collections.index_version
 
     async def prefetch(
         self, tenant: str, request_id: str, options: RetrievalOptions, prefix: str, metadata: InnerMetadata
@@ -150,7 +145,7 @@ class Retrieval:
                 metadata=metadata,
             )
         )
-        return {info.collection: info.index_version for info in response.collections if info.passages}
+        return {info.collection: info.index_version for info in response.collections}
 
     def _require(self) -> Dependency:
         if self._rag is None:

@@ -317,7 +317,7 @@ class ScriptedRag:
         for name in request.collections:
             if name not in mine:
                 raise MeshError(R.ERROR_REASON_COLLECTION_UNKNOWN, "scripted")
-        versions = [str(mine[name]) for name in sorted(request.collections or mine)]
+        versions = [f"{name}:{mine[name]}" for name in sorted(request.collections or mine)]
         response = rag_pb2.RetrieveResponse(
             index_version=",".join(versions),
             is_prefetch_hit=any(p.request_id == request.request_id for p in self.prefetches),

@@ -7,17 +7,20 @@ known about a node filters nothing: it makes the node less attractive than one t
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
 from ssop_router.core.policy import WORD_OF_TIER, Policy
-from ssop_router.core.rules import Rule
+from ssop_router.core.rules import READ_CHARS, Rule
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 
 TIERS: Final = (Tier.TIER_LITE, Tier.TIER_FULL)
+# Looking a name up in an enum of protobuf costs as much as the rest of a filter.
+_READY: Final = ModelState.MODEL_STATE_READY
+_BOTH_TIERS: Final = frozenset(TIERS)
 # A byte-pair tokenizer rarely makes tokens longer than this on average, so bytes over it is a lower bound; only the
 # node knows the number of tokens.
 _MOST_BYTES_PER_TOKEN: Final = 8
@@ -64,8 +67,7 @@ class DecisionSettings:
     max_attempts: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A node and a model on it that may serve. `load` is in full loads; `model` "" is the node's first."""
 
     address: str
@@ -119,10 +121,12 @@ def decide(
     LOGPROBS_UNSUPPORTED where every node that is known refuses for that reason.
     """
     allowed = _allowed_tiers(features, settings)
-    sieves = {tier: _sift(features, snapshot, settings, tier, now_ms=now_ms) for tier in allowed}
-    tier, reason, why = _choose_tier(features, settings, allowed, sieves)
+
+    def sift(tier: Tier.ValueType) -> _Sieve:
+        return _sift(features, snapshot, settings, tier, now_ms=now_ms)
+
+    (tier, reason, why), sieve = _choose_tier(features, settings, allowed, sift)
     lines = [f"tier {WORD_OF_TIER[tier]}: {why}"]
-    sieve = sieves[tier]
     lines += [f"node {address} is out: {fault}" for address, fault in sorted(sieve.out.items())]
     candidate, node_reason = pick(sieve.candidates, rng)
     if candidate is None:
@@ -222,18 +226,19 @@ def _choose_tier(
     features: Features,
     settings: DecisionSettings,
     allowed: Mapping[Tier.ValueType, TierReason.ValueType],
-    sieves: Mapping[Tier.ValueType, _Sieve],
-) -> _Preference:
+    sift: Callable[[Tier.ValueType], _Sieve],
+) -> tuple[_Preference, _Sieve]:
     if len(allowed) == 1:
         tier, reason = next(iter(allowed.items()))
-        return tier, reason, f"the only one allowed ({TierReason.Name(reason)})"
+        return (tier, reason, f"the only one allowed ({TierReason.Name(reason)})"), sift(tier)
     wanted, reason, why = next(found for prefer in _PREFERENCES if (found := prefer(features, settings)) is not None)
-    if sieves[wanted].candidates:
-        return wanted, reason, why
+    sieve = sift(wanted)
+    if sieve.candidates:
+        return (wanted, reason, why), sieve
     for other in allowed:
-        if sieves[other].candidates:
-            return other, _reason_of_loss(sieves[wanted]), f"no node of '{WORD_OF_TIER[wanted]}' fits"
-    return wanted, reason, why
+        if other != wanted and (instead := sift(other)).candidates:
+            return (other, _reason_of_loss(sieve), f"no node of '{WORD_OF_TIER[wanted]}' fits"), instead
+    return (wanted, reason, why), sieve
 
 
 def _by_conversation(features: Features, _: DecisionSettings) -> _Preference | None:
@@ -244,8 +249,9 @@ def _by_conversation(features: Features, _: DecisionSettings) -> _Preference | N
 
 
 def _by_rule(features: Features, settings: DecisionSettings) -> _Preference | None:
+    text = features.user_text[:READ_CHARS].lower()
     for rule in settings.rules:
-        if rule.applies(features.user_text, features.documents):
+        if rule.applies(text, len(features.user_text), features.documents):
             return rule.tier, rule.reason, f"a rule spoke ({TierReason.Name(rule.reason)})"
     return None
 
@@ -295,18 +301,17 @@ def _sift(
                 candidates.append(Candidate(node.address, node.name, "", load, True, False))
             continue
         models = [model for model in node.models if tier in model.tiers]
-        faults = [_fault(features, model) for model in models]
-        fitting = [model for model, fault in zip(models, faults, strict=True) if not fault]
+        fitting = [model for model in models if not _fault(features, model)]
         if fitting:
             candidates.append(_rate(node, fitting, settings, now_ms))
         elif models:
-            out[node.address] = faults[0]
+            out[node.address] = _fault(features, models[0])
             limit_tokens = max(limit_tokens, *(model.context_tokens for model in models))
     return _Sieve(tuple(candidates), out, limit_tokens)
 
 
 def _fault(features: Features, model: ModelView) -> str:
-    if model.state != ModelState.MODEL_STATE_READY:
+    if model.state != _READY:
         return _STATE
     needed = features.least_input_tokens + features.max_output_tokens
     if 0 < model.context_tokens < needed:
@@ -321,19 +326,22 @@ def _fault(features: Features, model: ModelView) -> str:
 def _rate(node: NodeView, models: Sequence[ModelView], settings: DecisionSettings, now_ms: int) -> Candidate:
     age_ms = node.age_ms(now_ms)
     is_stale = not node.is_connected or age_ms is None or age_ms > settings.status_stale_ms
-
-    def load_of(model: ModelView) -> float:
-        # What the node says is late by its age, what this router counts is partial: the larger one is nearer.
-        said = 0.0 if is_stale else model.slots_busy + model.queue_length
-        return max(said, float(node.in_flight)) / max(1, model.slots_total)
-
-    model = min(models, key=load_of)
-    load = load_of(model)
+    model = models[0]
+    load = _load(node, model, is_stale=is_stale)
+    for other in models[1:]:
+        if (less := _load(node, other, is_stale=is_stale)) < load:
+            model, load = other, less
     if is_stale:
         load += _STALE_PENALTY
     if node.memory_free_ratio is not None and node.memory_free_ratio < settings.low_memory_ratio:
         load += _LOW_MEMORY_PENALTY
-    return Candidate(node.address, node.name, model.name, load, is_stale, model.tiers.issuperset(TIERS))
+    return Candidate(node.address, node.name, model.name, load, is_stale, model.tiers >= _BOTH_TIERS)
+
+
+def _load(node: NodeView, model: ModelView, *, is_stale: bool) -> float:
+    """Requests for each slot. What the node says is late, what this router counts is partial: the larger is nearer."""
+    said = 0.0 if is_stale else model.slots_busy + model.queue_length
+    return max(said, float(node.in_flight)) / max(1, model.slots_total)
 
 
 def _refuse_if_never(features: Features, sieve: _Sieve) -> None:

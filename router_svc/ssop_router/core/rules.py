@@ -14,6 +14,18 @@ _GAP_CHARS: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """Words to look for. One of `needles` is in every text that `pattern` matches, and costs far less to find."""
+
+    needles: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+    def is_in(self, text: str) -> bool:
+        """Whether any of the words is in a text of lower case."""
+        return any(needle in text for needle in self.needles) and self.pattern.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """Prefers `tier` where all its conditions hold; conditions that are None hold always.
 
@@ -22,25 +34,30 @@ class Rule:
 
     tier: Tier.ValueType
     reason: TierReason.ValueType
-    pattern: re.Pattern[str] | None = None
+    words: Words | None = None
     max_chars: int | None = None
     min_documents: int | None = None
 
-    def applies(self, text: str, documents: int) -> bool:
-        """Whether the rule speaks about a request with this user text and so many documents."""
-        if self.max_chars is not None and len(text) > self.max_chars:
+    def applies(self, text: str, chars: int, documents: int) -> bool:
+        """Whether the rule speaks about a request whose user text has so many characters and begins with `text`.
+
+        `text` is in lower case and at most READ_CHARS long.
+        """
+        if self.max_chars is not None and chars > self.max_chars:
             return False
         if self.min_documents is not None and documents < self.min_documents:
             return False
-        return self.pattern is None or self.pattern.search(text[:READ_CHARS]) is not None
+        return self.words is None or self.words.is_in(text)
 
 
-def compile_words(words: Sequence[str]) -> re.Pattern[str]:
-    """A pattern that finds any of the words, in any case; `...` in a word stands for up to 80 characters.
+def compile_words(words: Sequence[str]) -> Words:
+    """Finds any of the words; `...` in a word stands for up to 80 characters.
 
     Words of Latin letters match whole words only; Chinese has no word boundaries to match.
     """
-    return re.compile("|".join(_word(word) for word in words), re.IGNORECASE | re.DOTALL)
+    lowered = [word.lower() for word in words]
+    needles = tuple(max(map(str.strip, word.split(_GAP)), key=len) for word in lowered)
+    return Words(needles, re.compile("|".join(map(_word, lowered)), re.DOTALL))
 
 
 def _word(word: str) -> str:

@@ -102,6 +102,31 @@ async def test_what_it_says_about_the_request_is_an_answer(dependency: Dependenc
     assert dependency.last_answer_age_ms == 0
 
 
+async def test_error_of_the_receiver_is_not_the_dependencys() -> None:
+    class Streaming(Peer):
+        async def stream(
+            self,
+            method: str,
+            request: bytes,
+            on_message: OnMessage,
+            *,
+            timeout_s: float,
+            metadata: Metadata | None = None,
+        ) -> Metadata:
+            if (pending := on_message(b"x")) is not None:
+                await pending
+            return {}
+
+    def give_up(_: bytes) -> None:
+        raise MeshError(R.ERROR_REASON_CANCELLED, "the caller went away")
+
+    streaming = Dependency("cache", Streaming(), skip_ms=1000, clock_ms=Clock())
+    for _ in range(4):
+        with pytest.raises(MeshError):
+            await streaming.stream("/x", b"", give_up, timeout_s=1, metadata={})
+    assert streaming.is_available
+
+
 async def test_length_of_a_stream_says_nothing(dependency: Dependency, peer: Peer) -> None:
     peer.error = MeshError(R.ERROR_REASON_DEADLINE_EXCEEDED, "the follower's own")
     for _ in range(5):

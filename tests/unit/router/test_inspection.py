@@ -86,6 +86,12 @@ async def test_explanation_runs_and_charges_nothing(mesh: Mesh) -> None:
     assert not any(node.requests for node in mesh.nodes.values())
 
 
+async def test_explanation_pins_no_conversation(mesh: Mesh) -> None:
+    await explain(mesh, text="Translate this", conversation_id="c")
+    answer = await mesh.generate(ask("And what else is there?", conversation_id="c"))
+    assert answer.decision.tier == Tier.TIER_FULL
+
+
 async def test_explanation_sees_a_stored_answer(mesh: Mesh) -> None:
     await mesh.generate(ask("Translate this"))
     response = await explain(mesh, text="Translate this")

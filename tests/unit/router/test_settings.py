@@ -39,7 +39,7 @@ def test_rules_are_data(tmp_path: Path) -> None:
         '[[router.rules]]\ntier = "lite"\nreason = "short_instruction"\nwords = ["ahoy"]\n'
     )
     (rule,) = load(text, tmp_path).decision().rules
-    assert rule.applies("Ahoy there", 0)
+    assert rule.applies("ahoy there", 10, 0)
 
 
 def test_every_setting_is_described() -> None:
