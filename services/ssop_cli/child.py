@@ -82,6 +82,7 @@ class Policy:
     good_after_s: float = 60.0
     start_timeout_s: float = 90.0
     stop_grace_s: float = 15.0
+    hung_after_s: float = 30.0
     first_start_attempts: int = 3
 
 

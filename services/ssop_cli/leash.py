@@ -21,7 +21,10 @@ def main() -> None:
     # The parent may have died before the request was made.
     if os.getppid() != parent:
         sys.exit("the supervisor is gone")
-    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
+    try:
+        os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
+    except OSError as error:
+        sys.exit(f"can't run {sys.argv[2]}: {error.strerror}")
 
 
 if __name__ == "__main__":

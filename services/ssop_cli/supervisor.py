@@ -35,7 +35,6 @@ from ssop_cli.report import ChildReport, start_ticks
 
 TICK_S: Final = 0.1
 READY_PROBE_S: Final = 2.0
-HUNG_AFTER_S: Final = 30.0
 LOG_END_S: Final = 1.0
 _READ_BYTES: Final = 65_536
 _LEASH: Final = Path(__file__).with_name("leash.py")
@@ -54,6 +53,11 @@ class Probe(Protocol):
         ...
 
 
+def make_probe(plan: ChildPlan) -> Probe:
+    """The probe for a child: PING for Redis, grpc.health.v1 for services."""
+    return RedisProbe(plan.socket) if plan.is_redis else HealthProbe(plan.address)
+
+
 class Runner:
     """One child: its state, its process, its log."""
 
@@ -67,6 +71,8 @@ class Runner:
         changed: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
+        probe: Probe | None = None,
+        ready_probe_s: float = READY_PROBE_S,
     ) -> None:
         self.plan = plan
         self.child = Child(since_s=clock())
@@ -79,7 +85,8 @@ class Runner:
         self._jitter = jitter
         self._ticks = 0
         self._since_ms = time.time_ns() // 1_000_000
-        self._probe: Probe = RedisProbe(plan.socket) if plan.is_redis else HealthProbe(plan.address)
+        self._probe = probe or make_probe(plan)
+        self._ready_probe_s = ready_probe_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._process: asyncio.subprocess.Process | None = None
 
@@ -201,10 +208,10 @@ class Runner:
                 heard_s = self._clock()
             if answer:
                 self.apply(Ready())
-            elif self.child.state is State.READY and self._clock() - heard_s > HUNG_AFTER_S:
+            elif self.child.state is State.READY and self._clock() - heard_s > self._policy.hung_after_s:
                 _log.error("child %s does not answer and is killed", self.plan.name)
                 self.apply(Hung())
-            await asyncio.sleep(READY_PROBE_S if self.child.state is State.READY else TICK_S)
+            await asyncio.sleep(self._ready_probe_s if self.child.state is State.READY else TICK_S)
 
 
 async def _copy_log(read_end: int, log: LogFile) -> None:
