@@ -92,7 +92,7 @@ def run_up(options: UpOptions, console: Console, *, on_report: OnReport | None =
         try:
             asyncio.run(_supervise(options, mesh, console, on_report))
         finally:
-            clear_run(places)
+            shutil.rmtree(places.run, ignore_errors=True)
 
 
 def prepare(options: UpOptions, console: Console) -> Mesh:
