@@ -12,7 +12,7 @@ cdef class Document:
     cdef uint64_t next_seq
     cdef uint32_t max_nodes
     cdef uint32_t max_tokens
-    cdef Py_ssize_t max_array_gap
+    cdef Py_ssize_t max_array_gap   # what is left of the cap
     cdef bint counts_once           # sizes of objects are those of distinct keys
     cdef list nodes                 # FieldNode, by number
     cdef list chains                # tokens from the root to each node; None until asked for

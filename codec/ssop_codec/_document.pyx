@@ -265,6 +265,7 @@ cdef class Document:
         if gap > 0:
             if not self.missing or gap > self.max_array_gap:
                 raise FrameError("an array leaves out items")
+            self.max_array_gap -= gap
             container.extend([None] * gap)
         if gap < 0:
             raise FrameError("an item of an array comes twice")

@@ -86,6 +86,9 @@ cdef enum:
     DONE = 2
     INVALID = 4
 
+# Headers kept with a schema, one for each buffer size; peers choose these.
+cdef int MAX_CACHED_HEADERS = 16
+
 # Bytes of a string that stand for themselves and are whole code points.
 cdef uint8_t[256] PLAIN
 cdef double[23] POWERS
@@ -178,7 +181,7 @@ cdef class Encoder:
             frames = schema.cache.get(key)
             if frames is None:
                 frames = header_frames(schema, buffer, document=document, first_seq=first_seq)
-                if document == 0:
+                if document == 0 and len(schema.cache) < MAX_CACHED_HEADERS:
                     schema.cache[key] = frames
         for frame in frames:
             self._push(frame)

@@ -166,16 +166,24 @@ class Reader:
         self.limits = limits
         self.format_assertion = format_assertion
         self.annotations: dict[str, None] = {}
+        self._known: dict[str, Facts] = {}
         self.used = {"schema_steps": 0, "properties": 0, "enum_values": 0, "enum_bytes": 0}
 
-    def read(  # noqa: C901  # one branch per way to refer to other schemas
-        self, place: Place, chain: frozenset[str] = frozenset()
-    ) -> Facts:
+    def read(self, place: Place, chain: frozenset[str] = frozenset()) -> Facts:
         """The facts of a schema. `chain` holds the references followed without progress."""
+        schema, pointer = place
+        known = self._known.get(pointer)
+        if known is None:
+            # Read once, however often it is referred to: the work is bounded by the size of the schema.
+            known = self._known[pointer] = self._read(schema, pointer, chain)
+        return known
+
+    def _read(  # noqa: C901  # one branch per way to refer to other schemas
+        self, schema: Any, pointer: str, chain: frozenset[str]
+    ) -> Facts:
         # Imported here because unions are made of facts, and facts of unions.
         from .unions import merge  # noqa: PLC0415
 
-        schema, pointer = place
         self._count("schema_steps", self.used["schema_steps"] + 1, pointer, "max_schema_steps")
         if isinstance(schema, bool):
             return self._plain({}, pointer) if schema else _nothing(pointer)

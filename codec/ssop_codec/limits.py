@@ -20,12 +20,14 @@ class Limits:
     """Named properties of one object."""
     max_nodes: int = 4_096
     """Nodes of the field table."""
-    max_schema_steps: int = 100_000
-    """Schemas visited while compiling, those behind references counted at each visit."""
+    max_schema_steps: int = 32_768
+    """Schemas read while compiling, each counted once."""
     max_enum_values: int = 1_000
     """Members of one `enum`."""
     max_enum_bytes: int = 32_768
     """Strings of one `enum` together."""
+    max_table_enum_values: int = 32_768
+    """Members of all `enum`s of the field table; a definition counts wherever it is used."""
     max_document_bytes: int = 16 * 1024 * 1024
     """Model output of one document, envelope included."""
     max_whitespace_run_bytes: int = 256
@@ -39,7 +41,7 @@ class Limits:
     max_object_keys: int = 65_536
     """Keys of one object that the schema does not name; they are kept to find duplicates."""
     max_array_gap: int = 4_096
-    """Decoder: items that a loss of frames may leave out of an array in one place."""
+    """Decoder: items that a loss of frames may leave out of the arrays of a document."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -33,6 +33,7 @@ class _Builder:
         self.open: dict[tuple[str, str], int] = {}
         self.closed: dict[tuple[str, str], int] = {}
         self.depth = 0
+        self.enum_values = 0
 
     def add(
         self,
@@ -56,6 +57,7 @@ class _Builder:
         facts = self.reader.read(place)
         rule = _scalar_rule(facts, pointer)
         self.rules.append(rule)
+        self._count_members(rule)
         objects = ("object", facts.object.origin)
         arrays = ("array", facts.array.origin)
         rule.object_at = self._target(objects, node) if _has_members(facts) else node
@@ -80,6 +82,12 @@ class _Builder:
             if len(self.rules) - node > SHARED_SUBTREE_NODES:
                 self.closed.setdefault(origin, node)
         return node
+
+    def _count_members(self, rule: Rule) -> None:
+        self.enum_values += len(rule.enum_strings or ()) + len(rule.enum_numbers or ())
+        cap = self.limits.max_table_enum_values
+        if self.enum_values > cap:
+            raise SchemaError(rule.pointer, "max_table_enum_values", f"more than {cap}")
 
     def _target(self, origin: tuple[str, str], node: int) -> int:
         at = self.open.get(origin)
@@ -188,6 +196,7 @@ def compile_schema(
             "schema_bytes": len(text),
             "depth": builder.depth,
             "nodes": len(builder.rules),
+            "table_enum_values": builder.enum_values,
             **reader.used,
         },
         rules=tuple(builder.rules),

@@ -165,6 +165,7 @@ def test_refusal_names_pointer_and_keyword(schema: Any, pointer: str, keyword: s
         ({"properties": {str(i): {} for i in range(5)}}, Limits(max_nodes=5), "max_nodes"),
         ({"enum": [1, 2, 3]}, Limits(max_enum_values=2), "max_enum_values"),
         ({"enum": ["abc"]}, Limits(max_enum_bytes=2), "max_enum_bytes"),
+        ({"items": {"type": "null"}}, Limits(max_schema_steps=1), "max_schema_steps"),
         ({"properties": {"abc": {}}}, Limits(max_key_bytes=2), "max_key_bytes"),
     ],
 )
@@ -172,11 +173,22 @@ def test_cap_is_named(schema: Any, limits: Limits, cap: str) -> None:
     assert refusal(schema, limits=limits).keyword == cap
 
 
-def test_union_bomb_ends_at_a_cap() -> None:
+def test_union_bomb_is_read_once() -> None:
     defs: dict[str, Any] = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 20} for i in range(30)}
     defs["d30"] = {"type": "string"}
-    error = refusal({"$defs": defs, "$ref": "#/$defs/d0"})
-    assert error.keyword == "max_schema_steps"
+    assert compile_schema({"$defs": defs, "$ref": "#/$defs/d0"}).caps["schema_steps"] < 1000
+
+
+def test_enum_bomb_ends_at_a_cap() -> None:
+    members = {"enum": [f"v{i}" for i in range(1000)]}
+    names = {f"k{i}": {"$ref": "#/$defs/e"} for i in range(900)}
+    assert refusal({"$defs": {"e": members}, "properties": names}).keyword == "max_table_enum_values"
+
+
+def test_chain_of_references_ends_at_a_cap() -> None:
+    defs: dict[str, Any] = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(80)}
+    defs["d80"] = {}
+    assert refusal({"$defs": defs, "$ref": "#/$defs/d0"}).keyword == "max_depth"
 
 
 def test_shared_definitions_do_not_explode() -> None:
