@@ -14,7 +14,7 @@ from ssop_inference.core.document import DocumentWriter, Ending
 from ssop_inference.metrics import NodeMetrics
 
 # What is kept of the deadline so that the END frame still arrives.
-_MARGIN_SHARE: Final = 0.05
+_MARGIN_SHARE: Final = 0.1
 _MAX_MARGIN_S: Final = 0.1
 
 _ENDINGS: Final = {

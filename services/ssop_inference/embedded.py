@@ -341,6 +341,8 @@ class EmbeddedBackend:
 
     async def close(self) -> None:
         """See `backend.Backend`."""
+        # Taken away first, so that nothing that waits can start.
+        engine, self._engine = self._engine, None
         threads = list(self._running.values())
         for generation in self._running:
             generation.cancel()
@@ -349,7 +351,6 @@ class EmbeddedBackend:
             await self._changed.wait()
         for thread in threads:
             thread.join()
-        engine, self._engine = self._engine, None
         if engine is not None:
             await self._in_helper(engine.close)
         self._helpers.shutdown(wait=False)

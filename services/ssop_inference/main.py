@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 
 from ssop.v1 import inference_pb2
 from ssop_chassis.call import bind
+from ssop_chassis.errors import MeshError
 from ssop_chassis.serving import Process, Serving, run_service
 from ssop_chassis.settings import SettingsError
 from ssop_inference.assembly import build_node
@@ -30,7 +31,10 @@ async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> S
     )
 
     async def warm() -> None:
-        await node.start(timeout_s=warm_up_timeout_s)
+        try:
+            await node.start(timeout_s=warm_up_timeout_s)
+        except MeshError as error:
+            raise SettingsError(error.message) from error
 
     service = bind(inference_pb2.DESCRIPTOR.services_by_name["InferenceService"], servicer)
     return Serving([service], settings.listen, warm=warm)

@@ -51,6 +51,7 @@ class Node:
     models: Sequence[Model]
     started_at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     memory: Callable[[], Memory] = read_memory
+    is_draining: bool = False
     _memory: _MemorySample | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -113,10 +114,15 @@ class Node:
             raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, f"model {model.name} generated nothing")
         return round((loop.time() - started_s) * 1000)
 
-    async def close(self) -> None:
-        """Take nothing new, and close every backend."""
+    def drain(self) -> None:
+        """Take nothing new; those who watch the status are told so, and their streams end. Idempotent."""
+        self.is_draining = True
         for model in self.models:
             self._set(model, inference_pb2.MODEL_STATE_DRAINING)
+
+    async def close(self) -> None:
+        """Drain, and close every backend."""
+        self.drain()
         for model in self.models:
             await model.backend.close()
 

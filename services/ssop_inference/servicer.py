@@ -90,6 +90,8 @@ class InferenceServicer:
         while True:
             changed = self._node.changed
             await call.write(self._node.status().SerializeToString())
+            if self._node.is_draining:
+                return
             await asyncio.sleep(_STATUS_PAUSE_S)
             try:
                 async with asyncio.timeout(_STATUS_PERIOD_S - _STATUS_PAUSE_S):

@@ -6,7 +6,7 @@ a turn of the conversation.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,20 +40,36 @@ class ControlTokens:
     """
 
     def __init__(self, spellings: Iterable[str] | None = None) -> None:
-        own = sorted({s for s in spellings or () if len(s) > 1}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, own)) or _COMMON_CONTROL)
+        own = {spelling for spelling in spellings or () if len(spelling) > 1}
+        inner = _any_of(own) if own else _COMMON_CONTROL
+        # A look-ahead finds overlapping tokens too, so one pass is enough.
+        self._starts = re.compile(f"(?s)(?={inner})(.)")
 
     def break_up(self, text: str) -> str:
-        """The text with every control token split after its first character.
+        """The text with every control token split after its first character."""
+        return self._starts.sub("\\1" + _BREAK, text)
 
-        Splitting may join what stood around a token into another one, so it is repeated until none is left; each
-        round adds a character inside a token, and so there are at most as many rounds as characters.
-        """
-        while True:
-            broken = self._pattern.sub(lambda match: match[0][0] + _BREAK + match[0][1:], text)
-            if broken == text:
-                return text
-            text = broken
+
+def _any_of(words: Iterable[str]) -> str:
+    """A pattern for any of the words, as a tree of their characters.
+
+    Some models have thousands of control tokens: a plain alternation would try each of them at each `<`.
+    """
+    tree: dict[str, Any] = {}
+    for word in words:
+        node = tree
+        for character in word:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return _tree_pattern(tree)
+
+
+def _tree_pattern(node: Mapping[str, Any]) -> str:
+    if "" in node:
+        # A word ends here; longer ones that go on are found by it.
+        return ""
+    branches = [re.escape(character) + _tree_pattern(inner) for character, inner in node.items()]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
 def build_messages(

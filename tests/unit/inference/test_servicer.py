@@ -146,13 +146,13 @@ async def test_failure_after_the_first_field_ends_the_document() -> None:
 async def test_deadline_before_the_first_field_is_an_error_with_its_stage() -> None:
     running, _ = node_of(Script([b'{"a"', 60.0]))
     with pytest.raises(MeshError) as caught:
-        await running.client.generate(user_prompt("x", schema=SCHEMA), timeout_s=0.1)
+        await running.client.generate(user_prompt("x", schema=SCHEMA), timeout_s=0.5)
     assert caught.value.metadata == {"stage": "generate"}
 
 
 async def test_deadline_after_the_first_field_ends_the_document() -> None:
     running, backend = node_of(Script([b'{"a": 1,', 60.0]))
-    answer = await running.client.generate(user_prompt("x", schema=SCHEMA), timeout_s=0.3)
+    answer = await running.client.generate(user_prompt("x", schema=SCHEMA), timeout_s=0.5)
     assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_DEADLINE
     assert backend.generations[0].is_cancelled
 
@@ -222,9 +222,12 @@ async def test_priority_and_sampling_reach_the_backend() -> None:
 async def test_schemas_are_compiled_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     running, backend = node_of()
     compiled: list[Any] = []
-    monkeypatch.setattr(
-        backend, "constrain", lambda tree, *, format_assertion: compiled.append(tree) or Constraint(Mode.FULL)
-    )
+
+    def constrain(tree: Any, *, format_assertion: bool) -> Constraint:
+        compiled.append(tree)
+        return Constraint(Mode.FULL)
+
+    monkeypatch.setattr(backend, "constrain", constrain)
     schemas = [{"type": "string", "maxLength": n} for n in range(10)]
     for schema in (*schemas, *schemas[2:], schemas[0]):
         await running.client.check_constraint(schema)
@@ -250,6 +253,16 @@ async def test_status_is_repeated_every_second() -> None:
         started_s = asyncio.get_running_loop().time()
         await stream.read()
     assert asyncio.get_running_loop().time() - started_s <= 1.5
+
+
+async def test_drain_is_told_to_watchers_and_ends_their_streams() -> None:
+    running, _ = node_of()
+    async with running.client.watch_status() as stream:
+        await stream.read()
+        running.node.drain()
+        last = inference_pb2.WatchStatusResponse.FromString(await stream.read() or b"")
+        assert last.models[0].state == inference_pb2.MODEL_STATE_DRAINING
+        assert await stream.read() is None
 
 
 async def test_start_makes_models_ready_only_after_a_token() -> None:
