@@ -21,10 +21,10 @@ from ssop.v1.cache_pb2 import (
     StoredAnswer,
 )
 from ssop.v1.mesh_pb2 import Usage
-from ssop_cache.core.cache_key import CanonicalRequest, cache_key
 from ssop_chassis.errors import MeshError
 from ssop_codec import CODEC_VERSION
 from ssop_router.background import Background
+from ssop_router.core.cache_key import CanonicalRequest, cache_key
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 from ssop_router.job import Job

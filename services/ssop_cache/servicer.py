@@ -10,7 +10,6 @@ from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import Answer, AnswerStore
 from ssop_cache.core import scripts
-from ssop_cache.core.cache_key import KEY_BYTES
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.records import is_whole
 from ssop_cache.core.scripts import Admission, Admit, Outcome
@@ -21,6 +20,8 @@ from ssop_cache.store import RedisStore
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError, invalid_request
 
+KEY_BYTES: Final = 32
+"""Callers make keys with SHA-256; here they are opaque."""
 MAX_LEASE_MS: Final = 600_000
 MAX_TTL_MS: Final = 2_678_400_000
 MAX_MODEL_BYTES: Final = 256

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from ssop_cache.core.cache_key import CanonicalRequest, cache_key
+from ssop_router.core.cache_key import CanonicalRequest, cache_key
 
 BASE = CanonicalRequest(
     tenant="acme",

@@ -6,9 +6,9 @@ from contextlib import suppress
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ssop_cache.core.cache_key import CanonicalRequest, cache_key
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_record
+from ssop_router.core.cache_key import CanonicalRequest, cache_key
 
 # Few and short values, so that items meet at their borders.
 SHORT = st.sampled_from(["", "a", "b", "ab", "ba", "\0", "\u00e9"])
