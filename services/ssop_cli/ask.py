@@ -90,6 +90,9 @@ def _show_fields(stream: Stream[Any], console: Console, started_s: float) -> Non
         table.add_column("value", overflow="fold")
         for name, (arrived_ms, value) in rows.items():
             table.add_row(Text(show_ms(arrived_ms), style="dim"), name, Text(value))
+        if not rows:
+            waited_ms = (time.monotonic() - started_s) * 1000
+            table.add_row(Text(show_ms(waited_ms), style="dim"), Text("waiting for the first one", style="dim"))
         return Group(table)
 
     live = Live(get_renderable=render, console=console, refresh_per_second=12)
@@ -171,8 +174,9 @@ def schema_json(response: router_pb2.CheckSchemaResponse) -> dict[str, Any]:
 
 
 def type_names(types: int) -> list[str]:
-    """The types of a node."""
-    return [name for bit, name in _TYPE_BITS if types & bit]
+    """The types of a node; an integer is a number."""
+    names = [name for bit, name in _TYPE_BITS if types & bit]
+    return [name for name in names if name != "integer" or "number" not in names]
 
 
 def schema_view(found: Mapping[str, Any]) -> Group:

@@ -4,7 +4,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final, NoReturn
 
-EXTRAS: Final = {"typer": "cli", "rich": "cli", "grpc_health": "server", "pydantic": "server"}
+EXTRAS: Final = {"typer": "cli", "rich": "cli"}
 
 
 def run() -> NoReturn:

@@ -71,7 +71,7 @@ def test_a_fault_of_the_program_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("ssop_cli.app.find_state_dir", fail)
+    monkeypatch.setattr("ssop_cli.terminal.find_state_dir", fail)
     result = runner.invoke(app, ["keys", "list"])
     assert result.exit_code == 1
     assert "a fault of this program: ZeroDivisionError" in result.output
@@ -81,7 +81,7 @@ def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ssop_cli.app.find_state_dir", interrupt)
+    monkeypatch.setattr("ssop_cli.terminal.find_state_dir", interrupt)
     assert runner.invoke(app, ["keys", "list"]).exit_code == 130
 
 
