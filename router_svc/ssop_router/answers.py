@@ -235,6 +235,12 @@ class Lease:
         if self.has_followers and self._sending is None:
             self._send()
 
+    def give_up(self, reason: str) -> None:
+        """The answer is not what its key promises: nobody may follow it or find it, so others generate their own."""
+        self.spoil(reason)
+        self.has_followers = False
+        self._answers.start(self.close(is_complete=False, model=""))
+
     def spoil(self, reason: str) -> None:
         """The answer must not be stored."""
         self.is_spoiled = self.is_spoiled or reason
@@ -242,6 +248,8 @@ class Lease:
 
     async def close(self, *, is_complete: bool, model: str) -> None:
         """Store the answer, or give it up so that a follower takes over. Never raises; failures are counted."""
+        if self._is_closed:
+            return
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -89,7 +89,7 @@ class Delivery:
             total_ms=job.elapsed_ms(),
             rag_overlap_ms=job.rag_overlap_ms,
             prefetch_hits=job.prefetch_hits,
-            prefetch_wasted=job.prefetch_wasted,
+            prefetch_wasted=int(job.intake.has_prefetched and not job.prefetch_hits),
             frames_sent=job.frames_sent,
             failed_attempts=len(job.failed),
         )

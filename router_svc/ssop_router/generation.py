@@ -71,6 +71,10 @@ class Generator:
         while True:
             target = self._next(job)
             job.target = target
+            if target.degraded_level and lease is not None:
+                # A follower's status could not say that its answer is degraded.
+                lease.give_up("degraded")
+                lease = None
             self._metrics.node_choices.labels(NodeReason.Name(target.node_reason)).inc()
             attempt = Attempt(job, delivery, lease)
             try:

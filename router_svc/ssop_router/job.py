@@ -30,6 +30,7 @@ class Intake:
     principal: Principal
     timeout_s: float
     policy: str = ""
+    has_prefetched: bool = False
     arrived_s: float = field(default_factory=time.monotonic)
 
 
@@ -103,7 +104,6 @@ class Job:
     first_field_ms: int = 0
     rag_overlap_ms: int = 0
     prefetch_hits: int = 0
-    prefetch_wasted: int = 0
     is_billed: bool = False
     is_refused: bool = False
     is_interrupted: bool = False

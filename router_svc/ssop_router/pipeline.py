@@ -268,7 +268,7 @@ class Pipeline:
             self._do_without_passages(job)
             spoiled_by = "rag_unavailable"
         if lease is not None and spoiled_by:
-            lease.spoil(spoiled_by)
+            lease.give_up(spoiled_by)
         job.retrieval_wait_ms = max(1, job.elapsed_ms() - started_ms)
 
     async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:

@@ -127,6 +127,7 @@ class Session:
         self._entries: dict[str, Entry] = {}
         self._finished: OrderedDict[str, None] = OrderedDict()
         self._writing = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
         """Read until the client has sent its last message, then let what runs finish.
@@ -150,6 +151,8 @@ class Session:
         finally:
             for request_id in list(self._entries):
                 self._drop(request_id)
+            for write in self._writes:
+                write.cancel()
 
     async def _read(self) -> bytes | None:
         """The next message; the idle time-out counts only while no request runs."""
@@ -257,7 +260,9 @@ class Session:
         entry.stop_prefetch_timer()
         request = entry.complete()
         timeout_ms = request.timeout_ms or self._settings.default_timeout_ms
-        job = self._pipeline.accept(Intake(request, self._principal, timeout_ms / 1000, self._policy))
+        job = self._pipeline.accept(
+            Intake(request, self._principal, timeout_ms / 1000, self._policy, has_prefetched=entry.has_prefetched)
+        )
 
         async def write(chunk: bytes) -> None:
             await entry.take(len(chunk))
@@ -273,6 +278,9 @@ class Session:
             except Exception as raised:  # noqa: BLE001 - ends its request only, with a status, as a call's would
                 _log.error("a request of a session failed", extra={"cause": describe(raised)})
                 error = as_mesh_error(raised)
+            finally:
+                if entry.has_prefetched and not job.prefetch_hits:
+                    self._background.start(self._cancel_prefetch(request_id))
             self._entries.pop(request_id, None)
             await self._finish(request_id, error)
 
@@ -317,6 +325,13 @@ class Session:
         await self._write(SessionResponse(request_id=request_id, finished=finished).SerializeToString())
 
     async def _write(self, message: bytes) -> None:
+        """Send a message. A request that is cancelled meanwhile leaves it to be sent whole, before the next one."""
+        task = asyncio.get_running_loop().create_task(self._write_in_turn(message))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+        await asyncio.shield(task)
+
+    async def _write_in_turn(self, message: bytes) -> None:
         async with self._writing:
             await self._call.write(message)
 

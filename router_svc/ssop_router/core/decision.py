@@ -96,7 +96,7 @@ class _Sieve:
     """What the filters left of one tier, and what they took out."""
 
     candidates: tuple[Candidate, ...]
-    out: Mapping[str, str]
+    out: Sequence[tuple[str, str]]
     limit_tokens: int
 
 
@@ -127,7 +127,7 @@ def decide(
 
     (tier, reason, why), sieve = _choose_tier(features, settings, allowed, sift)
     lines = [f"tier {WORD_OF_TIER[tier]}: {why}"]
-    lines += [f"node {address} is out: {fault}" for address, fault in sorted(sieve.out.items())]
+    lines += [f"node {name} is out: {fault}" for name, fault in sieve.out]
     candidate, node_reason = pick(sieve.candidates, rng)
     if candidate is None:
         _refuse_if_never(features, sieve)
@@ -269,7 +269,7 @@ _PREFERENCES: Final[Sequence[Callable[[Features, DecisionSettings], _Preference 
 
 
 def _reason_of_loss(sieve: _Sieve) -> TierReason.ValueType:
-    faults = set(sieve.out.values())
+    faults = {fault for _, fault in sieve.out}
     if faults == {_CONTEXT}:
         return TierReason.TIER_REASON_CONTEXT_FIT
     if faults and faults <= {_CAPABILITY, _LOGPROBS}:
@@ -287,13 +287,13 @@ def _sift(
     failed: Set[str] = frozenset(),
 ) -> _Sieve:
     candidates: list[Candidate] = []
-    out: dict[str, str] = {}
+    out: list[tuple[str, str]] = []
     limit_tokens = 0
     for node in snapshot.nodes:
         if node.address in failed:
             continue
         if node.is_ejected:
-            out[node.address] = "ejected"
+            out.append((node.name, "ejected"))
             continue
         if node.seen_at_ms is None:
             if not node.expected_tiers or tier in node.expected_tiers:
@@ -305,7 +305,7 @@ def _sift(
         if fitting:
             candidates.append(_rate(node, fitting, settings, now_ms))
         elif models:
-            out[node.address] = _fault(features, models[0])
+            out.append((node.name, _fault(features, models[0])))
             limit_tokens = max(limit_tokens, *(model.context_tokens for model in models))
     return _Sieve(tuple(candidates), out, limit_tokens)
 
@@ -346,7 +346,7 @@ def _load(node: NodeView, model: ModelView, *, is_stale: bool) -> float:
 
 def _refuse_if_never(features: Features, sieve: _Sieve) -> None:
     """Raise where waiting would not help: every node refuses what the request itself asks for."""
-    faults = set(sieve.out.values())
+    faults = {fault for _, fault in sieve.out}
     if faults == {_CONTEXT}:
         raise MeshError(
             ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
@@ -371,7 +371,7 @@ def _refuse_if_never(features: Features, sieve: _Sieve) -> None:
 
 def _describe(candidate: Candidate, of: int) -> str:
     certainty = "status unknown or old" if candidate.is_stale else "status fresh"
-    return f"node {candidate.address}: load {candidate.load:.2f}, {certainty}, 1 of {of}"
+    return f"node {candidate.node}: load {candidate.load:.2f}, {certainty}, 1 of {of}"
 
 
 def _plan_cache(features: Features) -> tuple[CacheReason.ValueType, str]:

@@ -24,7 +24,7 @@ from helpers.scripted_mesh import (
     read_all,
     run_router,
 )
-from ssop.v1 import mesh_pb2
+from ssop.v1 import inference_pb2, mesh_pb2
 from ssop.v1.content_pb2 import Sampling, Tool
 from ssop.v1.frame_pb2 import Chunk, FrameKind, Verdict
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, Receipt, RetrievalReason, TierReason
@@ -308,8 +308,8 @@ async def test_five_hundred_cancelled_calls_leave_nothing_behind(mesh: Mesh) -> 
     for node in mesh.nodes.values():
         node.script = hanging(after=2)
     before = len(asyncio.all_tasks())
-    for _ in range(10):
-        streams = [mesh.open(ask(f"Translate {i}")) for i in range(50)]
+    for batch in range(10):
+        streams = [mesh.open(ask(f"Translate {batch} {i}")) for i in range(50)]
         await asyncio.gather(*(stream.read() for stream in streams))
         await asyncio.gather(*(stream.cancel() for stream in streams))
     await eventually(mesh.is_quiet)
@@ -464,6 +464,25 @@ async def test_follower_takes_over_when_the_leader_fails_before_a_field(mesh: Me
     assert answer.error is None
     assert answer.decision.cache_reason == CacheReason.CACHE_REASON_MISS
     assert mesh.cache.stored
+
+
+async def test_degraded_generation_has_no_followers(mesh: Mesh) -> None:
+    go_on = asyncio.Event()
+
+    async def script(call: Call, request: inference_pb2.InferenceServiceGenerateRequest) -> None:
+        await go_on.wait()
+        await answering()(call, request)
+
+    mesh.nodes["full-1"].script = mesh.nodes["full-2"].script = failing()
+    mesh.nodes["lite-1"].script = script
+    leader = asyncio.ensure_future(mesh.generate(ask(model="grok-3")))
+    await eventually(lambda: mesh.nodes["lite-1"].running == 1)
+    await eventually(lambda: len(mesh.cache.commits) == 1)
+    second = asyncio.ensure_future(mesh.generate(ask(model="grok-3")))
+    await eventually(lambda: mesh.nodes["lite-1"].running == 2)
+    go_on.set()
+    assert (await leader).status.degraded_level == 2
+    assert (await second).status.degraded_level == 2
 
 
 async def test_passages_go_to_the_node_and_into_the_status(mesh: Mesh) -> None:

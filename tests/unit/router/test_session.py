@@ -278,6 +278,20 @@ async def test_prefetch_of_a_cancelled_request_is_dropped(mesh: Mesh) -> None:
         await eventually(lambda: mesh.rag.cancelled_prefetches == ["a"])
 
 
+async def test_prefetch_that_was_not_used_is_dropped_and_counted(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 1}
+    text = "one two three four five six seven eight nine ten"
+    await mesh.generate(ask(text, policy="lite"))
+    async with open_session(mesh) as client:
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece=text)
+        await eventually(lambda: len(mesh.rag.prefetches) == 1)
+        await client.send("a", commit=SessionCommit())
+        await client.until_finished("a")
+        assert client.frames["a"][-1].accounting.prefetch_wasted == 1
+        await eventually(lambda: mesh.rag.cancelled_prefetches == ["a"])
+
+
 async def test_no_prefetch_where_the_policy_says_so(mesh: Mesh) -> None:
     mesh.rag.collections["acme"] = {"docs": 1}
     async with open_session(mesh, policy="no_rag,lite") as client:
