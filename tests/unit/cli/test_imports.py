@@ -6,7 +6,7 @@ import sys
 CODE = """
 import sys
 import ssop_cli.app, ssop_cli.ask, ssop_cli.analyze, ssop_cli.status, ssop_cli.keys
-heavy = {"pydantic", "redis", "uvloop", "prometheus_client", "numpy", "xllamacpp", "grpc_health", "ssop_inference"}
+heavy = {"pydantic", "redis", "uvloop", "prometheus_client", "numpy", "xllamacpp", "ssop_inference"}
 print(*sorted(heavy & set(sys.modules)))
 """
 
