@@ -97,7 +97,6 @@ cdef class Encoder:
     cdef int _flags(self) noexcept
     cdef int _scalar_done(self, uint64_t end) except -1
     cdef bint _is_between(self) except? -1
-    cdef double _double(self) except? -1.0
     cdef int _push(self, bytes frame) except -1
     cdef int _seal(self) except -1
     cdef uint8_t* _head(self, int kind, uint32_t node, uint32_t path_size, uint32_t parts, uint64_t content, uint64_t offset) except? NULL

@@ -8,7 +8,6 @@ slowly and plainly; the two agree byte for byte.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove
@@ -32,6 +31,7 @@ from ssop_codec._program cimport (
     Node,
     Program,
 )
+from ssop_codec._scan cimport double_of, is_blank, is_digit, narrow, put_utf8
 from ssop_codec._wire cimport put_varint, varint_size
 
 from . import describe
@@ -44,9 +44,6 @@ from .number import parse_number, to_int64
 from .rules import Rule
 from .schema import raw_schema
 from .wire import end_frame, header_frames, incomplete_reason_or_default
-
-cdef extern from "Python.h":
-    double PyOS_string_to_double(const char* s, char** end, PyObject* overflow) except? -1.0
 
 cdef enum:
     # States from BEFORE_VALUE to AFTER skip blanks.
@@ -91,23 +88,12 @@ cdef int MAX_CACHED_HEADERS = 16
 
 # Bytes of a string that stand for themselves and are whole code points.
 cdef uint8_t[256] PLAIN
-cdef double[23] POWERS
 cdef int _i
 for _i in range(256):
     PLAIN[_i] = 0x20 <= _i < 0x80 and _i != 0x22 and _i != 0x5C
-for _i in range(23):
-    POWERS[_i] = float(10**_i)
 
 cdef const char* THINK = "<think>"
 cdef const char* THINK_END = "</think>"
-
-
-cdef inline bint is_blank(uint8_t c) noexcept nogil:
-    return c == 0x20 or c == 0x0A or c == 0x0D or c == 0x09
-
-
-cdef inline bint is_digit(uint8_t c) noexcept nogil:
-    return 0x30 <= c <= 0x39
 
 
 cdef class Encoder:
@@ -1098,25 +1084,7 @@ cdef class Encoder:
 
     cdef int _code_point(self, uint32_t point, uint64_t offset) except -1:
         cdef uint8_t[4] utf8
-        cdef uint32_t size
-        if point < 0x80:
-            utf8[0] = <uint8_t>point
-            size = 1
-        elif point < 0x800:
-            utf8[0] = <uint8_t>(0xC0 | point >> 6)
-            utf8[1] = <uint8_t>(0x80 | point & 0x3F)
-            size = 2
-        elif point < 0x10000:
-            utf8[0] = <uint8_t>(0xE0 | point >> 12)
-            utf8[1] = <uint8_t>(0x80 | point >> 6 & 0x3F)
-            utf8[2] = <uint8_t>(0x80 | point & 0x3F)
-            size = 3
-        else:
-            utf8[0] = <uint8_t>(0xF0 | point >> 18)
-            utf8[1] = <uint8_t>(0x80 | point >> 12 & 0x3F)
-            utf8[2] = <uint8_t>(0x80 | point >> 6 & 0x3F)
-            utf8[3] = <uint8_t>(0x80 | point & 0x3F)
-            size = 4
+        cdef uint32_t size = put_utf8(utf8, point)
         self.state = IN_STRING
         self.chars += 1
         return self._text_bytes(utf8, size, offset, 0)
@@ -1216,7 +1184,7 @@ cdef class Encoder:
 
     cdef bint _is_between(self) except? -1:
         """The double nearest to the number lies strictly between the bounds; then so does the number."""
-        cdef double value = self._double()
+        cdef double value = double_of(self.text, self.text_size)
         return self.cur.low < value < self.cur.high
 
     def _end_odd_integer(self, uint64_t offset):
@@ -1235,51 +1203,6 @@ cdef class Encoder:
             self._scalar_done(offset)
         return 0
 
-    cdef double _double(self) except? -1.0:
-        """The double nearest to the text."""
-        cdef const uint8_t* p = self.text
-        cdef const uint8_t* end = self.text + self.text_size
-        cdef bint negative = p[0] == 0x2D
-        cdef uint64_t digits = 0
-        cdef int count = 0
-        cdef int exponent = 0
-        cdef int shift = 0
-        cdef bint shift_down = False
-        cdef double result
-        if negative:
-            p += 1
-        while p < end and is_digit(p[0]):
-            digits = digits * 10 + (p[0] - 0x30)
-            count += digits != 0
-            p += 1
-            if count > 15:
-                return PyOS_string_to_double(<char*>self.text, NULL, NULL)
-        if p < end and p[0] == 0x2E:
-            p += 1
-            while p < end and is_digit(p[0]):
-                digits = digits * 10 + (p[0] - 0x30)
-                count += digits != 0
-                exponent -= 1
-                p += 1
-                if count > 15:
-                    return PyOS_string_to_double(<char*>self.text, NULL, NULL)
-        if p < end:
-            p += 1
-            if p[0] == 0x2B or p[0] == 0x2D:
-                shift_down = p[0] == 0x2D
-                p += 1
-            while p < end:
-                if shift < 10000:
-                    shift = shift * 10 + (p[0] - 0x30)
-                p += 1
-            exponent += -shift if shift_down else shift
-        # Fifteen digits and powers up to 10**22 are exact doubles; one operation rounds once.
-        if exponent < -22 or exponent > 22:
-            return PyOS_string_to_double(<char*>self.text, NULL, NULL)
-        result = <double>digits
-        result = result / POWERS[-exponent] if exponent < 0 else result * POWERS[exponent]
-        return -result if negative else result
-
     cdef int _put_number(self, bint is_integer_text, bint fits, long long value, uint64_t offset) except -1:
         cdef double number
         cdef const uint8_t* p
@@ -1293,7 +1216,7 @@ cdef class Encoder:
                         number = -0.0
                     return self._put_double(number, offset)
             return self._put_int(value, offset)
-        number = self._double()
+        number = double_of(self.text, self.text_size)
         if number - number != 0:
             return self._put_json(offset)
         if number == 0:
@@ -1465,17 +1388,3 @@ cdef class Encoder:
         self._put_string(KIND_VALUE, self.text, self.text_size, self.offset)
         if self.state != BROKEN:
             self.state = CLOSED
-
-
-cdef inline void narrow(
-    Key* keys, uint32_t* low, uint32_t* high, uint32_t position, uint8_t c
-) noexcept nogil:
-    """Keep those of the sorted keys low to high, equal up to `position`, that have `c` there."""
-    cdef uint32_t first = low[0]
-    cdef uint32_t last = high[0]
-    while first < last and (keys[first].size <= position or keys[first].data[position] < c):
-        first += 1
-    while first < last and keys[last - 1].data[position] > c:
-        last -= 1
-    low[0] = first
-    high[0] = last

@@ -1,0 +1,105 @@
+# cython: language_level=3
+"""Small functions over bytes, for inlining into the encoder."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from ssop_codec._program cimport Key
+
+cdef extern from "Python.h":
+    double PyOS_string_to_double(const char* s, char** end, PyObject* overflow) except? -1.0
+
+
+cdef inline bint is_blank(uint8_t c) noexcept nogil:
+    return c == 0x20 or c == 0x0A or c == 0x0D or c == 0x09
+
+
+cdef inline bint is_digit(uint8_t c) noexcept nogil:
+    return 0x30 <= c <= 0x39
+
+
+cdef inline void narrow(
+    Key* keys, uint32_t* low, uint32_t* high, uint32_t position, uint8_t c
+) noexcept nogil:
+    """Keep those of the sorted keys low to high, equal up to `position`, that have `c` there."""
+    cdef uint32_t first = low[0]
+    cdef uint32_t last = high[0]
+    while first < last and (keys[first].size <= position or keys[first].data[position] < c):
+        first += 1
+    while first < last and keys[last - 1].data[position] > c:
+        last -= 1
+    low[0] = first
+    high[0] = last
+
+
+cdef inline uint32_t put_utf8(uint8_t* at, uint32_t point) noexcept nogil:
+    """Writes a code point, at most 4 bytes; returns their number."""
+    if point < 0x80:
+        at[0] = <uint8_t>point
+        return 1
+    if point < 0x800:
+        at[0] = <uint8_t>(0xC0 | point >> 6)
+        at[1] = <uint8_t>(0x80 | point & 0x3F)
+        return 2
+    if point < 0x10000:
+        at[0] = <uint8_t>(0xE0 | point >> 12)
+        at[1] = <uint8_t>(0x80 | point >> 6 & 0x3F)
+        at[2] = <uint8_t>(0x80 | point & 0x3F)
+        return 3
+    at[0] = <uint8_t>(0xF0 | point >> 18)
+    at[1] = <uint8_t>(0x80 | point >> 12 & 0x3F)
+    at[2] = <uint8_t>(0x80 | point >> 6 & 0x3F)
+    at[3] = <uint8_t>(0x80 | point & 0x3F)
+    return 4
+
+
+cdef inline double power_of_ten(int exponent) noexcept nogil:
+    """Exact from 0 to 22."""
+    cdef double power = 1.0
+    while exponent > 0:
+        power *= 10.0
+        exponent -= 1
+    return power
+
+
+cdef inline double double_of(const uint8_t* text, uint32_t size) except? -1.0:
+    """The double nearest to a valid JSON number; `text` has a zero byte behind it. Infinite on overflow."""
+    cdef const uint8_t* p = text
+    cdef const uint8_t* end = text + size
+    cdef bint negative = p[0] == 0x2D
+    cdef uint64_t digits = 0
+    cdef int count = 0
+    cdef int exponent = 0
+    cdef int shift = 0
+    cdef bint shift_down = False
+    cdef double result
+    if negative:
+        p += 1
+    while p < end and p[0] != 0x65 and p[0] != 0x45:
+        if p[0] == 0x2E:
+            # From here on each digit moves the point.
+            shift = 1
+        else:
+            digits = digits * 10 + (p[0] - 0x30)
+            count += digits != 0
+            exponent -= shift
+            if count > 15:
+                return PyOS_string_to_double(<char*>text, NULL, NULL)
+        p += 1
+    shift = 0
+    if p < end:
+        p += 1
+        if p[0] == 0x2B or p[0] == 0x2D:
+            shift_down = p[0] == 0x2D
+            p += 1
+        while p < end:
+            if shift < 10000:
+                shift = shift * 10 + (p[0] - 0x30)
+            p += 1
+        exponent += -shift if shift_down else shift
+    # Fifteen digits and powers up to 10**22 are exact doubles; one operation rounds once.
+    if exponent < -22 or exponent > 22:
+        return PyOS_string_to_double(<char*>text, NULL, NULL)
+    result = <double>digits
+    result = result / power_of_ten(-exponent) if exponent < 0 else result * power_of_ten(exponent)
+    return -result if negative else result
