@@ -62,7 +62,8 @@ class ScriptedRouter:
         try:
             async for chunk in self.script(request, context):
                 yield chunk
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GeneratorExit):
+            # A cancel that meets a write is raised in grpc.aio, and the generator is merely closed.
             self.cancelled += 1
             raise
         finally:

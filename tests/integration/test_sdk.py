@@ -183,6 +183,16 @@ async def test_cancel_reaches_the_mesh(router: ScriptedRouter, client: AsyncSsop
     assert time.monotonic() - began < 1
 
 
+async def test_cancel_while_the_mesh_writes_reaches_it(router: ScriptedRouter, client: AsyncSsopClient) -> None:
+    router.script = as_script(delivery(document_chunks({"name": "x", "age": 1, "tags": ["t" * 9] * 3_000})))
+    stream = client.generate("x")
+    await anext(stream)
+    stream.cancel()
+    with pytest.raises(Cancelled):
+        await stream.result()
+    await eventually(lambda: router.cancelled == 1 and router.in_flight == 0)
+
+
 async def test_sync_cancel_from_another_thread_reaches_the_mesh(
     router: ScriptedRouter, sync_client: SsopClient
 ) -> None:
