@@ -159,6 +159,8 @@ class EmbeddedGeneration:
             engine.complete(body, self.on_chunk)
         except (RuntimeError, ValueError, TypeError) as error:  # what the binding raises for a refused request
             self._error = self._error or error
+        if self._stop is Stop.CANCELLED and not self._stream.should_stop():
+            self._error = self._error or EngineError("the engine ended without a reason")
         failure = None
         if self._error is not None:
             _log.error("the engine failed", extra={"cause": describe(self._error)})
@@ -214,6 +216,7 @@ class EmbeddedBackend:
         self._engine: _Engine | None = None
         self._head: GgufHead | None = None
         self._sha256 = ""
+        self._longest_token_chars = 1
         self._gate = SchemaGate()
         self.control = ControlTokens()
         self._helpers = ThreadPoolExecutor(_HELPER_THREADS, thread_name_prefix=f"tokenize-{name}")
@@ -248,6 +251,7 @@ class EmbeddedBackend:
                 ErrorReason.ERROR_REASON_BACKEND_FAILED, f"model {self.name} can't be loaded: {error}"
             ) from error
         self._head = head
+        self._longest_token_chars = head.longest_token_chars
         self.control = ControlTokens(head.control_tokens)
         trained = head.context_tokens
         if trained and trained < self._options.context_tokens:
@@ -286,13 +290,11 @@ class EmbeddedBackend:
     @asynccontextmanager
     async def generate(self, request: GenerateRequest) -> AsyncIterator[EmbeddedGeneration]:
         """See `backend.Backend`."""
+        # What is hopelessly long is refused by its least possible count, before megabytes are tokenised.
+        chars = sum(len(message.content) for message in request.messages)
+        self._fit(chars // self._longest_token_chars, request)
         tokens = await self._tokenize(request.messages)
-        budget = fit_budget(
-            len(tokens),
-            context_tokens=self._options.context_tokens,
-            asked_tokens=request.sampling.max_output_tokens,
-            default_tokens=self._options.max_output_tokens,
-        )
+        budget = self._fit(len(tokens), request)
         slot = await self._queue.take(priority=request.priority, deadline_s=request.deadline_s)
         loop = asyncio.get_running_loop()
         stream = TokenStream(loop)
@@ -313,6 +315,14 @@ class EmbeddedBackend:
             yield generation
         finally:
             generation.cancel()
+
+    def _fit(self, input_tokens: int, request: GenerateRequest) -> Budget:
+        return fit_budget(
+            input_tokens,
+            context_tokens=self._options.context_tokens,
+            asked_tokens=request.sampling.max_output_tokens,
+            default_tokens=self._options.max_output_tokens,
+        )
 
     def _run(
         self,

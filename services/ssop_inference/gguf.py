@@ -67,6 +67,11 @@ class GgufHead:
         return int(self.metadata.get(f"{architecture}.context_length", 0))
 
     @property
+    def longest_token_chars(self) -> int:
+        """Characters of the longest token: no text has fewer tokens than its length over this; at least 1."""
+        return max(map(len, self.metadata.get("tokenizer.ggml.tokens", ())), default=1) or 1
+
+    @property
     def control_tokens(self) -> tuple[str, ...]:
         """Spellings of the tokens that steer the model, and of user-defined ones that look like them."""
         tokens = self.metadata.get("tokenizer.ggml.tokens", [])
