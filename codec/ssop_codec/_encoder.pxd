@@ -99,7 +99,9 @@ cdef class Encoder:
     cdef bint _is_between(self) except? -1
     cdef int _push(self, bytes frame) except -1
     cdef int _seal(self) except -1
-    cdef uint8_t* _head(self, int kind, uint32_t node, uint32_t path_size, uint32_t parts, uint64_t content, uint64_t offset) except? NULL
+    cdef uint8_t* _head(
+        self, int kind, uint32_t node, uint32_t path_size, uint32_t parts, uint64_t content, uint64_t offset
+    ) except? NULL
     cdef int _sent_field(self) except -1
     cdef uint32_t _room(self) noexcept
     cdef int _put_string(self, int kind, const uint8_t* data, uint32_t size, uint64_t offset) except -1

@@ -45,8 +45,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
+            if not 1 <= getattr(self, name) < 2**31:
+                raise ValueError(f"{name} must be from 1 to 2**31 - 1")
         if self.max_depth > 512:
             # Compiling and walking recurse once a level; 512 stays far from the interpreter's stack.
             raise ValueError("max_depth must be at most 512")

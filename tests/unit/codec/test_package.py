@@ -112,10 +112,11 @@ def test_errors_carry_their_parts() -> None:
     assert Violation("type", "/a", 3, "string") == Violation("type", "/a", 3, "string")
 
 
+@pytest.mark.parametrize("value", [0, 2**31])
 @pytest.mark.parametrize("name", Limits.__slots__)
-def test_limits_start_at_one(name: str) -> None:
+def test_limits_have_a_range(name: str, value: int) -> None:
     with pytest.raises(ValueError, match=name):
-        Limits(**{name: 0})
+        Limits(**{name: value})
 
 
 def test_depth_has_a_ceiling() -> None:
