@@ -5,8 +5,9 @@ import uuid
 from datetime import UTC, date, datetime
 from typing import Annotated, Literal
 
-from helpers.codec_cases import decode, encode
 from pydantic import BaseModel, Field, TypeAdapter
+
+from helpers.codec_cases import decode, encode
 from ssop_codec import FieldType, Verdict, compile_schema
 
 
