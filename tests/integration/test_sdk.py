@@ -1,20 +1,13 @@
 """The SDK against a RouterService on grpc.aio whose answers are scripted, over a unix socket."""
 
+# ruff: noqa: F401, F811 - fixtures are imported, and named again as arguments
 import asyncio
-import contextlib
 import gc
 import re
-import signal
-import subprocess
-import sys
-import tempfile
-import textwrap
 import time
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
 import pydantic
 import pytest
 
@@ -28,64 +21,31 @@ from helpers.answers import (
     status_chunk,
 )
 from helpers.eventually import eventually
-from helpers.scripted_router import ScriptedRouter, abort, as_script, serve
+from helpers.scripted_router import ScriptedRouter, abort, as_script
+from helpers.sdk_clients import GOOD, KEY, address, client, router, sync_client
 from ssop.v1 import router_pb2 as pb
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.frame_pb2 import Chunk
 from ssop_chassis.errors import MeshError
 from ssop_sdk import (
     AsyncSsopClient,
-    AuthenticationError,
     Cancelled,
     Completion,
     DeadlineExceeded,
     DegradedAnswer,
     GenerationInterrupted,
     GrokClient,
-    ProtocolError,
     RetryPolicy,
     SchemaRefused,
     ScopeMissing,
-    SessionStream,
     SsopClient,
     Unavailable,
 )
-from ssop_sdk.session import CREDIT_BYTES
-
-KEY = "sk-test"
-GOOD = delivery(document_chunks(PERSON))
 
 
 class Person(pydantic.BaseModel):
     name: str
     age: int
     tags: list[str] = []
-
-
-@pytest.fixture
-def address() -> Iterator[str]:
-    # Unix socket paths end at 107 bytes, which pytest's own folders come near to.
-    with tempfile.TemporaryDirectory(prefix="sdk") as folder:
-        yield f"unix:{folder}/r.sock"
-
-
-@pytest.fixture
-async def router(address: str) -> AsyncIterator[ScriptedRouter]:
-    router = ScriptedRouter(as_script(GOOD))
-    async with serve(router, address):
-        yield router
-
-
-@pytest.fixture
-async def client(router: ScriptedRouter, address: str) -> AsyncIterator[AsyncSsopClient]:
-    async with AsyncSsopClient(KEY, address, output_schema=PERSON_SCHEMA, timeout_s=10) as client:
-        yield client
-
-
-@pytest.fixture
-def sync_client(router: ScriptedRouter, address: str) -> Iterator[SsopClient]:
-    with SsopClient(KEY, address, output_schema=PERSON_SCHEMA, timeout_s=10) as client:
-        yield client
 
 
 async def hang(request: Any, context: Any) -> AsyncIterator[bytes]:
@@ -427,281 +387,3 @@ async def test_response_format_is_a_schema(router: ScriptedRouter, client: Async
 async def test_unknown_option_of_the_facade_is_an_error(client: AsyncSsopClient) -> None:
     with pytest.raises(TypeError, match="logit_bias"):
         await client.chat.completions.create(messages="x", logit_bias={})
-
-
-SERVER = """
-import asyncio, sys
-sys.path[:0] = sys.argv[2:]
-from helpers.answers import *
-from helpers.scripted_router import ScriptedRouter, serve
-
-async def hang(request, context):
-    for chunk in [decision_chunk(), status_chunk(), *document_chunks(PERSON)[:int(sys.argv[3])]]:
-        yield chunk
-    await asyncio.Event().wait()
-
-async def main():
-    async with serve(ScriptedRouter(hang), sys.argv[1]):
-        print("ready", flush=True)
-        await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-
-@contextlib.contextmanager
-def killable_server(address: str, frames: int) -> Iterator[subprocess.Popen[str]]:
-    tests = str(Path(__file__).parents[1])
-    code = textwrap.dedent(SERVER).replace("sys.argv[2:]", "[sys.argv[2]]")
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, address, tests, str(frames)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "ready\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-async def test_killed_mesh_interrupts_an_answer_quickly(address: str) -> None:
-    with killable_server(address, frames=2) as process:
-        async with AsyncSsopClient(KEY, address, timeout_s=20) as client:
-            stream = client.generate("x")
-            await anext(stream)
-            began = time.monotonic()
-            process.send_signal(signal.SIGKILL)
-            with pytest.raises(GenerationInterrupted) as caught:
-                await stream.result()
-    assert caught.value.last_seq == 2
-    assert time.monotonic() - began < 2
-
-
-async def test_killed_mesh_interrupts_a_sync_answer_quickly(address: str) -> None:
-    def use(process: subprocess.Popen[str]) -> float:
-        with SsopClient(KEY, address, timeout_s=20) as client:
-            stream = client.generate("x")
-            next(stream)
-            began = time.monotonic()
-            process.send_signal(signal.SIGKILL)
-            with pytest.raises(GenerationInterrupted):
-                stream.result()
-            return time.monotonic() - began
-
-    with killable_server(address, frames=2) as process:
-        assert await asyncio.to_thread(use, process) < 2
-
-
-async def test_stopped_mesh_is_noticed_long_before_the_deadline(address: str) -> None:
-    with killable_server(address, frames=2) as process:
-        async with AsyncSsopClient(KEY, address, timeout_s=60) as client:
-            stream = client.generate("x")
-            await anext(stream)
-            began = time.monotonic()
-            process.send_signal(signal.SIGSTOP)
-            with pytest.raises(GenerationInterrupted):
-                await stream.result()
-    assert time.monotonic() - began < 20
-
-
-def session_chunks(request_id: str, chunks: list[bytes]) -> list[pb.SessionResponse]:
-    return [pb.SessionResponse(request_id=request_id, chunk=Chunk.FromString(chunk)) for chunk in chunks if chunk]
-
-
-def finished(request_id: str, error: MeshError | None = None) -> pb.SessionResponse:
-    status = pb.SessionStatus()
-    if error is not None:
-        status.ParseFromString(error.to_status().SerializeToString())
-    return pb.SessionResponse(request_id=request_id, finished=pb.SessionFinished(status=status))
-
-
-class SessionLog:
-    """A session's server: answers what was committed with its own prompt as the name."""
-
-    def __init__(self) -> None:
-        self.seen: list[pb.SessionRequest] = []
-        self.errors: dict[str, MeshError] = {}
-        self.silent: set[str] = set()
-
-    def of(self, kind: str) -> list[pb.SessionRequest]:
-        return [message for message in self.seen if message.WhichOneof("message") == kind]
-
-    async def script(self, requests: Any, context: Any) -> AsyncIterator[pb.SessionResponse]:
-        prompts: dict[str, str] = {}
-        async for message in requests:
-            self.seen.append(message)
-            kind, name = message.WhichOneof("message"), message.request_id
-            if kind == "begin":
-                prompts[name] = message.begin.request.prompt.messages[-1].parts[0].text
-            elif kind == "piece":
-                prompts[name] += message.piece
-            if kind == "commit" or (kind == "begin" and message.begin.is_complete):
-                if name in self.silent:
-                    continue
-                if name in self.errors:
-                    yield finished(name, self.errors[name])
-                    continue
-                for response in session_chunks(name, document_chunks({"name": prompts[name], "age": 1})):
-                    yield response
-                yield finished(name)
-
-
-@pytest.fixture
-def log(router: ScriptedRouter) -> SessionLog:
-    log = SessionLog()
-    router.session_script = log.script
-    return log
-
-
-async def test_session_prompt_grows_by_pieces(log: SessionLog, client: AsyncSsopClient) -> None:
-    async with client.session() as session:
-        stream = await session.begin("What ")
-        await stream.piece("is ")
-        await stream.piece("it?")
-        await stream.commit()
-        assert (await stream.result())["name"] == "What is it?"
-        await eventually(lambda: len(log.of("receipt")) == 1)
-
-
-async def test_session_runs_many_requests_at_once(log: SessionLog, client: AsyncSsopClient) -> None:
-    async with client.session() as session:
-        streams = [await session.begin(f"p{n}", is_complete=True) for n in range(20)]
-        results = await asyncio.gather(*(stream.result() for stream in streams))
-    assert [result["name"] for result in results] == [f"p{n}" for n in range(20)]
-
-
-async def test_error_on_a_session_ends_its_request_only(log: SessionLog, client: AsyncSsopClient) -> None:
-    log.errors["bad"] = MeshError(ErrorReason.ERROR_REASON_SCOPE_MISSING, "m", metadata={"scope": "generate"})
-    async with client.session() as session:
-        bad = await session.begin("x", request_id="bad", is_complete=True)
-        with pytest.raises(ScopeMissing) as caught:
-            await bad.result()
-        assert caught.value.scope == "generate"
-        assert (await (await session.begin("ok", is_complete=True)).result())["name"] == "ok"
-
-
-async def test_cancel_on_a_session_reaches_the_mesh(log: SessionLog, client: AsyncSsopClient) -> None:
-    log.silent.add("r")
-    async with client.session() as session:
-        stream = await session.begin("x", request_id="r", is_complete=True)
-        await stream.cancel()
-        with pytest.raises(Cancelled):
-            await stream.result()
-        await eventually(lambda: len(log.of("cancel")) == 1)
-
-
-async def test_silent_session_request_meets_its_deadline(log: SessionLog, client: AsyncSsopClient) -> None:
-    log.silent.add("r")
-    async with client.session() as session:
-        stream = await session.begin("x", request_id="r", is_complete=True, timeout_s=0.1)
-        with pytest.raises(DeadlineExceeded):
-            await stream.result()
-        await eventually(lambda: len(log.of("cancel")) == 1)
-    assert log.of("begin")[0].begin.request.timeout_ms == 100
-
-
-async def test_credit_comes_back_as_frames_are_consumed(router: ScriptedRouter, client: AsyncSsopClient) -> None:
-    given: list[int] = []
-    long = document_chunks({"name": "x" * 300_000, "age": 1}, token_bytes=4096)
-
-    async def script(requests: Any, context: Any) -> AsyncIterator[pb.SessionResponse]:
-        begin = await anext(requests)
-        credit = begin.begin.initial_credit_bytes
-        for response in session_chunks(begin.request_id, long):
-            while credit < len(response.chunk.SerializeToString()):
-                message = await anext(requests)
-                given.append(message.credit.bytes)
-                credit += message.credit.bytes
-            credit -= len(response.chunk.SerializeToString())
-            yield response
-        yield finished(begin.request_id)
-
-    router.session_script = script
-    async with client.session() as session:
-        stream = await session.begin("x", is_complete=True)
-        result = await stream.result()
-    assert len(result["name"]) == 300_000
-    assert sum(given) > 100_000
-
-
-async def test_what_has_arrived_outlives_the_session(router: ScriptedRouter, client: AsyncSsopClient) -> None:
-    document = document_chunks({"name": "x" * (CREDIT_BYTES - 8_192), "age": 1}, token_bytes=4096)
-
-    async def script(requests: Any, context: Any) -> AsyncIterator[pb.SessionResponse]:
-        begin = await anext(requests)
-        for response in session_chunks(begin.request_id, document):
-            yield response
-        yield finished(begin.request_id)
-
-    router.session_script = script
-    async with client.session() as session:
-        stream = await session.begin("x", is_complete=True)
-        await eventually(lambda: session._error is not None)
-        assert len((await stream.result())["name"]) == CREDIT_BYTES - 8_192
-
-
-async def revoke(requests: Any, context: Any) -> AsyncIterator[pb.SessionResponse]:
-    """A session that ends after its first message."""
-    await anext(requests)
-    await abort(context, MeshError(ErrorReason.ERROR_REASON_KEY_INVALID, "revoked"))
-    yield pb.SessionResponse()
-
-
-async def test_write_to_an_ended_session_says_why_it_ended(router: ScriptedRouter, client: AsyncSsopClient) -> None:
-    router.session_script = revoke
-    async with client.session() as session:
-        stream = await session.begin("x")
-        await eventually(lambda: session._error is not None)
-        with pytest.raises(AuthenticationError):
-            await stream.piece("more")
-
-
-async def test_write_that_meets_the_end_of_the_session_is_no_fault_of_the_mesh(
-    router: ScriptedRouter, client: AsyncSsopClient
-) -> None:
-    router.session_script = revoke
-
-    async def write_on(stream: SessionStream[Any]) -> None:
-        while True:
-            await stream.piece("more")
-
-    async with client.session() as session:
-        stream = await session.begin("x")
-        # grpc.aio loses the status where the two meet; then all that is known is that the session is gone.
-        with pytest.raises((AuthenticationError, Unavailable)):
-            await write_on(stream)
-
-
-async def test_peer_that_ignores_credit_is_cut_off(router: ScriptedRouter, client: AsyncSsopClient) -> None:
-    long = document_chunks({"name": "x" * 400_000, "age": 1}, token_bytes=4096)
-    sent = 0
-
-    async def script(requests: Any, context: Any) -> AsyncIterator[pb.SessionResponse]:
-        nonlocal sent
-        begin = await anext(requests)
-        for response in session_chunks(begin.request_id, long):
-            yield response
-            sent += response.chunk.ByteSize()
-        await asyncio.Event().wait()
-
-    router.session_script = script
-    async with client.session() as session:
-        stream = await session.begin("x", is_complete=True)
-        await eventually(lambda: sent > 3 * CREDIT_BYTES)
-        with pytest.raises(ProtocolError):
-            await stream.result()
-
-
-async def test_end_of_the_session_ends_its_requests(router: ScriptedRouter, client: AsyncSsopClient) -> None:
-    async def script(requests: Any, context: Any) -> AsyncIterator[pb.SessionResponse]:
-        await anext(requests)
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "draining")
-        yield pb.SessionResponse()
-
-    router.session_script = script
-    async with client.session() as session:
-        stream = await session.begin("x", is_complete=True)
-        with pytest.raises(Unavailable):
-            await stream.result()
