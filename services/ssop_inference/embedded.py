@@ -57,7 +57,7 @@ class EmbeddedOptions:
     threads: int = 1
     max_waiting: int = 64
     max_output_tokens: int = 512
-    prefill_batch_tokens: int = 32
+    prefill_batch_tokens: int = 16
     prompt_cache_mib: int = 128
     limits: EngineLimits = field(default_factory=EngineLimits)
 

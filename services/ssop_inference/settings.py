@@ -66,11 +66,11 @@ class InferenceSettings(Settings):
     max_waiting: int = Field(64, ge=0, description="Requests that may wait for a slot of a model.")
     max_output_tokens: int = Field(512, gt=0, description="Output tokens of requests that set no limit.")
     prefill_batch_tokens: int = Field(
-        32,
-        ge=16,
+        16,
+        ge=8,
         le=2048,
-        description="Prompt tokens between two looks at cancelled requests: more is faster on long prompts, and"
-        " slower to let go.",
+        description="Prompt tokens between two looks at cancelled requests. 16 lets go within about 100 ms; 256 reads"
+        " long prompts with a fifth less CPU, and lets go after a second or more.",
     )
     prompt_cache_mib: int = Field(128, ge=0, description="Memory for the prefixes of finished prompts, each model.")
     max_schemas: int = Field(256, gt=0, description="Compiled schemas that are kept.")
