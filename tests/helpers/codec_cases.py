@@ -1,14 +1,22 @@
 """Schemas and documents for the codec's tests, made by hypothesis, and small ways to run an encoder."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ssop_codec import Decoder, Encoder, Frame, Schema
 from ssop_codec import _encoder_py as twin
 
+RELAXED = settings(
+    deadline=None,
+    # A sanitized build is an order of magnitude slower.
+    max_examples=25 if "libasan" in os.environ.get("LD_PRELOAD", "") else 100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 KEYS = ("a", "ab", "abc", "b", "naïve", "x/y~z", "", "键")
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
 NUMBERS = (

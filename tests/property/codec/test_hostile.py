@@ -4,14 +4,12 @@ from contextlib import suppress
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.codec_cases import SCHEMAS, encode, fitting, texts_of
+from helpers.codec_cases import RELAXED, SCHEMAS, encode, fitting, texts_of
 from ssop.v1 import frame_pb2
 from ssop_codec import Decoder, FrameError, SchemaError, compile_schema, scan_heads
-
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def read(chunks: list[bytes]) -> bool:

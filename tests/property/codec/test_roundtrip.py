@@ -6,14 +6,12 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from helpers.codec_cases import SCHEMAS, VALUES, broken_texts, decode, encode, fitting, texts_of
+from helpers.codec_cases import RELAXED, SCHEMAS, VALUES, broken_texts, decode, encode, fitting, texts_of
 from ssop.v1 import frame_pb2
 from ssop_codec import FrameKind, SchemaError, Verdict, compile_schema, scan_heads
-
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def same(got: Any, want: Any) -> bool:

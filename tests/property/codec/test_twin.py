@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.codec_cases import (
+    RELAXED,
     SCHEMAS,
     TREE,
     VALUES,
@@ -24,7 +25,6 @@ from ssop_codec import _encoder_py as twin
 
 PREAMBLES = (b"", b"Here: ", b"```json\n", b"<think>{1}</think>", b"<thi<think></thi</think>")
 BUFFERS = st.sampled_from((64, 65, 100, 128, 256, 1024))
-RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 SMALL = Limits(
     max_depth=4,
     max_whitespace_run_bytes=3,

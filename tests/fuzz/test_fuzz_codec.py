@@ -1,4 +1,5 @@
-"""Damages documents and chunks at random: `python tests/fuzz/fuzz_codec.py [--seconds N] [--seed N]`.
+"""Damages documents and chunks at random: `pytest tests/fuzz`, for SSOP_FUZZ_SECONDS (20), or
+`python tests/fuzz/test_fuzz_codec.py [--seconds N] [--seed N]`.
 
 Three things are held: the encoder makes what its twin makes, at any cut; the decoder and the head scan raise FrameError
 and nothing else; what the decoder takes, protobuf takes too. A failure prints the seed and the bytes.
@@ -6,12 +7,13 @@ and nothing else; what the decoder takes, protobuf takes too. A failure prints t
 
 import argparse
 import json
+import os
 import random
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from google.protobuf.message import DecodeError
 
 from ssop.v1 import frame_pb2
@@ -19,7 +21,23 @@ from ssop_codec import Decoder, Encoder, FrameError, Schema, compile_schema, sca
 from ssop_codec import _encoder_py as twin
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "frames.json"
-TOKENS = (b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\\u", b"\\ud83d", b"\xf0\x9f", b"1e", b"-", b"null", b" " * 9)
+TOKENS = (
+    b'"',
+    b"\\",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b",",
+    b":",
+    b"\\u",
+    b"\\ud83d",
+    b"\xf0\x9f",
+    b"1e",
+    b"-",
+    b"null",
+    b" " * 9,
+)
 
 
 def damage(data: bytes, rng: random.Random) -> bytes:
@@ -86,20 +104,15 @@ def check_chunk(data: bytes) -> None:
             raise AssertionError("the decoder takes what protobuf refuses") from error
 
 
-def main() -> None:
-    """Run for a time."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=None)
-    options = parser.parse_args()
-    seed = random.randrange(2**32) if options.seed is None else options.seed
+def fuzz(seconds: float, seed: int) -> int:
+    """Run for a time; returns the number of rounds. Raises AssertionError with the seed and the bytes."""
     rng = random.Random(seed)
     corpus: list[tuple[Schema | None, bytes]] = [
         (None if v["schema"] is None else compile_schema(v["schema"]), v["input"].encode())
         for v in json.loads(VECTORS.read_text())["vectors"]
         if v["schema"] != "text"
     ]
-    until = time.monotonic() + options.seconds
+    until = time.monotonic() + seconds
     rounds = 0
     data = b""
     try:
@@ -110,9 +123,25 @@ def main() -> None:
             data = damage(b"".join(chunks), rng)
             check_chunk(data)
             rounds += 1
-    except Exception as error:  # noqa: BLE001  # any escape is a finding; the seed and the bytes are what is needed
-        sys.exit(f"seed {seed}, round {rounds}: {type(error).__name__}: {error}\n{data!r}")
-    print(f"{rounds} rounds, seed {seed}")
+    except Exception as error:
+        raise AssertionError(f"seed {seed}, round {rounds}: {data!r}") from error
+    return rounds
+
+
+@pytest.mark.timeout(0)
+def test_codec_holds_under_damage() -> None:
+    seconds = float(os.environ.get("SSOP_FUZZ_SECONDS", "20"))
+    assert fuzz(seconds, random.randrange(2**32)) > 100
+
+
+def main() -> None:
+    """Run for a time."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=None)
+    options = parser.parse_args()
+    seed = random.randrange(2**32) if options.seed is None else options.seed
+    print(f"seed {seed}: {fuzz(options.seconds, seed)} rounds")
 
 
 if __name__ == "__main__":
