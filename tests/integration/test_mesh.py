@@ -331,21 +331,19 @@ def test_2000_cancelled_calls_leave_no_call_slot_or_lease(
         # The router's watch of the node's status is the one call that lasts.
         return calls["router"] == 0 and calls["cache"] == 0 and calls["inference"] <= 1 and busy_slots(client) == 0
 
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(start_and_cancel, range(2000)))
-    wait_until(is_at_rest, 60, "nothing is in flight")
-
     state = redis.Redis(unix_socket_path=str(mesh.places.socket("redis-state")))
 
-    def leases() -> int:
-        return sum(1 for key in state.scan_iter(count=1000) if is_lease(state, key))
+    def open_leases() -> int:
+        keys = [key for key in state.scan_iter(count=1000) if b":lease:" in key]
+        return sum(state.hget(key, "state") == b"open" for key in keys)
 
-    wait_until(lambda: leases() == 0, 60, "no lease is left")
-
-
-def is_lease(state: "redis.Redis", key: bytes) -> bool:
-    """Whether a key holds a lease that is still live."""
-    return b":lease:" in key and state.pttl(key) > 0
+    with ThreadPoolExecutor(16) as pool:
+        calls = [pool.submit(start_and_cancel, number) for number in range(2000)]
+        wait_until(lambda: open_leases() > 0, 60, "generations hold leases")
+        for call in calls:
+            call.result()
+    wait_until(is_at_rest, 60, "nothing is in flight")
+    wait_until(lambda: open_leases() == 0, 60, "no lease is left")
 
 
 def test_sixteen_askers_at_once_all_get_their_answers(client: SsopClient) -> None:
