@@ -1,6 +1,6 @@
 """Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
 
-import logging
+from typing import Final
 
 from ssop.v1.frame_pb2 import FrameKind
 from ssop.v1.mesh_pb2 import Accounting, Decision, DegradedReason, DeliveryState, DeliveryStatus, NodeReason, Tier
@@ -12,7 +12,10 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import Outlet
 
 FIELD_KINDS = frozenset({FrameKind.FRAME_KIND_VALUE, FrameKind.FRAME_KIND_PART, FrameKind.FRAME_KIND_CLOSE})
-_log = logging.getLogger(__name__)
+_DECISION: Final = FrameKind.FRAME_KIND_DECISION
+_STATUS: Final = FrameKind.FRAME_KIND_STATUS
+_ACCOUNTING: Final = FrameKind.FRAME_KIND_ACCOUNTING
+_END: Final = FrameKind.FRAME_KIND_END
 
 
 class Delivery:
@@ -23,28 +26,44 @@ class Delivery:
         self._outlet = outlet
         self._metrics = metrics
         self.is_open = False
+        self.is_closed = False
 
-    async def open(self, first: bytes, *, is_cached: bool = False, age_ms: int = 0) -> None:
+    async def open(self, first: bytes, *, is_last: bool = False, is_cached: bool = False, age_ms: int = 0) -> None:
         """Send decision and status, and the first document frames with them where they fit one chunk."""
         self.is_open = True
         job = self._job
-        head = mesh_chunk(FrameKind.FRAME_KIND_DECISION, self._decision().SerializeToString()) + mesh_chunk(
-            FrameKind.FRAME_KIND_STATUS, self._status(is_cached, age_ms).SerializeToString()
+        head = mesh_chunk(_DECISION, self._decision().SerializeToString()) + mesh_chunk(
+            _STATUS, self._status(is_cached, age_ms).SerializeToString()
         )
         if len(head) + len(first) <= job.chunk_bytes:
-            await self.forward(head + first, count_frames(first))
+            await self.forward(head + first, count_frames(first), is_last=is_last)
             return
         await self._outlet.write(head)
-        if first:
-            for chunk in pack_frames(split_frames(first), job.chunk_bytes):
-                await self.forward(chunk, count_frames(chunk))
+        await self.forward_all(first, is_last=is_last)
 
-    async def forward(self, chunk: bytes, frames: int) -> None:
-        """Send chunk bytes as they are; `frames` of them are document frames."""
+    async def forward(self, chunk: bytes, frames: int, *, is_last: bool = False) -> None:
+        """Send chunk bytes as they are; `frames` of them are document frames.
+
+        After the last ones the accounting goes along, since every message costs as much as its bytes.
+        """
         job = self._job
+        if is_last:
+            tail = self._accounting(frames)
+            self.is_closed = len(chunk) + len(tail) <= job.chunk_bytes
+            if self.is_closed:
+                chunk += tail
         await self._outlet.write(chunk)
         job.frames_sent += frames
         job.document_bytes += len(chunk)
+
+    async def forward_all(self, chunk: bytes, *, is_last: bool = False) -> None:
+        """Send chunk bytes in chunks no larger than the request takes."""
+        if len(chunk) <= self._job.chunk_bytes:
+            await self.forward(chunk, count_frames(chunk), is_last=is_last)
+            return
+        pieces = list(pack_frames(split_frames(chunk), self._job.chunk_bytes))
+        for index, piece in enumerate(pieces, start=1):
+            await self.forward(piece, count_frames(piece), is_last=is_last and index == len(pieces))
 
     def mark_first_field(self) -> None:
         """The first field is about to leave."""
@@ -56,29 +75,28 @@ class Delivery:
         """Send stored document frames, in chunks no larger than the request takes."""
         self.mark_first_field()
         self.take_document(chunk)
-        if len(chunk) <= self._job.chunk_bytes:
-            await self.open(chunk, is_cached=True, age_ms=age_ms)
-            return
-        await self.open(b"", is_cached=True, age_ms=age_ms)
-        for piece in pack_frames(split_frames(chunk), self._job.chunk_bytes):
-            await self.forward(piece, count_frames(piece))
+        await self.open(chunk, is_last=True, is_cached=True, age_ms=age_ms)
 
     def take_document(self, chunk: bytes) -> None:
         """Read the ends in chunk bytes of document frames, and where the sequence stands."""
         heads = scan_heads(chunk)
         if heads:
             self._job.last_seq = max(self._job.last_seq, heads[-1][1])
-        if any(kind == FrameKind.FRAME_KIND_END for kind, _, _ in heads):
+        if any(kind == _END for kind, _, _ in heads):
             self.take_ends(chunk, heads)
 
     def take_ends(self, chunk: bytes, heads: list[tuple[int, int, int]]) -> None:
         """Read the END frames of a chunk whose heads are known."""
         for (kind, _, _), frame in zip(heads, split_frames(chunk), strict=True):
-            if kind == FrameKind.FRAME_KIND_END:
+            if kind == _END:
                 self._job.ending.take(parse_frame(frame).end)
 
     async def close(self) -> None:
-        """Send the accounting: the last frame of a delivery."""
+        """Send the accounting, the last frame of a delivery, unless it went along with the end."""
+        if not self.is_closed:
+            await self._outlet.write(self._accounting(0))
+
+    def _accounting(self, more_frames: int) -> bytes:
         job = self._job
         accounting = Accounting(
             usage=job.ending.usage,
@@ -90,10 +108,10 @@ class Delivery:
             rag_overlap_ms=job.rag_overlap_ms,
             prefetch_hits=job.prefetch_hits,
             prefetch_wasted=int(job.intake.has_prefetched and not job.prefetch_hits),
-            frames_sent=job.frames_sent,
+            frames_sent=job.frames_sent + more_frames,
             failed_attempts=len(job.failed),
         )
-        await self._outlet.write(mesh_chunk(FrameKind.FRAME_KIND_ACCOUNTING, accounting.SerializeToString()))
+        return mesh_chunk(_ACCOUNTING, accounting.SerializeToString())
 
     def _decision(self) -> Decision:
         return describe_decision(self._job, self._job.target)

@@ -153,7 +153,12 @@ class Attempt:
         job.engine_limits = []
 
     def take(self, chunk: bytes) -> Awaitable[None] | None:
-        """Chunk bytes from the node. Raises BACKEND_FAILED where they are none, or a frame is missing."""
+        """Chunk bytes from the node. Raises BACKEND_FAILED where they are none, or a frame is missing.
+
+        What comes after the end is dropped: the accounting may have gone out already.
+        """
+        if self.is_finished:
+            return None
         try:
             heads = scan_heads(chunk)
         except FrameError as error:
@@ -170,7 +175,7 @@ class Attempt:
         if not _OWN_KINDS.isdisjoint(kinds):
             chunk = _without_own(chunk, heads)
         self._keep(chunk, is_pure=documents == len(heads))
-        return self._guard(self._delivery.forward(chunk, documents))
+        return self._guard(self._delivery.forward(chunk, documents, is_last=self.is_finished))
 
     def _follow_sequence(self, heads: Heads) -> int:
         """The number of document frames. Raises BACKEND_FAILED where one is missing."""
@@ -213,7 +218,7 @@ class Attempt:
         self._held.clear()
         self._keep(first, is_pure=False)
         self._delivery.mark_first_field()
-        await self._guard(self._delivery.open(first))
+        await self._guard(self._delivery.open(first, is_last=self.is_finished))
 
     async def _guard(self, writing: Awaitable[None]) -> None:
         try:

@@ -15,9 +15,8 @@ from ssop_codec import scan_heads
 from ssop_router.answers import Admission, Answers, Lease, make_key
 from ssop_router.background import Background
 from ssop_router.core.decision import is_cacheable
-from ssop_router.core.frames import pack_frames, split_frames
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
-from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames
+from ssop_router.delivery import FIELD_KINDS, Delivery
 from ssop_router.dependency import Unavailable
 from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
@@ -146,9 +145,8 @@ class Pipeline:
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
                     is_followed, admission = await self._follow(job, delivery, key)
                 if not is_followed:
-                    is_generated = True
+                    is_generated = job.is_billed = True
                     await self._generate(job, delivery, collections, admission.lease)
-            job.is_billed = is_generated
             await delivery.close()
         finally:
             job.lease = None
@@ -341,11 +339,7 @@ class _Follower:
             await self._delivery.open(chunk)
             return
         self._delivery.take_document(chunk)
-        if len(chunk) <= self._job.chunk_bytes:
-            await self._delivery.forward(chunk, count_frames(chunk))
-            return
-        for piece in pack_frames(split_frames(chunk), self._job.chunk_bytes):
-            await self._delivery.forward(piece, count_frames(piece))
+        await self._delivery.forward_all(chunk)
 
 
 def _usage(job: Job, is_generated: bool) -> Usage:

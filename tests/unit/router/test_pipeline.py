@@ -31,7 +31,7 @@ from ssop.v1.mesh_pb2 import CacheReason, NodeReason, Receipt, RetrievalReason, 
 from ssop.v1.router_pb2 import CacheOptions, GenerateRequest, RetrievalOptions
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
-from ssop_codec import Decoder
+from ssop_codec import Decoder, Encoder, compile_schema, text_schema
 
 
 @pytest.fixture
@@ -225,6 +225,63 @@ async def test_node_that_sends_garbage_is_a_failure(mesh: Mesh) -> None:
     mesh.nodes["lite-1"].script = script
     answer = await mesh.generate(ask(model="grok-3-lite"))
     assert reason(answer) == R.ERROR_REASON_NO_BACKEND
+
+
+async def test_node_that_gives_up_before_a_field_is_not_seen(mesh: Mesh) -> None:
+    chunks = encode("", incomplete_reason=5)
+
+    async def script(call: Call, _: object) -> None:
+        for chunk in chunks:
+            await call.write(chunk)
+
+    mesh.nodes["full-1"].script = script
+    answers = [await mesh.generate(ask(model="grok-3", policy="no_cache")) for _ in range(6)]
+    assert all(answer.decision.node == "full-2" for answer in answers)
+    assert any(answer.accounting.failed_attempts for answer in answers)
+
+
+async def test_what_a_node_sends_after_the_end_is_dropped(mesh: Mesh) -> None:
+    async def script(call: Call, _: object) -> None:
+        for chunk in encode(GOOD):
+            await call.write(chunk)
+        await call.write(encode(GOOD)[0])
+
+    mesh.nodes["lite-1"].script = script
+    answer = await mesh.generate(ask(model="grok-3-lite"))
+    assert answer.error is None
+    assert answer.kinds[-2:] == [FrameKind.FRAME_KIND_END, FrameKind.FRAME_KIND_ACCOUNTING]
+
+
+async def test_small_replay_is_one_message(mesh: Mesh) -> None:
+    await mesh.generate(ask(model="grok-3-lite"))
+    assert len((await mesh.generate(ask(model="grok-3-lite"))).chunks) == 1
+
+
+async def test_documents_of_tool_calls_are_one_answer(mesh: Mesh) -> None:
+    first = Encoder(text_schema())
+    first.feed(b"Let me look.")
+    first.finish(finish_reason=3)
+    chunks = first.drain(flush=True)
+    second = Encoder(compile_schema("{}"), document=1, first_seq=first.frames + 1, tool_name="look", tool_call_id="1")
+    second.feed(b'{"q":"x"}')
+    second.finish(finish_reason=3)
+    chunks += second.drain(flush=True)
+
+    async def script(call: Call, _: object) -> None:
+        for chunk in chunks:
+            await call.write(chunk)
+
+    for node in mesh.nodes.values():
+        node.script = script
+        node.status.models[0].capabilities.append("tools")
+    await eventually(lambda: all("tools" in n.models[0].capabilities for n in mesh.router.nodes.snapshot().nodes))
+    request = ask(schema=None)
+    request.prompt.tools.append(Tool(name="look", parameters_schema="{}"))
+    answer = await mesh.generate(request)
+    assert answer.error is None
+    assert [frame.document for frame in answer.documents if frame.kind == FrameKind.FRAME_KIND_END] == [0, 1]
+    assert answer.kinds[-1] == FrameKind.FRAME_KIND_ACCOUNTING
+    assert not mesh.cache.stored
 
 
 async def test_what_a_node_says_of_the_request_itself_is_not_retried(mesh: Mesh) -> None:
