@@ -37,6 +37,12 @@ class Process:
     cache: ScriptedCache
     cache_server: GrpcServer
     rag: ScriptedRag
+    is_stopping: bool = False
+
+    def terminate(self) -> None:
+        """Tell the router to drain; a second signal might meet a process that no longer handles them."""
+        self.is_stopping = True
+        self.process.terminate()
 
     def metadata(self, key: str | None = None, **more: str) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {key or self.key}"), *more.items())
@@ -103,10 +109,11 @@ async def run_process(folder: Path, **settings: Any) -> AsyncIterator[Process]:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ssop_router.main", "--config", str(folder / "ssop.toml")], stderr=log
             )
+        running: Process | None = None
         channel = grpc.aio.insecure_channel(f"unix:{folder}/router.sock")
         try:
             await wait_serving(channel)
-            yield Process(
+            running = Process(
                 process,
                 router_pb2_grpc.RouterServiceStub(channel),
                 channel,
@@ -118,9 +125,11 @@ async def run_process(folder: Path, **settings: Any) -> AsyncIterator[Process]:
                 cache_server,
                 rag,
             )
+            yield running
         finally:
             await channel.close()
-            process.terminate()
+            if running is None or not running.is_stopping:
+                process.terminate()
             code = await asyncio.to_thread(process.wait, 20)
         assert code == 0, (folder / "router.log").read_text()
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -151,7 +150,7 @@ async def test_drain_lets_running_requests_finish(mesh: Process) -> None:
     mesh.nodes["full-1"].script = script
     call = mesh.stub.Generate(ask(model="grok-3"), timeout=10, metadata=mesh.metadata())
     await call.read()
-    mesh.process.send_signal(signal.SIGTERM)
+    mesh.terminate()
     await asyncio.sleep(0.2)
     go_on.set()
     kinds = []
