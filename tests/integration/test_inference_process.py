@@ -80,7 +80,7 @@ models_dir = "{models_dir()}"
     finally:
         await peer.close()
         if process.returncode is None:
-            process.kill()
+            process.terminate()
             await process.wait()
 
 
