@@ -313,6 +313,7 @@ class Pipeline:
                 "retrieval_wait_ms": job.retrieval_wait_ms,
                 "first_field_ms": job.first_field_ms,
                 "total_ms": job.elapsed_ms(),
+                **({"explanation": decision.explanation} if job.request.debug else {}),
             },
         )
 

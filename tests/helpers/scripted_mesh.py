@@ -287,30 +287,33 @@ class ScriptedRag:
         self.cancelled_prefetches: list[str] = []
         self.retrievals: list[rag_pb2.RetrieveRequest] = []
         self.error: MeshError | None = None
+        self.is_frozen = False
 
-    def _meet(self) -> None:
+    async def _meet(self) -> None:
+        if self.is_frozen:
+            await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
 
     async def list_collections(self, call: Call) -> None:
-        self._meet()
+        await self._meet()
         response = rag_pb2.ListCollectionsResponse()
         for name, version in self.collections.get(call.principal.tenant, {}).items():
             response.collections.add(collection=name, passages=1, index_version=version)
         await call.write(response.SerializeToString())
 
     async def prefetch(self, call: Call) -> None:
-        self._meet()
+        await self._meet()
         self.prefetches.append(rag_pb2.PrefetchRequest.FromString(call.request))
         await call.write(rag_pb2.PrefetchResponse(is_started=True).SerializeToString())
 
     async def cancel_prefetch(self, call: Call) -> None:
-        self._meet()
+        await self._meet()
         self.cancelled_prefetches.append(rag_pb2.CancelPrefetchRequest.FromString(call.request).request_id)
         await call.write(rag_pb2.CancelPrefetchResponse().SerializeToString())
 
     async def retrieve(self, call: Call) -> None:
-        self._meet()
+        await self._meet()
         request = rag_pb2.RetrieveRequest.FromString(call.request)
         self.retrievals.append(request)
         mine = self.collections.get(call.principal.tenant, {})

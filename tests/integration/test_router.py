@@ -162,7 +162,7 @@ async def test_drain_lets_running_requests_finish(mesh: Process) -> None:
 async def test_logs_hold_no_content(tmp_path: Path) -> None:
     async with run_process(tmp_path) as mesh:
         mesh.nodes["full-1"].script = answering('{"mood":"CANARY-OUT","score":3}')
-        await mesh.generate(ask("CANARY-IN", model="grok-3"))
+        await mesh.generate(ask("CANARY-IN", model="grok-3", debug=True))
         mesh.nodes["full-1"].script = failing(after=2)
         with pytest.raises(MeshError):
             await mesh.generate(ask("CANARY-IN again", model="grok-3"))
@@ -170,4 +170,5 @@ async def test_logs_hold_no_content(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in log.splitlines()]
     requests = [line for line in lines if line["message"] == "request"]
     assert [line["outcome"] for line in requests] == ["OK", "GENERATION_INTERRUPTED"]
+    assert ["explanation" in line for line in requests] == [True, False]
     assert "CANARY" not in log

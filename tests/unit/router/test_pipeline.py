@@ -588,6 +588,15 @@ async def test_retrieval_that_is_down_is_done_without_and_not_stored(mesh: Mesh)
     assert not mesh.cache.stored
 
 
+async def test_retrieval_that_is_frozen_is_waited_for_a_little() -> None:
+    async with run_router(retrieval_timeout_ms=30) as mesh:
+        mesh.rag.collections["acme"] = {"docs": 3}
+        mesh.rag.is_frozen = True
+        answers = [await mesh.generate(ask(f"t{index}")) for index in range(5)]
+        assert all(answer.status.unavailable == ["rag"] for answer in answers)
+        assert answers[-1].accounting.total_ms < 1000
+
+
 async def test_unknown_collection_is_the_callers_error(mesh: Mesh) -> None:
     answer = await mesh.generate(ask(retrieval=RetrievalOptions(collections=["nowhere"])))
     assert reason(answer) == R.ERROR_REASON_COLLECTION_UNKNOWN

@@ -1,0 +1,51 @@
+"""Writing to a client that may go away."""
+
+import asyncio
+
+import pytest
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+from ssop_router.outlet import DirectOutlet
+
+
+async def block(_: bytes) -> None:
+    await asyncio.Event().wait()
+
+
+async def begin(outlet: DirectOutlet) -> "asyncio.Task[None]":
+    task = asyncio.get_running_loop().create_task(outlet.write(b"x"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_detaching_frees_a_write_that_would_never_end() -> None:
+    outlet = DirectOutlet(block)
+    task = await begin(outlet)
+    outlet.detach()
+    await asyncio.wait_for(task, 1)
+    assert not task.cancelled()
+    assert task.cancelling() == 0
+
+
+async def test_later_writes_go_nowhere() -> None:
+    outlet = DirectOutlet(block)
+    outlet.detach()
+    await asyncio.wait_for(outlet.write(b"x"), 1)
+
+
+async def test_cancelled_request_stays_cancelled() -> None:
+    task = await begin(DirectOutlet(block))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_transport_that_gives_up_is_a_caller_that_went_away() -> None:
+    async def give_up(_: bytes) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(MeshError) as caught:
+        await DirectOutlet(give_up).write(b"x")
+    assert caught.value.reason == ErrorReason.ERROR_REASON_CANCELLED
