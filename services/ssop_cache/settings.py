@@ -1,6 +1,6 @@
 """Section `cache` of the settings."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -28,6 +28,9 @@ class CacheSettings(Settings):
     max_answer_bytes: int = Field(1_048_576, gt=0, description="Larger answers are not stored; a metric counts them.")
     max_backlog_bytes: int = Field(2_097_152, gt=0, description="Most bytes of one generation that wait for followers.")
     max_followed: int = Field(256, gt=0, description="Generations followed at the same time; more are OVERLOADED.")
+    rate_limit_mode: Literal["static"] = Field(
+        default="static", description="How the rate limit is found: `static` is max_rps and nothing else."
+    )
     max_rps: float = Field(0.0, ge=0, le=100_000, description="Requests per second and tenant; 0 is no limit.")
     burst: int = Field(10, ge=1, le=1_000_000, description="Requests that may come at once when max_rps is set.")
     budget_tokens: int = Field(0, ge=0, le=2**48, description="Tokens per window and tenant; 0 is no budget.")

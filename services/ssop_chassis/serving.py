@@ -49,12 +49,17 @@ class Process(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a service serves. `warm` runs after the start; health says SERVING when it returns."""
+    """What a service serves.
+
+    `warm` runs after the start; health says SERVING when it returns. `drain` is called when the drain begins, to end
+    streams that would not end by themselves.
+    """
 
     services: Sequence[Service]
     listen: Sequence[str]
     authenticate: Authenticate | None = None
     warm: Callable[[], Awaitable[None]] | None = None
+    drain: Callable[[], None] | None = None
 
 
 Build = Callable[[Process[S], AsyncExitStack], Awaitable[Serving]]
@@ -123,6 +128,8 @@ async def _serve(process: Process[S], build: Build[S]) -> None:
         await stop.wait()
         _log.info("draining")
         health.close()
+        if serving.drain is not None:
+            serving.drain()
         await asyncio.sleep(mesh.lame_duck_ms / 1000)
     _log.info("stopped")
 

@@ -37,7 +37,7 @@ async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> S
             raise SettingsError(error.message) from error
 
     service = bind(inference_pb2.DESCRIPTOR.services_by_name["InferenceService"], servicer)
-    return Serving([service], settings.listen, warm=warm)
+    return Serving([service], settings.listen, warm=warm, drain=node.drain)
 
 
 def run() -> None:

@@ -26,7 +26,7 @@ async def build(process: Process[SampleSettings], stack: AsyncExitStack) -> Serv
     """One method; says when its resources close."""
     stack.callback(print, "closed", flush=True)
     service = Service("test.T", [Method("/test.T/M", Arity.SERVER_STREAM, slow_echo)])
-    return Serving([service], [process.settings.listen])
+    return Serving([service], [process.settings.listen], drain=lambda: print("draining", flush=True))
 
 
 if __name__ == "__main__":

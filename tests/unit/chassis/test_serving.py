@@ -64,7 +64,7 @@ async def test_drain_lets_running_calls_finish_and_takes_no_new_ones(tmp_path: P
     assert messages == [b"started", b"late"]
     assert await process.wait() == 0
     assert process.stdout is not None
-    assert await process.stdout.read() == b"closed\n"
+    assert await process.stdout.read() == b"draining\nclosed\n"
 
 
 async def test_health_serves_without_a_principal(tmp_path: Path) -> None:

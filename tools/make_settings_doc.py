@@ -1,0 +1,54 @@
+"""Write docs/settings.md from the settings classes: `python tools/make_settings_doc.py [OUT]`."""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from pydantic.fields import FieldInfo
+from ssop_cache.settings import CacheSettings
+from ssop_chassis.settings import MeshSettings, Settings
+from ssop_inference.settings import InferenceSettings
+from ssop_rag.settings import RagSettings
+from ssop_router.settings import RouterSettings
+
+OUT: Final = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+SECTIONS: Final[dict[str, type[Settings]]] = {
+    "mesh": MeshSettings,
+    "router": RouterSettings,
+    "inference": InferenceSettings,
+    "cache": CacheSettings,
+    "rag": RagSettings,
+}
+_HEAD: Final = """\
+# Settings
+
+Made by `tools/make_settings_doc.py` from the code; a test holds it in sync.
+
+One file, `ssop.toml`, with a table for each section. `SSOP_<SECTION>_<KEY>` in the environment overrides a key (lists and tables
+as JSON). An unknown section, key or variable stops the start, with all faults in one message.
+"""
+
+
+def describe(name: str, field: FieldInfo) -> str:
+    """A row of a section's table."""
+    if field.is_required():
+        default = "required"
+    elif field.default_factory is not None:
+        # Many are long, and some depend on the machine.
+        default = "computed"
+    else:
+        default = f"`{field.default}`" if str(field.default) else "empty"
+    return f"| `{name}` | {default} | {(field.description or '').replace('|', '/')} |"
+
+
+def make_document() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for section, kind in SECTIONS.items():
+        rows = [describe(name, field) for name, field in kind.model_fields.items()]
+        parts.append("\n".join([f"## `[{section}]`\n", "| key | default | meaning |", "|---|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    (Path(sys.argv[1]) if len(sys.argv) > 1 else OUT).write_text(make_document(), encoding="utf-8")
