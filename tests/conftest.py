@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from helpers.components import COMPONENTS, is_required
 
 ROOT = Path(__file__).parent

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from pydantic.fields import FieldInfo
+
 from ssop_cache.settings import CacheSettings
 from ssop_chassis.settings import MeshSettings, Settings
 from ssop_inference.settings import InferenceSettings
@@ -24,8 +25,8 @@ _HEAD: Final = """\
 
 Made by `tools/make_settings_doc.py` from the code; a test holds it in sync.
 
-One file, `ssop.toml`, with a table for each section. `SSOP_<SECTION>_<KEY>` in the environment overrides a key (lists and tables
-as JSON). An unknown section, key or variable stops the start, with all faults in one message.
+One file, `ssop.toml`, with a table for each section. `SSOP_<SECTION>_<KEY>` in the environment overrides a key (lists
+and tables as JSON). An unknown section, key or variable stops the start, with all faults in one message.
 """
 
 

@@ -46,7 +46,8 @@ class Call(Protocol):
         ...
 
     def remaining_s(self) -> float:
-        """Time until the deadline; never infinite, since calls without one get the configured one."""
+        """Time until the deadline; never infinite, since calls without one get the configured one (streams of the
+        client a long one: what happens on them has deadlines of its own)."""
         ...
 
     async def read(self) -> bytes | None:

@@ -101,9 +101,12 @@ class UnaryCall(GrpcCall):
 class _Handlers(grpc.GenericRpcHandler):
     """Finds the handler of a call by its method's path."""
 
-    def __init__(self, services: Sequence[Service], dispatcher: Dispatcher, default_timeout_s: float) -> None:
+    def __init__(
+        self, services: Sequence[Service], dispatcher: Dispatcher, default_timeout_s: float, max_session_s: float
+    ) -> None:
         self._dispatcher = dispatcher
         self._default_timeout_s = default_timeout_s
+        self._max_session_s = max_session_s
         makers: dict[Arity, Callable[[Method], Any]] = {
             Arity.UNARY: lambda method: grpc.unary_unary_rpc_method_handler(self._unary(method)),
             Arity.SERVER_STREAM: lambda method: grpc.unary_stream_rpc_method_handler(self._stream(method)),
@@ -133,7 +136,7 @@ class _Handlers(grpc.GenericRpcHandler):
 
     def _bidi(self, method: Method) -> Any:
         async def serve(_: Any, context: Any) -> None:
-            await self._finish(method, GrpcCall(method, b"", context, self._default_timeout_s), context)
+            await self._finish(method, GrpcCall(method, b"", context, self._max_session_s), context)
 
         return serve
 
@@ -167,6 +170,7 @@ async def start_server(
     authenticate: Authenticate,
     observer: Observer | None = None,
     default_deadline_ms: int = 30_000,
+    max_session_ms: int = 86_400_000,
     max_message_bytes: int = 4_194_304,
     max_concurrent_calls: int = 1024,
     has_reflection: bool = False,
@@ -187,7 +191,9 @@ async def start_server(
         maximum_concurrent_rpcs=max_concurrent_calls,
     )
     dispatcher = Dispatcher(authenticate, observer)
-    server.add_generic_rpc_handlers([_Handlers(services, dispatcher, default_deadline_ms / 1000)])
+    server.add_generic_rpc_handlers(
+        [_Handlers(services, dispatcher, default_deadline_ms / 1000, max_session_ms / 1000)]
+    )
     if has_reflection:
         reflection.enable_server_reflection([*(s.name for s in services), reflection.SERVICE_NAME], server)
     addresses = []

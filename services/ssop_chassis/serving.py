@@ -107,6 +107,7 @@ async def _serve(process: Process[S], build: Build[S]) -> None:
             authenticate=serving.authenticate or inner_authenticate(process.secret),
             observer=CallMetrics(process.registry),
             default_deadline_ms=mesh.default_deadline_ms,
+            max_session_ms=mesh.max_session_ms,
             max_message_bytes=mesh.max_message_bytes,
             max_concurrent_calls=mesh.max_concurrent_calls,
             has_reflection=mesh.has_reflection,

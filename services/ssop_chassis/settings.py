@@ -36,6 +36,7 @@ class MeshSettings(Settings):
     secret_file: Path = Field(description="The mesh's secret in hex, at least 32 bytes; mode 0600.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
     default_deadline_ms: int = Field(30_000, gt=0, description="Deadline of calls that come without one.")
+    max_session_ms: int = Field(86_400_000, gt=0, description="Life of a bidirectional stream without a deadline.")
     lame_duck_ms: int = Field(0, ge=0, description="How long a draining service still accepts, for balancers.")
     drain_ms: int = Field(10_000, ge=0, description="How long a draining service lets calls finish.")
     max_message_bytes: int = Field(4_194_304, gt=0, description="Largest message.")

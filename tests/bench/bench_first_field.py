@@ -4,11 +4,11 @@ Run: `make bench-first-field`. Prints medians for 1, 4 and 16 requests in flight
 """
 
 import json
+import os
 import platform
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -66,9 +66,7 @@ def main() -> None:
     schema = json.loads(resources.files(data).joinpath("post_schema.json").read_text())
     posts = [json.loads(line) for line in resources.files(data).joinpath("posts.jsonl").read_text().splitlines()]
     texts = [post["text"] for post in posts][:POSTS]
-    print(
-        f"{platform.processor() or platform.machine()}, {threading.active_count()} thread, Python {sys.version.split()[0]}"
-    )
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, {len(texts)} posts")
     heads = ("batch_size", "ok", "first field ms", "total ms", "earlier by ms", "first/total", "posts/s")
     with (
         tempfile.TemporaryDirectory(prefix="ssop-") as folder,

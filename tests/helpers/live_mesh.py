@@ -9,8 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import grpc
+from google.protobuf.message import Message
+
+from ssop_chassis.identity import Principal, Signer, load_secret
+from ssop_chassis.serving import wall_clock_ms
 from ssop_cli.embedded import default_settings, dump_toml, free_port, make_identity
 from ssop_cli.places import Places, find_places, make_places
 from ssop_cli.report import ChildReport, Report, read_report
@@ -18,6 +23,7 @@ from ssop_inference.models import fetch_model
 
 MODEL = "smollm2-135m-instruct"
 READY_TIMEOUT_S = 180.0
+M = TypeVar("M", bound=Message)
 
 
 def wait_until(predicate: Callable[[], bool], timeout_s: float, what: str) -> None:
@@ -88,6 +94,21 @@ class LiveMesh:
     def wait_restarted(self, name: str, pid: int) -> None:
         """Wait until another process serves as this child."""
         wait_until(lambda: self.child(name).pid not in {0, pid} and self.is_ready(), 60, f"{name} is restarted")
+
+    def channel(self, service: str) -> Any:
+        """A channel to an inner service, past the router. Close it, or use it in `with`."""
+        return grpc.insecure_channel(f"unix:{self.places.socket(service)}")
+
+    def sign(self, tenant: str, *scopes: str) -> list[tuple[str, str | bytes]]:
+        """Metadata of a principal that the router might have made."""
+        signer = Signer(load_secret(self.places.secret), "router", wall_clock_ms)
+        return list(signer.metadata(Principal(tenant, "k", frozenset(scopes))).items())
+
+    def call(self, service: str, method: str, tenant: str, request: Message, kind: type[M]) -> M:
+        """Call a unary method of an inner service, such as `CacheService/Admit`, for a tenant with the scope `rag`."""
+        with self.channel(service) as channel:
+            rpc = channel.unary_unary(f"/ssop.v1.{method}")
+            return kind.FromString(rpc(request.SerializeToString(), timeout=20, metadata=self.sign(tenant, "rag")))
 
     def log(self, name: str) -> str:
         """The log of a child."""

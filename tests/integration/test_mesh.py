@@ -23,7 +23,7 @@ import ssop_sdk
 from helpers.live_mesh import LiveMesh, wait_until
 from ssop.v1 import cache_pb2, inference_pb2
 from ssop.v1.mesh_pb2 import CacheReason
-from ssop_chassis.identity import Principal, Signer, load_secret
+from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from ssop_cli import data
 from ssop_codec import Encoder, compile_schema
@@ -113,10 +113,9 @@ def test_plain_text_streams_in_parts(client: SsopClient) -> None:
 
 
 def test_second_asking_is_a_replay_of_the_same_frames_and_bills_nothing(client: SsopClient) -> None:
-    ask = lambda: client.generate("A fine day at the shop.", output_schema=MOOD)  # noqa: E731
-    with ask() as first:
+    with client.generate("A fine day at the shop.", output_schema=MOOD) as first:
         frames = [bytes(frame.raw) for frame in first if frame.seq]
-    with ask() as second:
+    with client.generate("A fine day at the shop.", output_schema=MOOD) as second:
         again = [bytes(frame.raw) for frame in second if frame.seq]
     assert second.decision is not None
     assert second.accounting is not None
@@ -189,37 +188,33 @@ def test_inner_service_refuses_whom_no_edge_has_vouched_for(
         "client key": [("authorization", f"Bearer {mesh.key}")],
         "forged": list(forged.items()),
     }
-    with (
-        grpc.insecure_channel(f"unix:{mesh.places.socket(service)}") as channel,
-        pytest.raises(grpc.RpcError) as caught,
-    ):
+    with mesh.channel(service) as channel, pytest.raises(grpc.RpcError) as caught:
         list(channel.unary_stream(method)(b"", timeout=5, metadata=metadata[token]))
-    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+    assert isinstance(caught.value, grpc.Call)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_tenants_do_not_see_each_others_answers(mesh: LiveMesh) -> None:
-    signer = Signer(load_secret(mesh.places.secret), "router", wall_clock_ms)
     key = os.urandom(32)
-
-    def call(tenant: str, method: str, request: Any, kind: Any) -> Any:
-        with grpc.insecure_channel(f"unix:{mesh.places.socket('cache')}") as channel:
-            metadata = list(signer.metadata(Principal(tenant, "k")).items())
-            rpc = channel.unary_unary(f"/ssop.v1.CacheService/{method}")
-            return kind.FromString(rpc(request.SerializeToString(), timeout=5, metadata=metadata))
-
     encoder = Encoder(compile_schema(MOOD))
     encoder.feed(b'{"mood": "good", "reason": "sun"}')
     encoder.finish(finish_reason=1)
     answer = b"".join(encoder.drain(flush=True))
     admit = cache_pb2.AdmitRequest(request_id="r", cache_key=key, lease_ms=5000)
-    lease = call("a", "Admit", admit, cache_pb2.AdmitResponse)
+    lease = mesh.call("cache", "CacheService/Admit", "a", admit, cache_pb2.AdmitResponse)
     commit = cache_pb2.CommitRequest(
         cache_key=key, fencing_token=lease.fencing_token, chunk=answer, is_complete=True, model="m"
     )
-    call("a", "Commit", commit, cache_pb2.CommitResponse)
+    mesh.call("cache", "CacheService/Commit", "a", commit, cache_pb2.CommitResponse)
     look = cache_pb2.LookupRequest(cache_key=key)
-    assert call("a", "Lookup", look, cache_pb2.LookupResponse).outcome == cache_pb2.CACHE_OUTCOME_HIT
-    assert call("b", "Lookup", look, cache_pb2.LookupResponse).outcome == cache_pb2.CACHE_OUTCOME_MISS
+    assert (
+        mesh.call("cache", "CacheService/Lookup", "a", look, cache_pb2.LookupResponse).outcome
+        == cache_pb2.CACHE_OUTCOME_HIT
+    )
+    assert (
+        mesh.call("cache", "CacheService/Lookup", "b", look, cache_pb2.LookupResponse).outcome
+        == cache_pb2.CACHE_OUTCOME_MISS
+    )
 
 
 # --- what breaks
@@ -279,11 +274,10 @@ def test_killed_dependency_costs_no_answer_and_comes_back(mesh: LiveMesh, client
 
 
 def test_client_that_goes_away_frees_the_slot_within_100_ms(mesh: LiveMesh, client: SsopClient) -> None:
-    signer = Signer(load_secret(mesh.places.secret), "router", wall_clock_ms)
     events: list[tuple[float, float]] = []
-    with grpc.insecure_channel(f"unix:{mesh.places.socket('inference')}") as channel:
-        metadata = list(signer.metadata(Principal("local", "k")).items())
-        watch = channel.unary_stream("/ssop.v1.InferenceService/WatchStatus")(b"", timeout=60, metadata=metadata)
+    with mesh.channel("inference") as channel:
+        rpc = channel.unary_stream("/ssop.v1.InferenceService/WatchStatus")
+        watch = rpc(b"", timeout=60, metadata=mesh.sign("local"))
 
         def follow() -> None:
             try:

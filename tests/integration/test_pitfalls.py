@@ -6,14 +6,12 @@ The numbers are those of docs/pitfalls.md; one that is missing here belongs to a
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 import ssop_sdk
 from helpers.live_mesh import LiveMesh, run_mesh, wait_until
 from ssop.v1 import rag_pb2
-from ssop_chassis.identity import Principal, Signer, hash_key, load_secret, make_key
-from ssop_chassis.serving import wall_clock_ms
+from ssop_chassis.identity import hash_key, load_secret, make_key
 from ssop_sdk import SsopClient
 
 MOOD = {
@@ -82,26 +80,20 @@ def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:
 
 
 def test_09_one_tenants_documents_never_answer_another_tenant(mesh: LiveMesh, client: SsopClient) -> None:
-    signer = Signer(load_secret(mesh.places.secret), "router", wall_clock_ms)
-
-    def call(tenant: str, method: str, request: Any, kind: Any) -> Any:
-        with grpc.insecure_channel(f"unix:{mesh.places.socket('rag')}") as channel:
-            metadata = list(signer.metadata(Principal(tenant, "k", frozenset({"rag"}))).items())
-            rpc = channel.unary_unary(f"/ssop.v1.RagService/{method}")
-            return kind.FromString(rpc(request.SerializeToString(), timeout=20, metadata=metadata))
-
     secret_text = "The launch code of project Heron is 7741."
     for tenant, text in (("heron", secret_text), ("other", "Our cafeteria opens at noon.")):
         document = rag_pb2.IndexDocument(document_id="doc", text=text)
         upsert = rag_pb2.UpsertDocumentsRequest(collection="notes", documents=[document])
-        call(tenant, "UpsertDocuments", upsert, rag_pb2.UpsertDocumentsResponse)
+        mesh.call("rag", "RagService/UpsertDocuments", tenant, upsert, rag_pb2.UpsertDocumentsResponse)
     prefetch = rag_pb2.PrefetchRequest(request_id="shared-id", query_prefix="launch code of project Heron", top_k=4)
-    call("heron", "Prefetch", prefetch, rag_pb2.PrefetchResponse)
+    mesh.call("rag", "RagService/Prefetch", "heron", prefetch, rag_pb2.PrefetchResponse)
     query = rag_pb2.RetrieveRequest(request_id="shared-id", query="launch code of project Heron", top_k=4)
-    found = {
-        tenant: [p.text for p in call(tenant, "Retrieve", query, rag_pb2.RetrieveResponse).passages]
-        for tenant in ("heron", "other", "stranger")
-    }
+
+    def retrieve(tenant: str) -> list[str]:
+        answer = mesh.call("rag", "RagService/Retrieve", tenant, query, rag_pb2.RetrieveResponse)
+        return [passage.text for passage in answer.passages]
+
+    found = {tenant: retrieve(tenant) for tenant in ("heron", "other", "stranger")}
     assert any(secret_text in text for text in found["heron"])
     assert not any("Heron" in text for text in found["other"])
     assert found["stranger"] == []

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.mesh_pb2 import DegradedReason, NodeReason, Tier
+from ssop.v1.mesh_pb2 import DegradedReason, NodeReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
 from ssop_router.core.decision import (
     Candidate,
@@ -118,6 +118,9 @@ def _same_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target 
 def _backup_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target | None:
     tier = Tier.TIER_LITE
     if situation.decision.tier == tier or "lite" not in situation.features.scopes:
+        return None
+    if situation.decision.tier_reason == TierReason.TIER_REASON_POLICY_FORCED:
+        # Who forces a tier gets it or an error.
         return None
     candidate, reason = _find(situation, tier, now_ms, rng)
     if candidate is None:

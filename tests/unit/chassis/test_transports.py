@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any, cast
 
+import grpc
 import pytest
 
 from helpers.eventually import eventually
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Call, Peer, Service
+from ssop_chassis.call import Arity, Call, Method, Peer, Service
+from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
+from ssop_chassis.grpc_transport import start_server
 from ssop_chassis.identity import PRINCIPAL_METADATA, Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from unit.chassis.transports import PRINCIPAL, SECRET, SIGNED, TRANSPORTS, echo, hang, one_method, serve
@@ -202,3 +206,23 @@ async def test_message_over_the_limit_is_said_to_be_too_large(tmp_path: Path) ->
         with pytest.raises(MeshError) as caught:
             await peer.unary(METHOD, bytes(5_000_000), timeout_s=5, metadata=SIGNED)
     assert caught.value.reason == ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE
+
+
+async def test_only_calls_with_one_request_get_the_default_deadline(tmp_path: Path) -> None:
+    async def remaining(call: Call) -> None:
+        await call.write(str(call.remaining_s()).encode())
+
+    kinds = {Arity.SERVER_STREAM: "stream", Arity.BIDI: "bidi"}
+    methods = [Method(f"/test.T/{name}", arity, remaining, needs_principal=False) for arity, name in kinds.items()]
+    listen = [f"unix:{tmp_path}/s"]
+    server = await start_server(
+        [Service("test.T", methods)], listen, authenticate=inner_authenticate(SECRET), default_deadline_ms=5_000
+    )
+    async with grpc.aio.insecure_channel(listen[0]) as channel:
+        stream: Any = cast(Any, channel).unary_stream("/test.T/stream")(b"")
+        assert float(await stream.read()) <= 5
+        bidi: Any = channel.stream_stream("/test.T/bidi")()
+        assert float(await bidi.read()) > 3600
+        bidi.cancel()
+        stream.cancel()
+    await server.stop(0)

@@ -11,6 +11,7 @@ from ssop.v1.mesh_pb2 import DegradedReason, NodeReason, Tier
 from ssop_chassis.errors import REASONS, MeshError
 from ssop_router.core.decision import DecisionSettings, Features, decide
 from ssop_router.core.ladder import Situation, Target, interrupt, is_node_failure, next_target
+from ssop_router.core.policy import parse_policy
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 
 R = ErrorReason
@@ -25,8 +26,10 @@ def node(address: str, tier: Tier.ValueType) -> NodeView:
 SNAPSHOT = Snapshot((node("f1", Tier.TIER_FULL), node("f2", Tier.TIER_FULL), node("l1", Tier.TIER_LITE)))
 
 
-def step(*failed: str, level: int = 3, scopes: frozenset[str] = frozenset({"lite", "full"})) -> Target:
-    features = Features(scopes=scopes)
+def step(
+    *failed: str, level: int = 3, scopes: frozenset[str] = frozenset({"lite", "full"}), policy: str = "auto"
+) -> Target:
+    features = Features(scopes=scopes, policy=parse_policy(policy))
     decision = decide(features, SNAPSHOT, SETTINGS, 0, random.Random(1))
     situation = Situation(features, decision, SNAPSHOT, SETTINGS, level, failed)
     return next_target(situation, 0, random.Random(1))
@@ -67,6 +70,10 @@ def test_backup_needs_its_scope() -> None:
     error = refusal("f1", "f2", scopes=frozenset({"full"}))
     assert error.reason == R.ERROR_REASON_NO_BACKEND
     assert error.retry_after_ms is not None
+
+
+def test_forced_tier_is_never_replaced() -> None:
+    assert refusal("f1", "f2", policy="full").reason == R.ERROR_REASON_NO_BACKEND
 
 
 def test_attempts_are_bounded() -> None:
