@@ -48,8 +48,11 @@ $(VENV)/.lint: $(VENV)/.test
 	$(INSTALL) --group lint
 	@touch $@
 
-$(VENV)/.protos: pyproject.toml | $(BIN)/python
-	$(PIP) install --group protos
+# The generator is older than the runtime on purpose, so it has an environment of its own.
+$(VENV)/protos/.done: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)/protos
+	$(VENV)/protos/bin/python -m pip --disable-pip-version-check -q install -U 'pip>=25.1'
+	$(VENV)/protos/bin/python -m pip --disable-pip-version-check -q install --group protos
 	@touch $@
 
 # --- what it is for
@@ -59,7 +62,7 @@ run: $(VENV)/.embedded ## Analyse the shipped posts on a mesh that is started fo
 	@SSOP=$(SSOP) STATE=$(STATE) tools/run_posts.sh
 
 .PHONY: test
-test: $(VENV)/.test ## Unit, property, contract and integration tests; what the machine lacks is skipped and named
+test: $(VENV)/.test $(if $(SSOP_REQUIRE),$(VENV)/protos/.done) ## Unit, property, contract and integration tests; what the machine lacks is skipped and named
 	$(BIN)/pytest $(SUITES)
 
 .PHONY: test-sanitized
@@ -81,8 +84,8 @@ lint: $(VENV)/.lint ## ruff and mypy
 	$(BIN)/mypy
 
 .PHONY: protos
-protos: $(VENV)/.protos ## Make the stubs of protos/gen again
-	$(BIN)/python tools/gen_protos.py
+protos: $(VENV)/protos/.done ## Make the stubs of protos/gen again
+	PATH="$(abspath $(VENV))/protos/bin:$$PATH" python tools/gen_protos.py
 
 .PHONY: ext
 ext: | $(BIN)/python ## Build the codec in place

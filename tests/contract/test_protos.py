@@ -4,10 +4,11 @@ import filecmp
 import importlib
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from helpers.components import GENERATOR
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,9 +21,9 @@ def test_buf_lint_is_clean() -> None:
 
 @pytest.mark.needs("protoc")
 def test_stubs_are_those_of_the_protos(tmp_path: Path) -> None:
-    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environ = {**os.environ, "PATH": f"{GENERATOR.parent}:{os.environ['PATH']}"}
     tool = ROOT / "tools" / "gen_protos.py"
-    subprocess.run([sys.executable, str(tool), str(tmp_path)], check=True, env=environ, capture_output=True)
+    subprocess.run([str(GENERATOR), str(tool), str(tmp_path)], check=True, env=environ, capture_output=True)
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     committed = ROOT / "protos" / "gen"
     kept = sorted(

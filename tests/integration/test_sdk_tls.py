@@ -15,6 +15,8 @@ from ssop_sdk import AsyncSsopClient, ConfigurationError, RetryPolicy, SsopClien
 
 KEY = "sk-test"
 
+pytestmark = pytest.mark.needs("openssl")
+
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
