@@ -27,6 +27,7 @@ from ssop_router.receipts import Receipts
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
+from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
 _ADMISSIONS: Final = 2
@@ -67,7 +68,8 @@ class Pipeline:
 
     def accept(self, intake: Intake) -> Job:
         """Take a request on; `serve` must follow. Raises what Generate promises, up to the decision."""
-        self._receipts.record(intake.principal.tenant, intake.request.receipts)
+        if len(intake.request.receipts) <= MAX_RECEIPTS:
+            self._receipts.record(intake.principal.tenant, intake.request.receipts)
         if len(self._running) >= self._settings.max_in_flight:
             raise MeshError(
                 R.ERROR_REASON_OVERLOADED, "the router serves as much as it can", retry_after_ms=RETRY_AFTER_MS

@@ -7,20 +7,25 @@ from typing import Final
 
 from ssop.v1.content_pb2 import Message, Prompt, Role, Sampling, ToolMode
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.router_pb2 import GenerateRequest
+from ssop.v1.router_pb2 import GenerateRequest, RetrievalOptions
 from ssop_chassis.errors import MeshError, invalid_request
 
 MAX_RESUME_WINDOW_MS: Final = 600_000
 MAX_DEGRADED_LEVEL: Final = 3
 MIN_BUFFER_BYTES: Final = 64
 MAX_BUFFER_BYTES: Final = 16_384
+MAX_REQUEST_ID_CHARS: Final = 64
+# A message of a few bytes costs microseconds here and in the model's template, and megabytes hold a lot of them.
+MAX_MESSAGES: Final = 4_096
+MAX_PARTS: Final = 4_096
+MAX_COLLECTIONS: Final = 64
+MAX_RECEIPTS: Final = 64
 _MAX_TOOLS: Final = 128
 _MAX_STOPS: Final = 4
 _MAX_STOP_BYTES: Final = 64
 _MAX_TOP_K: Final = 32
-_MAX_RECEIPTS: Final = 64
 _MAX_FAULTS: Final = 16
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_REQUEST_ID: Final = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_REQUEST_ID_CHARS}}}")
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COLLECTION: Final = _TOOL_NAME
 
@@ -60,24 +65,34 @@ def _find_faults(request: GenerateRequest) -> Iterator[Fault]:
         yield "resume_window_ms", f"must be at most {MAX_RESUME_WINDOW_MS}"
     if len(request.conversation_id) > 64:
         yield "conversation_id", "must have at most 64 characters"
-    if len(request.receipts) > _MAX_RECEIPTS:
-        yield "receipts", f"must be at most {_MAX_RECEIPTS}"
-    retrieval = request.retrieval
+    if len(request.receipts) > MAX_RECEIPTS:
+        yield "receipts", f"must be at most {MAX_RECEIPTS}"
+    yield from _find_retrieval_faults(request.retrieval)
+    yield from _find_prompt_faults(request.prompt)
+
+
+def _find_retrieval_faults(retrieval: RetrievalOptions) -> Iterator[Fault]:
     if retrieval.top_k > _MAX_TOP_K:
         yield "retrieval.top_k", f"must be at most {_MAX_TOP_K}"
     if not 0 <= retrieval.rag_prefetch_ratio <= 1:
         yield "retrieval.rag_prefetch_ratio", "must be from 0 to 1"
-    for index, collection in enumerate(retrieval.collections):
+    if len(retrieval.collections) > MAX_COLLECTIONS:
+        yield "retrieval.collections", f"must be at most {MAX_COLLECTIONS}"
+    for index, collection in enumerate(retrieval.collections[:MAX_COLLECTIONS]):
         if not _COLLECTION.fullmatch(collection):
             yield f"retrieval.collections[{index}]", "must be 1 to 64 characters of [A-Za-z0-9_-]"
-    yield from _find_prompt_faults(request.prompt)
 
 
 def _find_prompt_faults(prompt: Prompt) -> Iterator[Fault]:
     if not prompt.messages:
         yield "prompt.messages", "must hold at least one message"
-    for index, message in enumerate(prompt.messages):
-        yield from _find_message_faults(f"prompt.messages[{index}]", message)
+    if len(prompt.messages) > MAX_MESSAGES:
+        yield "prompt.messages", f"must be at most {MAX_MESSAGES}"
+    elif sum(len(message.parts) + len(message.tool_calls) for message in prompt.messages) > MAX_PARTS:
+        yield "prompt.messages", f"must hold at most {MAX_PARTS} parts and tool calls together"
+    else:
+        for index, message in enumerate(prompt.messages):
+            yield from _find_message_faults(f"prompt.messages[{index}]", message)
     size = prompt.stream_buffer_size
     if size and not MIN_BUFFER_BYTES <= size <= MAX_BUFFER_BYTES:
         yield "prompt.stream_buffer_size", f"must be 0, or from {MIN_BUFFER_BYTES} to {MAX_BUFFER_BYTES}"
@@ -127,7 +142,7 @@ def _find_tool_faults(prompt: Prompt) -> Iterator[Fault]:
     if len(prompt.tools) > _MAX_TOOLS:
         yield "prompt.tools", f"must be at most {_MAX_TOOLS}"
     names: set[str] = set()
-    for index, tool in enumerate(prompt.tools):
+    for index, tool in enumerate(prompt.tools[:_MAX_TOOLS]):
         if not _TOOL_NAME.fullmatch(tool.name):
             yield f"prompt.tools[{index}].name", "must be 1 to 64 characters of [A-Za-z0-9_-]"
         elif tool.name in names:

@@ -1,11 +1,12 @@
 """What a request must look like, one fault each."""
 
+import time
 from collections.abc import Callable
 
 import pytest
 
 from helpers.scripted_mesh import ask
-from ssop.v1.content_pb2 import ContentPart, Media, Message, Role, Sampling, Tool, ToolChoice, ToolMode
+from ssop.v1.content_pb2 import ContentPart, Media, Message, Role, Sampling, Tool, ToolCall, ToolChoice, ToolMode
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Receipt
 from ssop.v1.router_pb2 import GenerateRequest
@@ -26,6 +27,9 @@ FAULTS: dict[str, tuple[Change, str]] = {
     "window": (lambda r: setattr(r, "resume_window_ms", 600_001), "resume_window_ms"),
     "conversation": (lambda r: setattr(r, "conversation_id", "c" * 65), "conversation_id"),
     "receipts": (lambda r: r.receipts.extend([Receipt()] * 65), "receipts"),
+    "collections": (lambda r: r.retrieval.collections.extend(["c"] * 65), "retrieval.collections"),
+    "messages": (lambda r: r.prompt.messages.extend([r.prompt.messages[0]] * 4_096), "prompt.messages"),
+    "parts": (lambda r: r.prompt.messages[0].parts.extend([ContentPart(text="x")] * 4_096), "prompt.messages"),
     "top_k": (lambda r: setattr(r.retrieval, "top_k", 33), "retrieval.top_k"),
     "ratio": (lambda r: setattr(r.retrieval, "rag_prefetch_ratio", float("nan")), "retrieval.rag_prefetch_ratio"),
     "collection": (lambda r: r.retrieval.collections.append("a/b"), "retrieval.collections[0]"),
@@ -71,18 +75,45 @@ def test_fault_is_named(name: str) -> None:
     request = ask()
     change(request)
     with pytest.raises(MeshError) as caught:
-        check_request(request, max_prompt_bytes=10_000)
+        check_request(request, max_prompt_bytes=100_000)
     assert caught.value.reason == ErrorReason.ERROR_REASON_REQUEST_INVALID
     assert [fault for fault, _ in caught.value.fields] == [path]
 
 
 def test_good_request_passes() -> None:
-    check_request(ask(request_id="a-b.c:d_1", max_degraded_level=3), max_prompt_bytes=10_000)
+    check_request(ask(request_id="a-b.c:d_1", max_degraded_level=3), max_prompt_bytes=100_000)
 
 
 def test_number_of_faults_is_bounded() -> None:
     request = GenerateRequest()
     request.prompt.messages.extend([Message()] * 100)
     with pytest.raises(MeshError) as caught:
-        check_request(request, max_prompt_bytes=10_000)
+        check_request(request, max_prompt_bytes=100_000)
     assert 0 < len(caught.value.fields) <= 16
+
+
+# As many of each as a message of the largest size holds.
+MANY: dict[str, Change] = {
+    "messages": lambda r: r.prompt.messages.extend([Message(role=Role.ROLE_USER, parts=[ContentPart()])] * 300_000),
+    "parts": lambda r: r.prompt.messages[0].parts.extend([ContentPart()] * 900_000),
+    "tool calls": lambda r: r.prompt.messages.add(role=Role.ROLE_ASSISTANT).tool_calls.extend([ToolCall()] * 900_000),
+    "tools": lambda r: r.prompt.tools.extend([Tool(name="a")] * 400_000),
+    "stops": lambda r: r.prompt.sampling.stop.extend([""] * 900_000),
+    "collections": lambda r: r.retrieval.collections.extend(["c"] * 600_000),
+    "receipts": lambda r: r.receipts.extend([Receipt()] * 900_000),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_flood_of_entries_is_refused_for_less_than_its_parsing_costs(name: str) -> None:
+    request = ask()
+    MANY[name](request)
+    data = request.SerializeToString()
+    started_s = time.process_time()
+    parsed = GenerateRequest.FromString(data)
+    parsing_s = time.process_time() - started_s
+    with pytest.raises(MeshError) as caught:
+        check_request(parsed, max_prompt_bytes=len(data))
+    checking_s = time.process_time() - started_s - parsing_s
+    assert caught.value.reason == ErrorReason.ERROR_REASON_REQUEST_INVALID
+    assert checking_s < 3 * parsing_s + 0.02
