@@ -30,7 +30,7 @@ from ssop_router.job import Intake
 from ssop_router.pipeline import Pipeline
 from ssop_router.retrieval import Retrieval
 from ssop_router.settings import RouterSettings
-from ssop_router.validation import check_prompt_size, check_request_id
+from ssop_router.validation import MAX_REQUEST_ID_CHARS, check_prompt_size, check_request_id
 
 R = ErrorReason
 _DEFAULT_CREDIT_BYTES: Final = 65_536
@@ -57,6 +57,8 @@ class Entry:
 
     def add(self, piece: str, max_prompt_bytes: int) -> int:
         """Append text to the last user message; the number of words in it so far. Raises MESSAGE_TOO_LARGE."""
+        if not piece:
+            return self._words
         self.prompt_bytes += len(piece.encode())
         check_prompt_size(self.prompt_bytes, max_prompt_bytes)
         self._pieces.append(piece)
@@ -65,8 +67,13 @@ class Entry:
         return self._words
 
     @property
+    def has_text(self) -> bool:
+        """Pieces have come."""
+        return bool(self._pieces)
+
+    @property
     def text(self) -> str:
-        """The pieces so far."""
+        """The pieces so far, put together anew each time."""
         return "".join(self._pieces)
 
     def complete(self) -> GenerateRequest:
@@ -128,6 +135,8 @@ class Session:
         self._finished: OrderedDict[str, None] = OrderedDict()
         self._writing = asyncio.Lock()
         self._writes: set[asyncio.Task[None]] = set()
+        # Requests that are over and wait for the client to read so. Its reading bounds how many there are.
+        self._ending = 0
 
     async def serve(self) -> None:
         """Read until the client has sent its last message, then let what runs finish.
@@ -137,6 +146,12 @@ class Session:
         try:
             while (message := await self._read()) is not None:
                 request = SessionRequest.FromString(message)
+                try:
+                    check_request_id(request.request_id)
+                except MeshError as error:
+                    # Repeated only as far as an id goes: it may be as long as a message, and it opens nothing.
+                    await self._answer(request.request_id[:MAX_REQUEST_ID_CHARS], error)
+                    continue
                 try:
                     await self._take(request)
                 except MeshError as error:
@@ -171,7 +186,6 @@ class Session:
             reading.cancel()
 
     async def _take(self, message: SessionRequest) -> None:
-        check_request_id(message.request_id)
         kind = message.WhichOneof("message")
         if kind == "begin":
             self._begin(message.request_id, message.begin)
@@ -203,7 +217,7 @@ class Session:
                 "a request with this id is open on the session",
                 metadata={"request_id": request_id},
             )
-        if len(self._entries) >= self._settings.session_max_requests:
+        if len(self._entries) + self._ending >= self._settings.session_max_requests:
             raise MeshError(
                 R.ERROR_REASON_OVERLOADED, "the session has too many requests", retry_after_ms=RETRY_AFTER_MS
             )
@@ -224,13 +238,13 @@ class Session:
         return entry
 
     def _add_piece(self, request_id: str, entry: Entry, piece: str) -> None:
-        is_first = not entry.text
+        is_first = not entry.has_text
         words = entry.add(piece, self._settings.max_prompt_bytes)
         if entry.has_prefetched or "rag" not in self._principal.scopes:
             return
         if words >= self._settings.prefetch_words:
             self._prefetch(request_id, entry)
-        elif is_first:
+        elif is_first and entry.has_text:
             wait_s = self._settings.prefetch_wait_ms / 1000
             loop = asyncio.get_running_loop()
             entry.prefetch_timer = loop.call_later(wait_s, self._prefetch, request_id, entry)
@@ -281,8 +295,13 @@ class Session:
             finally:
                 if entry.has_prefetched and not job.prefetch_hits:
                     self._background.start(self._cancel_prefetch(request_id))
-            self._entries.pop(request_id, None)
-            await self._finish(request_id, error)
+            if self._entries.get(request_id) is entry:
+                del self._entries[request_id]
+            self._ending += 1
+            try:
+                await self._finish(request_id, error)
+            finally:
+                self._ending -= 1
 
         entry.task = asyncio.get_running_loop().create_task(run())
 
@@ -316,6 +335,9 @@ class Session:
         self._finished[request_id] = None
         if len(self._finished) > _FINISHED:
             self._finished.popitem(last=False)
+        await self._answer(request_id, error)
+
+    async def _answer(self, request_id: str, error: MeshError | None) -> None:
         status = error.to_status() if error is not None else status_pb2.Status()
         finished = SessionFinished(
             status=SessionStatus(

@@ -22,6 +22,7 @@ from ssop.v1.router_pb2 import (
 )
 from ssop_chassis.errors import MeshError, from_status
 from ssop_chassis.memory import MemoryStream
+from ssop_router.session import Entry
 
 
 class Client:
@@ -328,3 +329,66 @@ async def test_slow_client_of_one_request_does_not_hold_the_others(mesh: Mesh) -
             await client.begin(f"r{index}", f"text {index}")
             await client.until_finished(f"r{index}")
         assert "starved" not in client.finished
+
+
+async def test_malformed_id_is_repeated_only_as_far_as_ids_go(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.send("x" * 100_000, commit=SessionCommit())
+        await client.until_finished("x" * 64)
+        error = client.finished["x" * 64]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_REQUEST_INVALID
+
+
+async def test_malformed_id_touches_no_request_of_the_session(mesh: Mesh) -> None:
+    name = "x" * 64
+    async with open_session(mesh) as client:
+        await client.begin(name, is_complete=False)
+        await client.send(name + "y", cancel=SessionCancel())
+        await client.until_finished(name)
+        client.finished.clear()
+        await client.send(name, commit=SessionCommit())
+        await client.until_finished(name)
+        assert client.finished[name] is None
+
+
+def test_empty_pieces_cost_no_memory() -> None:
+    entry = Entry(ask("One"), 1)
+    for _ in range(10):
+        entry.add("", 1_000)
+    assert not entry.has_text
+    assert entry.text == ""
+
+
+async def test_pieces_cost_the_same_however_many_came_before(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = 0
+    text: Any = vars(Entry)["text"]
+
+    def count(entry: Entry) -> str:
+        nonlocal joined
+        joined += 1
+        return str(text.fget(entry))
+
+    monkeypatch.setattr(Entry, "text", property(count))
+    async with open_session(mesh) as client:
+        await client.begin("a", "", is_complete=False)
+        for _ in range(100):
+            await client.send("a", piece="word ")
+        await client.send("a", commit=SessionCommit())
+        await client.until_finished("a")
+    assert joined < 5
+
+
+async def test_requests_that_ended_unread_count_against_the_session() -> None:
+    async with run_router(session_max_requests=4) as mesh, open_session(mesh, policy="cache_only") as client:
+
+        async def begin_all() -> None:
+            for index in range(12):
+                await client.begin(f"r{index}", f"text {index}")
+
+        beginning = asyncio.create_task(begin_all())
+        await eventually(lambda: mesh.metric("ssop_router_requests_total", outcome="CACHE_MISS") >= 4)
+        await client.until_finished(*(f"r{index}" for index in range(12)))
+        await beginning
+        reasons = {error.reason for error in client.finished.values() if error is not None}
+        assert reasons == {R.ERROR_REASON_CACHE_MISS, R.ERROR_REASON_OVERLOADED}
