@@ -1,6 +1,9 @@
-"""Spans after the OpenTelemetry conventions for RPC, one for each call served; free until a provider is set."""
+"""Spans after the OpenTelemetry conventions: one for each call served (RPC), one for each generation (GenAI).
 
-from collections.abc import Iterator
+They cost nothing until the process sets a tracer provider. Spans never hold prompts or generated text.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from opentelemetry import propagate, trace
@@ -24,6 +27,24 @@ def server_span(method: str, metadata: Metadata) -> Iterator[None]:
         attributes={"rpc.system": "grpc", "rpc.service": service, "rpc.method": name},
     ):
         yield
+
+
+AttributeValue = str | int | float | bool | list[str]
+
+
+@contextmanager
+def generation_span(
+    model: str, attributes: Mapping[str, AttributeValue]
+) -> Iterator[Callable[[Mapping[str, AttributeValue]], None]]:
+    """Run the body inside a span `chat MODEL`; what it yields adds attributes, such as `gen_ai.usage.output_tokens`."""
+    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+        yield lambda _: None
+        return
+    first = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "ssop", "gen_ai.request.model": model}
+    with trace.get_tracer("ssop").start_as_current_span(
+        f"chat {model}", kind=SpanKind.INTERNAL, attributes={**first, **attributes}
+    ) as span:
+        yield span.set_attributes
 
 
 def inject(metadata: Metadata | None) -> Metadata:

@@ -10,8 +10,9 @@ from ssop.v1 import content_pb2, inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
+from ssop_chassis.tracing import AttributeValue, generation_span
 from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
-from ssop_inference.backend import GenerateRequest
+from ssop_inference.backend import GenerateRequest, Outcome
 from ssop_inference.core.constraint import TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, build_messages, compact_schema
 from ssop_inference.core.request import check_buffer, check_request, read_sampling
@@ -81,9 +82,15 @@ class InferenceServicer:
             priority=request.priority,
         )
         status = _status_chunk(plan.constraint, request)
-        async with model.backend.generate(backend_request) as generation:
-            await call.write(status)
-            await delivery.run(generation)
+        attributes: dict[str, AttributeValue] = {
+            "gen_ai.request.temperature": sampling.temperature,
+            "gen_ai.output.type": "text" if plan.constraint.mode is Mode.TEXT else "json",
+        }
+        with generation_span(model.name, attributes) as annotate:
+            async with model.backend.generate(backend_request) as generation:
+                await call.write(status)
+                await delivery.run(generation)
+                annotate(_usage_attributes(generation.outcome))
 
     async def watch_status(self, call: Call) -> None:
         """See inference.proto."""
@@ -167,6 +174,10 @@ def _messages(model: Model, plan: Plan, prompt: content_pb2.Prompt, passages: An
     )
     hint = compact_schema(plan.tree) if is_shown else None
     return build_messages(prompt, passages, model.backend.control, schema_hint=hint)
+
+
+def _usage_attributes(outcome: Outcome) -> dict[str, AttributeValue]:
+    return {"gen_ai.usage.input_tokens": outcome.input_tokens, "gen_ai.usage.output_tokens": outcome.output_tokens}
 
 
 def _status_chunk(constraint: Constraint, request: inference_pb2.InferenceServiceGenerateRequest) -> bytes:

@@ -1,0 +1,54 @@
+"""Spans: one trace over all hops, named after the conventions."""
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import ProxyTracerProvider
+
+from ssop_chassis.call import Arity, Call
+from ssop_chassis.memory import MemoryPeer
+from ssop_chassis.tracing import generation_span, inject
+from unit.chassis.transports import PRINCIPAL, one_method
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    yield exporter
+    provider.shutdown()
+
+
+async def test_inner_call_continues_the_trace_of_the_outer_one(spans: InMemorySpanExporter) -> None:
+    async def generate(call: Call) -> None:
+        with generation_span("m", {"gen_ai.request.temperature": 0.0}) as annotate:
+            annotate({"gen_ai.usage.output_tokens": 7})
+        await call.write(b"")
+
+    inner = MemoryPeer([one_method(Arity.UNARY, generate)], lambda _: PRINCIPAL)
+
+    async def forward(call: Call) -> None:
+        await call.write(await inner.unary("/test.T/M", b"", timeout_s=5, metadata=inject({})))
+
+    outer = MemoryPeer([one_method(Arity.UNARY, forward)], lambda _: PRINCIPAL)
+    await outer.unary("/test.T/M", b"", timeout_s=5)
+    generation, served, first = spans.get_finished_spans()
+    assert len({span.context.trace_id for span in (generation, served, first)}) == 1
+    assert (generation.name, served.name) == ("chat m", "test.T/M")
+    assert generation.attributes is not None
+    assert served.attributes is not None
+    assert generation.attributes["gen_ai.usage.output_tokens"] == 7
+    assert generation.attributes["gen_ai.operation.name"] == "chat"
+    assert served.attributes["rpc.system"] == "grpc"
+
+
+def test_without_a_provider_nothing_is_injected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "get_tracer_provider", ProxyTracerProvider)
+    assert inject({"a": "b"}) == {"a": "b"}
