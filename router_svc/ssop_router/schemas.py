@@ -2,10 +2,11 @@
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from ssop.v1.content_pb2 import OutputSchema, Prompt
-from ssop_chassis.errors import MeshError, as_mesh_error
-from ssop_codec import Schema, SchemaError, compile_schema
+from ssop_chassis.errors import MeshError, as_mesh_error, invalid_request
+from ssop_codec import Limits, Schema, SchemaError, compile_schema
 
 
 class SchemaCache:
@@ -16,11 +17,25 @@ class SchemaCache:
         self._entries: OrderedDict[bytes, Schema | MeshError] = OrderedDict()
 
     def of_prompt(self, prompt: Prompt) -> Schema | None:
-        """The compiled schema of a prompt; None for plain text. Checks those of its tools. Raises SCHEMA_REFUSED."""
-        for tool in prompt.tools:
-            if tool.parameters_schema:
-                self.compile(OutputSchema(json_schema=tool.parameters_schema))
+        """The compiled schema of a prompt; None for plain text. Checks those of its tools.
+
+        Raises SCHEMA_REFUSED, and REQUEST_INVALID where the tools together hold more than one schema may.
+        """
+        self._check_tools([tool.parameters_schema for tool in prompt.tools if tool.parameters_schema])
         return self.compile(prompt.output_schema) if prompt.HasField("output_schema") else None
+
+    def _check_tools(self, texts: Sequence[str]) -> None:
+        # Compiling holds the loop, so all tools of a request may cost it no more than one schema.
+        limits = Limits()
+        if sum(len(text.encode()) for text in texts) > limits.max_schema_bytes:
+            raise invalid_request(
+                ("prompt.tools", f"must hold at most {limits.max_schema_bytes} bytes of schemas together")
+            )
+        nodes = 0
+        for text in texts:
+            nodes += len(self.compile(OutputSchema(json_schema=text)).nodes)
+            if nodes > limits.max_nodes:
+                raise invalid_request(("prompt.tools", f"must hold at most {limits.max_nodes} schema nodes together"))
 
     def compile(self, source: OutputSchema) -> Schema:
         """The compiled schema. Raises SCHEMA_REFUSED."""
