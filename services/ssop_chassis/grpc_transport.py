@@ -6,7 +6,7 @@ windows are small, the bandwidth probe is off, and pings have a time-out of thei
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import grpc
@@ -48,11 +48,10 @@ class GrpcCall(CallState):
         context: "grpc.aio.ServicerContext[bytes, bytes]",
         default_timeout_s: float,
     ) -> None:
-        metadata: dict[str, str | bytes] = {str(k): v for k, v in context.invocation_metadata() or ()}
         timeout_s = context.time_remaining()
         super().__init__(
             method.path,
-            metadata,
+            _join_values(context.invocation_metadata() or ()),
             time.monotonic() + (default_timeout_s if timeout_s is None else timeout_s),
         )
         self.request = request
@@ -278,6 +277,17 @@ def connect(
     if credentials is not None:
         return GrpcPeer(address, grpc.aio.secure_channel(address, credentials, options=options))
     return GrpcPeer(address, grpc.aio.insecure_channel(address, options=options))
+
+
+def _join_values(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str | bytes]:
+    """One value for each key; several are joined by commas (RFC 9110, 5.3).
+
+    So a second key or principal never stands for the first: who reads one value finds a malformed one.
+    """
+    values: dict[str, list[Any]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return {key: (b"," if isinstance(several[0], bytes) else ", ").join(several) for key, several in values.items()}
 
 
 def _pairs(metadata: Metadata | None) -> tuple[tuple[str, str | bytes], ...]:

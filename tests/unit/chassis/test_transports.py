@@ -226,3 +226,30 @@ async def test_only_calls_with_one_request_get_the_default_deadline(tmp_path: Pa
         bidi.cancel()
         stream.cancel()
     await server.stop(0)
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["forged first", "forged last"])
+async def test_principal_that_comes_twice_is_refused(tmp_path: Path, order: int) -> None:
+    listen = [f"unix:{tmp_path}/s"]
+    server = await start_server(
+        [one_method(Arity.UNARY, echo)], listen, authenticate=inner_authenticate(SECRET), default_deadline_ms=5_000
+    )
+    async with grpc.aio.insecure_channel(listen[0]) as channel:
+        pairs = [(PRINCIPAL_METADATA, b"x" * 64), *SIGNED.items()][::order]
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await cast(Any, channel).unary_unary(METHOD)(b"", metadata=tuple(pairs))
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    await server.stop(0)
+
+
+async def test_values_of_one_key_are_joined(tmp_path: Path) -> None:
+    async def policy(call: Call) -> None:
+        await call.write(str(call.metadata["x-router-policy"]).encode())
+
+    listen = [f"unix:{tmp_path}/s"]
+    service = one_method(Arity.UNARY, policy, needs_principal=False)
+    server = await start_server([service], listen, authenticate=inner_authenticate(SECRET), default_deadline_ms=5_000)
+    async with grpc.aio.insecure_channel(listen[0]) as channel:
+        pairs = (("x-router-policy", "lite"), ("x-router-policy", "full"))
+        assert await cast(Any, channel).unary_unary(METHOD)(b"", metadata=pairs) == b"lite, full"
+    await server.stop(0)
