@@ -16,7 +16,7 @@ from ssop_codec import FrameError, scan_heads
 from ssop_router.answers import Lease
 from ssop_router.core.decision import DecisionSettings
 from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
-from ssop_router.core.ladder import Situation, Target, interrupt, is_node_failure, next_target
+from ssop_router.core.ladder import Situation, Target, interrupt, is_node_failure, name_exhaustion, next_target
 from ssop_router.delivery import FIELD_KINDS, Delivery
 from ssop_router.job import Job
 from ssop_router.metrics import RouterMetrics
@@ -66,10 +66,15 @@ class Generator:
     async def generate(self, job: Job, delivery: Delivery, lease: Lease | None) -> None:
         """Deliver an answer, its END included; the job has the verdict.
 
-        Raises NO_BACKEND, DEGRADED_REFUSED, GENERATION_INTERRUPTED, and what nodes say of the request itself.
+        Raises NO_BACKEND, OVERLOADED, DEGRADED_REFUSED, GENERATION_INTERRUPTED, and what nodes say of the request
+        itself.
         """
+        failures: list[MeshError] = []
         while True:
-            target = self._next(job)
+            try:
+                target = self._next(job)
+            except MeshError as error:
+                raise name_exhaustion(error, failures) from error
             job.target = target
             if target.degraded_level and lease is not None:
                 # A follower's status could not say that its answer is degraded.
@@ -88,6 +93,7 @@ class Generator:
                     raise
                 self._metrics.failed_attempts.labels(error.reason_name).inc()
                 job.failed = (*job.failed, target.candidate.address)
+                failures.append(error)
             else:
                 return
 

@@ -96,6 +96,21 @@ def next_target(situation: Situation, now_ms: int, rng: random.Random) -> Target
     )
 
 
+def name_exhaustion(error: MeshError, failures: Sequence[MeshError]) -> MeshError:
+    """The error for a caller for whom nothing is left: OVERLOADED where every node that was tried is merely full."""
+    if error.reason != R.ERROR_REASON_NO_BACKEND or not failures:
+        return error
+    if any(failure.reason != R.ERROR_REASON_OVERLOADED for failure in failures):
+        return error
+    waits_ms = [failure.retry_after_ms for failure in failures if failure.retry_after_ms is not None]
+    return MeshError(
+        R.ERROR_REASON_OVERLOADED,
+        "every node that can serve the request is full",
+        metadata=error.metadata,
+        retry_after_ms=min(waits_ms, default=RETRY_AFTER_MS),
+    )
+
+
 def interrupt(error: MeshError, last_seq: int) -> MeshError:
     """The error for a caller that has fields already; frames up to `last_seq` are final."""
     if error.reason in (R.ERROR_REASON_DEADLINE_EXCEEDED, R.ERROR_REASON_CANCELLED):

@@ -10,7 +10,7 @@ from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import DegradedReason, NodeReason, Tier
 from ssop_chassis.errors import REASONS, MeshError
 from ssop_router.core.decision import DecisionSettings, Features, decide
-from ssop_router.core.ladder import Situation, Target, interrupt, is_node_failure, next_target
+from ssop_router.core.ladder import Situation, Target, interrupt, is_node_failure, name_exhaustion, next_target
 from ssop_router.core.policy import parse_policy
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 
@@ -100,3 +100,22 @@ def test_every_reason_is_judged() -> None:
     assert verdicts[R.ERROR_REASON_INTERNAL]
     assert not verdicts[R.ERROR_REASON_CONTEXT_EXCEEDED]
     assert not verdicts[R.ERROR_REASON_SCHEMA_REFUSED]
+
+
+def exhausted(*reasons: ErrorReason.ValueType) -> MeshError:
+    nothing = MeshError(R.ERROR_REASON_NO_BACKEND, "x", metadata={"failed_attempts": str(len(reasons))})
+    waits_ms = (700, 300, 500)
+    failures = [MeshError(reason, "x", retry_after_ms=wait) for reason, wait in zip(reasons, waits_ms, strict=False)]
+    return name_exhaustion(nothing, failures)
+
+
+def test_nodes_that_are_all_full_are_no_outage() -> None:
+    error = exhausted(R.ERROR_REASON_OVERLOADED, R.ERROR_REASON_OVERLOADED)
+    assert (error.reason, error.retry_after_ms) == (R.ERROR_REASON_OVERLOADED, 300)
+
+
+@pytest.mark.parametrize(
+    "reasons", [(), (R.ERROR_REASON_BACKEND_FAILED,), (R.ERROR_REASON_OVERLOADED, R.ERROR_REASON_BACKEND_FAILED)]
+)
+def test_other_failures_leave_no_backend(reasons: tuple[ErrorReason.ValueType, ...]) -> None:
+    assert exhausted(*reasons).reason == R.ERROR_REASON_NO_BACKEND

@@ -218,6 +218,14 @@ async def test_node_that_ends_without_an_end_is_a_failure(mesh: Mesh) -> None:
     assert reason(answer) == R.ERROR_REASON_NO_BACKEND
 
 
+async def test_full_nodes_are_said_to_be_full(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = failing(R.ERROR_REASON_OVERLOADED)
+    answer = await mesh.generate(ask(model="grok-3-lite"))
+    assert reason(answer) == R.ERROR_REASON_OVERLOADED
+    assert answer.error is not None
+    assert answer.error.retry_after_ms
+
+
 async def test_node_that_sends_garbage_is_a_failure(mesh: Mesh) -> None:
     async def script(call: Call, _: object) -> None:
         await call.write(b"\xff\xff\xff")
