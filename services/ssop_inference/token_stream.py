@@ -6,7 +6,8 @@ from typing import Final
 
 from ssop_inference.backend import Token
 
-MAX_BUFFERED_TOKENS: Final = 256
+MAX_BUFFERED_TOKENS: Final = 4_096
+"""A whole answer, as a rule: a slot costs far more than the memory, so a client that does not read must not hold it."""
 # How often a thread that waits for room looks whether the process is going away.
 _POLL_S: Final = 0.1
 
