@@ -32,6 +32,45 @@ cdef inline void narrow(
     high[0] = last
 
 
+cdef struct Utf8:
+    uint32_t need       # bytes that the open code point still lacks
+    uint8_t low         # the least and the greatest that the next of them may be
+    uint8_t high
+
+
+cdef inline bint begin_code_point(Utf8* utf8, uint8_t c) noexcept nogil:
+    """Take the first byte of a longer code point; False where none begins so (the table of RFC 3629)."""
+    utf8.low = 0x80
+    utf8.high = 0xBF
+    if 0xC2 <= c <= 0xDF:
+        utf8.need = 1
+    elif 0xE0 <= c <= 0xEF:
+        utf8.need = 2
+        if c == 0xE0:
+            utf8.low = 0xA0
+        elif c == 0xED:
+            utf8.high = 0x9F
+    elif 0xF0 <= c <= 0xF4:
+        utf8.need = 3
+        if c == 0xF0:
+            utf8.low = 0x90
+        elif c == 0xF4:
+            utf8.high = 0x8F
+    else:
+        return False
+    return True
+
+
+cdef inline bint continue_code_point(Utf8* utf8, uint8_t c) noexcept nogil:
+    """Take a byte of the open code point; False where it can't follow."""
+    if c < utf8.low or c > utf8.high:
+        return False
+    utf8.low = 0x80
+    utf8.high = 0xBF
+    utf8.need -= 1
+    return True
+
+
 cdef inline uint32_t put_utf8(uint8_t* at, uint32_t point) noexcept nogil:
     """Writes a code point, at most 4 bytes; returns their number."""
     if point < 0x80:

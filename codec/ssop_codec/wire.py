@@ -1,6 +1,6 @@
 """Frames written byte by byte, for what is written once a document or once a delivery.
 
-The hot frames (values, parts, closes) are written by `_encoder`; SPEC.md has the byte tables of all.
+The hot frames (values, parts, closes) are written by `_frame_writer`; SPEC.md has the byte tables of all.
 """
 
 from __future__ import annotations

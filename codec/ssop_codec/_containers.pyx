@@ -1,0 +1,275 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""Opens and closes objects and arrays, judges their keys, and says where each member stands.
+
+The place of a member is a table node and path bytes: a step for each index, each key of the model and each
+reference that is followed (SPEC.md section 5). Containers share one path buffer; a level keeps how much of
+it is its own.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from ssop_codec._program cimport NODE_FORBIDDEN, NODE_UNTYPED, Key, Node
+from ssop_codec._reader cimport Level, Reader
+from ssop_codec._scan cimport narrow
+from ssop_codec._states cimport (
+    AFTER,
+    BEFORE_COLON,
+    BEFORE_FIRST_KEY,
+    BEFORE_ITEM,
+    CLOSED,
+    D_BUFFER,
+    D_DEPTH,
+    D_KEY_SIZE,
+    D_NONE,
+    D_OBJECT_KEYS,
+    IN_STRING,
+)
+from ssop_codec._wire cimport put_varint, varint_size
+
+
+cdef int open_container(Reader reader, bint is_array, uint64_t offset) except -1:
+    """Begin the object or array that the value at hand is."""
+    cdef Level* level
+    cdef Level* above
+    cdef Node* node = reader.node
+    cdef uint32_t i
+    cdef uint32_t at = <uint32_t>(node.array_at if is_array else node.object_at)
+    if reader.depth == reader.caps.depth:
+        return reader.fail("limit", D_DEPTH, offset, True)
+    level = &reader.levels[reader.depth]
+    level.place = reader.place
+    level.is_array = is_array
+    level.count = 0
+    level.next_key = 0
+    level.child_key = -1
+    level.has_key_set = False
+    level.node = node
+    if &reader.program.nodes[at] != node:
+        # A reference: the children stand in the subtree of another node.
+        level.node = &reader.program.nodes[at]
+        level.child_number = at
+        _add_step(reader, 0x18, reader.place.number)
+        if reader.place.path_size > reader.writer.buffer_bytes:
+            return reader.fail("limit", D_BUFFER, offset, True)
+    else:
+        level.child_number = reader.place.number
+    level.base_path = reader.place.path_size
+    if reader.depth:
+        above = level - 1
+        level.seen = above.seen + (0 if above.is_array else above.node.words)
+    else:
+        level.seen = 0
+    reader.depth += 1
+    if is_array:
+        reader.state = BEFORE_ITEM
+        return begin_item(reader, offset)
+    for i in range(level.node.words):
+        reader.seen[level.seen + i] = 0
+    reader.state = BEFORE_FIRST_KEY
+    return 0
+
+
+cdef int begin_item(Reader reader, uint64_t offset) except -1:
+    """Say what the next item of the open array may be, and where it stands."""
+    cdef Level* level = &reader.levels[reader.depth - 1]
+    cdef Node* node = level.node
+    cdef int32_t child
+    reader.place.path_size = level.base_path
+    if level.count < node.prefix_count:
+        child = node.prefix[level.count]
+        reader.node = &reader.program.nodes[child]
+        reader.place.number = <uint32_t>child
+        return 0
+    if node.items == NODE_FORBIDDEN:
+        reader.node = NULL
+        return 0
+    _enter(reader, level, node.items)
+    _add_step(reader, 0x08, level.count)
+    if reader.place.path_size > reader.writer.buffer_bytes:
+        return reader.fail("limit", D_BUFFER, offset, True)
+    return 0
+
+
+cdef void _enter(Reader reader, Level* level, int32_t child) noexcept:
+    """Go on with the rules of `child`, or with those of untyped values."""
+    if child == NODE_UNTYPED:
+        reader.node = &reader.program.nodes[reader.program.node_count]
+        reader.place.number = level.child_number
+    else:
+        reader.node = &reader.program.nodes[child]
+        reader.place.number = <uint32_t>child
+
+
+cdef void _add_step(Reader reader, uint8_t tag, uint64_t value) noexcept:
+    """Append an index (tag 08) or a reference (18) to the path; the buffer has room for one beyond the limit."""
+    cdef uint8_t* at = reader.place.path + reader.place.path_size
+    at[0] = 0x22
+    at[1] = <uint8_t>(1 + varint_size(value))
+    at[2] = tag
+    at = put_varint(at + 3, value)
+    reader.place.path_size = <uint32_t>(at - reader.place.path)
+
+
+cdef int close_container(Reader reader, uint64_t offset) except -1:
+    """Judge the open container as a whole, and send its end."""
+    cdef Level* level = &reader.levels[reader.depth - 1]
+    cdef Node* node = level.node
+    cdef uint32_t i
+    if level.is_array:
+        if level.count < node.min_items:
+            return reader.fail("minItems", D_NONE, offset, False)
+    else:
+        for i in range(node.words):
+            if node.required[i] & ~reader.seen[level.seen + i]:
+                return reader.fail("required", D_NONE, offset, False)
+        if level.count < node.min_properties:
+            return reader.fail("minProperties", D_NONE, offset, False)
+        if level.has_key_set:
+            reader.key_sets[reader.depth - 1] = None
+    if not reader.writer.put_close(&level.place, level.is_array, level.count):
+        return reader.fail("limit", D_BUFFER, offset, False)
+    reader.depth -= 1
+    _end_value(reader)
+    return 0
+
+
+cdef void _end_value(Reader reader) noexcept:
+    if reader.depth:
+        reader.levels[reader.depth - 1].count += 1
+        reader.state = AFTER
+    else:
+        reader.state = CLOSED
+    reader.blanks = 0
+
+
+cdef int end_scalar(Reader reader, uint64_t end) except -1:
+    """The frame of a value that is no container was made; its text ends before `end`."""
+    if reader.track_spans:
+        reader.spans.append((reader.writer.seq - 1, reader.value_start, end))
+    _end_value(reader)
+    return 0
+
+
+# -- keys -----------------------------------------------------------------------------------------------
+
+
+cdef int begin_key(Reader reader) except -1:
+    """The quote of a key was read. Models mostly follow the order of the schema: the next property is guessed."""
+    cdef Level* level = &reader.levels[reader.depth - 1]
+    reader.state = IN_STRING
+    reader.in_key = True
+    reader.text_size = 0
+    level.child_key = -1
+    if level.next_key < level.node.key_count:
+        reader.guess = <int32_t>level.node.order[level.next_key]
+    else:
+        reader.guess = -1
+        reader.low_key = 0
+        reader.high_key = level.node.key_count
+    return 0
+
+
+cdef int read_key(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset, int step) except -1:
+    """Bytes of a key, unescaped. `step` 1: plain bytes, each a code point, the first at `offset`; 0: bytes of
+    one code point, all known at `offset`."""
+    cdef Node* node = reader.levels[reader.depth - 1].node
+    cdef Key* key
+    cdef uint32_t room = reader.caps.key_bytes - reader.text_size
+    cdef uint32_t take = size if size < room else room
+    cdef uint32_t i, from_
+    memcpy(reader.text + reader.text_size, data, take)
+    if reader.guess >= 0:
+        key = &node.keys[reader.guess]
+        if key.size < reader.text_size + take or memcmp(key.data + reader.text_size, data, take):
+            reader.guess = -1
+            reader.low_key = 0
+            reader.high_key = node.key_count
+            from_ = 0
+        else:
+            from_ = reader.text_size + take
+    else:
+        from_ = reader.text_size
+    for i in range(from_, reader.text_size + take):
+        narrow(node.keys, &reader.low_key, &reader.high_key, i, reader.text[i])
+        if reader.low_key == reader.high_key:
+            if node.additional == NODE_FORBIDDEN:
+                return reader.fail(
+                    "additionalProperties", D_NONE, offset + step * (i - reader.text_size), False
+                )
+            break
+    reader.text_size += take
+    if take < size:
+        return reader.fail("limit", D_KEY_SIZE, offset + step * take, False)
+    return 0
+
+
+cdef int32_t _found_key(Reader reader, Node* node) noexcept:
+    """The property whose key was read, -1 where the schema names none."""
+    cdef uint32_t i
+    if reader.guess >= 0:
+        if node.keys[reader.guess].size == reader.text_size:
+            return reader.guess
+        reader.low_key = 0
+        reader.high_key = node.key_count
+        for i in range(reader.text_size):
+            narrow(node.keys, &reader.low_key, &reader.high_key, i, reader.text[i])
+    if reader.low_key < reader.high_key and node.keys[reader.low_key].size == reader.text_size:
+        return <int32_t>reader.low_key
+    return -1
+
+
+cdef int end_key(Reader reader, uint64_t offset) except -1:
+    """The closing quote of a key was read: which member is it, and may it stand here?"""
+    cdef Level* level = &reader.levels[reader.depth - 1]
+    cdef Node* node = level.node
+    cdef int32_t found = _found_key(reader, node)
+    cdef Key* key
+    cdef uint64_t bit
+    reader.place.path_size = level.base_path
+    if found < 0:
+        return _end_model_key(reader, level, offset)
+    key = &node.keys[found]
+    bit = <uint64_t>1 << (key.position & 63)
+    if reader.seen[level.seen + (key.position >> 6)] & bit:
+        return reader.fail("duplicateKey", D_NONE, offset, False)
+    reader.seen[level.seen + (key.position >> 6)] |= bit
+    level.next_key = key.position + 1
+    level.child_key = found
+    reader.node = &reader.program.nodes[key.node]
+    reader.place.number = <uint32_t>key.node
+    reader.state = BEFORE_COLON
+    return 0
+
+
+cdef int _end_model_key(Reader reader, Level* level, uint64_t offset) except -1:
+    """A key that the schema does not name: the path carries it."""
+    cdef Node* node = level.node
+    cdef uint8_t* at
+    if node.additional == NODE_FORBIDDEN:
+        return reader.fail("additionalProperties", D_NONE, offset, False)
+    if not reader.is_raw:
+        name = PyBytes_FromStringAndSize(<char*>reader.text, reader.text_size)
+        if not level.has_key_set:
+            level.has_key_set = True
+            reader.key_sets[reader.depth - 1] = set()
+        names = <set>reader.key_sets[reader.depth - 1]
+        if name in names:
+            return reader.fail("duplicateKey", D_NONE, offset, False)
+        if <uint64_t>len(names) >= reader.caps.object_keys:
+            return reader.fail("limit", D_OBJECT_KEYS, offset, False)
+        names.add(name)
+    _enter(reader, level, node.additional)
+    cdef uint64_t body = 1 + varint_size(reader.text_size) + reader.text_size
+    if reader.place.path_size + 1 + varint_size(body) + body > reader.writer.buffer_bytes:
+        return reader.fail("limit", D_BUFFER, offset, False)
+    at = reader.place.path + reader.place.path_size
+    at[0] = 0x22
+    at = put_varint(at + 1, body)
+    at[0] = 0x12
+    at = put_varint(at + 1, reader.text_size)
+    memcpy(at, reader.text, reader.text_size)
+    reader.place.path_size = <uint32_t>(at + reader.text_size - reader.place.path)
+    reader.state = BEFORE_COLON
+    return 0

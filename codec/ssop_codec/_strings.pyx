@@ -1,0 +1,343 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""Reads strings: UTF-8 and escapes, judged and sent while they come.
+
+Strings without an enumeration or a format are never held as a whole: what fills a frame leaves as a part.
+Plain text is one such string, without quotes and escapes.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memmove
+
+from ssop_codec._containers cimport end_key, end_scalar, read_key
+from ssop_codec._program cimport ENUM_STRINGS, HAS_FORMAT, Node
+from ssop_codec._reader cimport Reader
+from ssop_codec._scan cimport begin_code_point, continue_code_point, is_digit, narrow, put_utf8
+from ssop_codec._states cimport (
+    AT_START,
+    BROKEN,
+    CLOSED,
+    D_BUFFER,
+    D_CONTROL,
+    D_ESCAPE,
+    D_FORMAT_SIZE,
+    D_HEX,
+    D_LONE_HALF,
+    D_LOW_HALF,
+    D_NONE,
+    IN_ESCAPE,
+    IN_STRING,
+    IN_UNIT,
+    KIND_PART,
+    KIND_VALUE,
+)
+
+from .checks import keeps_format
+
+# Bytes of a string that stand for themselves and are whole code points.
+cdef uint8_t[256] PLAIN
+cdef int _i
+for _i in range(256):
+    PLAIN[_i] = 0x20 <= _i < 0x80 and _i != 0x22 and _i != 0x5C
+
+
+cdef int begin_string(Reader reader, uint64_t offset) except -1:
+    """The quote of a string was read."""
+    reader.state = IN_STRING
+    reader.in_key = False
+    reader.text_size = 0
+    reader.parts = 0
+    reader.chars = 0
+    reader.low_key = 0
+    reader.high_key = reader.node.string_count
+    reader.text_room = reader.writer.room(&reader.place, 0)
+    if reader.text_room < 4:
+        return reader.fail("limit", D_BUFFER, offset, True)
+    return 0
+
+
+cdef const uint8_t* read_string(
+    Reader reader, const uint8_t* start, const uint8_t* end, uint64_t offset
+) except NULL:
+    """Read on in the string or key that is open, up to its closing quote; returns the place behind what was
+    read. `offset` is that of `start`."""
+    cdef const uint8_t* p = start
+    cdef const uint8_t* q
+    cdef uint64_t at
+    while p < end and IN_STRING <= reader.state <= IN_UNIT:
+        at = offset + (p - start)
+        q = p + 1
+        if reader.state == IN_ESCAPE:
+            _read_escape(reader, p[0], at)
+        elif reader.state == IN_UNIT:
+            _read_unit(reader, p[0], at)
+        elif reader.utf8.need:
+            if continue_code_point(&reader.utf8, p[0]):
+                _add(reader, p, 1, at, 0)
+            else:
+                reader.fail("utf8", D_NONE, at, not reader.in_key)
+        elif PLAIN[p[0]]:
+            while q < end and PLAIN[q[0]]:
+                q += 1
+            if reader.high:
+                reader.fail("syntax", D_LOW_HALF, at, not reader.in_key)
+            else:
+                _add(reader, p, <uint32_t>(q - p), at, 1)
+        elif p[0] == 0x22:
+            if reader.high:
+                reader.fail("syntax", D_LOW_HALF, at, not reader.in_key)
+            elif reader.in_key:
+                end_key(reader, at)
+            else:
+                _end_string(reader, at)
+        elif p[0] == 0x5C:
+            if not reader.high and not reader.in_key and reader.chars == reader.node.max_length:
+                reader.fail("maxLength", D_NONE, at, True)
+            else:
+                reader.state = IN_ESCAPE
+        else:
+            _begin_code_point(reader, p[0], at)
+        p = q
+    return p
+
+
+cdef int _begin_code_point(Reader reader, uint8_t c, uint64_t offset) except -1:
+    """A byte of a string that is no plain one: a control or the first of a longer code point."""
+    cdef bint in_child = not reader.in_key
+    if c < 0x20:
+        return reader.fail("syntax", D_CONTROL, offset, in_child)
+    if reader.high:
+        return reader.fail("syntax", D_LOW_HALF, offset, in_child)
+    if not begin_code_point(&reader.utf8, c):
+        return reader.fail("utf8", D_NONE, offset, in_child)
+    if in_child:
+        if reader.chars == reader.node.max_length:
+            return reader.fail("maxLength", D_NONE, offset, True)
+        reader.chars += 1
+    return _add(reader, &c, 1, offset, 0)
+
+
+# -- escapes --------------------------------------------------------------------------------------------
+
+
+cdef int _read_escape(Reader reader, uint8_t c, uint64_t offset) except -1:
+    """The byte behind a backslash."""
+    cdef bint in_child = not reader.in_key
+    if c == 0x75:
+        reader.unit = 0
+        reader.unit_digits = 0
+        reader.state = IN_UNIT
+        return 0
+    if reader.high:
+        return reader.fail("syntax", D_LOW_HALF, offset, in_child)
+    if c == 0x6E:
+        c = 0x0A
+    elif c == 0x74:
+        c = 0x09
+    elif c == 0x72:
+        c = 0x0D
+    elif c == 0x62:
+        c = 0x08
+    elif c == 0x66:
+        c = 0x0C
+    elif c != 0x22 and c != 0x5C and c != 0x2F:
+        return reader.fail("syntax", D_ESCAPE, offset, in_child)
+    return _add_escaped(reader, c, offset)
+
+
+cdef int _read_unit(Reader reader, uint8_t c, uint64_t offset) except -1:
+    """A digit behind a backslash and u: four are a UTF-16 unit, two units may be one code point."""
+    cdef uint32_t digit
+    cdef bint in_child = not reader.in_key
+    if is_digit(c):
+        digit = c - 0x30
+    elif 0x61 <= (c | 0x20) <= 0x66:
+        digit = (c | 0x20) - 0x61 + 10
+    else:
+        return reader.fail("syntax", D_HEX, offset, in_child)
+    reader.unit = reader.unit << 4 | digit
+    reader.unit_digits += 1
+    if reader.unit_digits < 4:
+        return 0
+    cdef uint32_t unit = reader.unit
+    if reader.high:
+        if not 0xDC00 <= unit <= 0xDFFF:
+            return reader.fail("syntax", D_LOW_HALF, offset, in_child)
+        unit = 0x10000 + ((reader.high - 0xD800) << 10) + (unit - 0xDC00)
+        reader.high = 0
+    elif 0xD800 <= unit <= 0xDBFF:
+        reader.high = unit
+        reader.state = IN_STRING
+        return 0
+    elif 0xDC00 <= unit <= 0xDFFF:
+        return reader.fail("syntax", D_LONE_HALF, offset, in_child)
+    return _add_escaped(reader, unit, offset)
+
+
+cdef int _add_escaped(Reader reader, uint32_t point, uint64_t offset) except -1:
+    cdef uint8_t[4] utf8
+    cdef uint32_t size = put_utf8(utf8, point)
+    reader.state = IN_STRING
+    reader.chars += 1
+    return _add(reader, utf8, size, offset, 0)
+
+
+# -- text -----------------------------------------------------------------------------------------------
+
+
+cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset, int step) except -1:
+    """Bytes of a string, unescaped. `step` 1: plain bytes, each a code point, the first at `offset`;
+    0: bytes of one code point, all known at `offset`."""
+    cdef uint32_t take = size
+    cdef uint32_t i
+    cdef uint64_t room
+    cdef Node* node
+    if reader.in_key:
+        return read_key(reader, data, size, offset, step)
+    node = reader.node
+    if step:
+        room = node.max_length - reader.chars
+        if take > room:
+            take = <uint32_t>room
+        reader.chars += take
+    if node.flags & ENUM_STRINGS:
+        for i in range(take):
+            narrow(node.strings, &reader.low_key, &reader.high_key, reader.text_size + i, data[i])
+            if reader.low_key == reader.high_key:
+                return reader.fail_member(offset + step * i)
+        memcpy(reader.text + reader.text_size, data, take)
+        reader.text_size += take
+    elif node.flags & HAS_FORMAT:
+        room = reader.caps.format_bytes - reader.text_size
+        if take > room:
+            return reader.fail("limit", D_FORMAT_SIZE, offset + step * room, True)
+        memcpy(reader.text + reader.text_size, data, take)
+        reader.text_size += take
+    else:
+        _append(reader, data, take, offset)
+    if take < size:
+        return reader.fail("maxLength", D_NONE, offset + step * take, True)
+    return 0
+
+
+cdef int _append(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset) except -1:
+    """Keep bytes until they fill a frame."""
+    cdef uint32_t take, room
+    while size:
+        room = reader.text_room + 1 - reader.text_size
+        take = size if size < room else room
+        memcpy(reader.text + reader.text_size, data, take)
+        reader.text_size += take
+        data += take
+        size -= take
+        if reader.text_size > reader.text_room:
+            _cut_part(reader, offset)
+            if reader.state == BROKEN:
+                return 0
+    return 0
+
+
+cdef int _cut_part(Reader reader, uint64_t offset) except -1:
+    """Send as many whole code points as fit a frame."""
+    cdef uint32_t cut = reader.text_room
+    while (reader.text[cut] & 0xC0) == 0x80:
+        cut -= 1
+    _send_part(reader, cut, offset)
+    if reader.text_room < 4:
+        return reader.fail("limit", D_BUFFER, offset, True)
+    return 0
+
+
+cdef int _send_part(Reader reader, uint32_t cut, uint64_t offset) except -1:
+    """Send the first `cut` bytes of the text and keep the rest."""
+    if not reader.writer.put_string(KIND_PART, &reader.place, 0, reader.text, cut):
+        return reader.fail("limit", D_BUFFER, offset, True)
+    reader.text_size -= cut
+    memmove(reader.text, reader.text + cut, reader.text_size)
+    reader.parts += 1
+    reader.text_room = reader.writer.room(&reader.place, reader.parts)
+    return 0
+
+
+cdef int _end_string(Reader reader, uint64_t offset) except -1:
+    """The closing quote was read: judge the string as a whole, and send its last piece."""
+    cdef Node* node = reader.node
+    if node.flags & ENUM_STRINGS:
+        if reader.low_key == reader.high_key or node.strings[reader.low_key].size != reader.text_size:
+            return reader.fail_member(offset)
+    elif reader.chars < node.min_length:
+        return reader.fail("minLength", D_NONE, offset, True)
+    elif node.flags & HAS_FORMAT:
+        rule = reader.program.schema.rules[node - reader.program.nodes]
+        text = PyBytes_FromStringAndSize(<char*>reader.text, reader.text_size)
+        if not keeps_format(rule, text):
+            return reader.fail("format", D_NONE, offset, True)
+    while reader.text_size > reader.text_room:
+        # Strings that are judged whole were held back.
+        _cut_part(reader, offset)
+        if reader.state == BROKEN:
+            return 0
+    if not _send_rest(reader):
+        return reader.fail("limit", D_BUFFER, offset, True)
+    return end_scalar(reader, offset + 1)
+
+
+cdef bint _send_rest(Reader reader) except -1:
+    return reader.writer.put_string(KIND_VALUE, &reader.place, reader.parts, reader.text, reader.text_size)
+
+
+# -- plain text -----------------------------------------------------------------------------------------
+
+
+cdef int read_plain_text(Reader reader, const uint8_t* start, const uint8_t* end, uint64_t offset) except -1:
+    """Read on in a document that is plain text. `offset` is that of `start`."""
+    cdef const uint8_t* p = start
+    cdef const uint8_t* q
+    cdef uint64_t at
+    if reader.state == AT_START:
+        reader.state = IN_STRING
+        reader.text_room = reader.writer.room(&reader.place, 0)
+    while p < end and reader.state == IN_STRING:
+        at = offset + (p - start)
+        q = p + 1
+        if reader.utf8.need:
+            if not continue_code_point(&reader.utf8, p[0]):
+                return reader.fail("utf8", D_NONE, at, True)
+            _append(reader, p, 1, at)
+        elif p[0] < 0x80:
+            while q < end and q[0] < 0x80:
+                q += 1
+            _append(reader, p, <uint32_t>(q - p), at)
+        else:
+            _begin_code_point(reader, p[0], at)
+        p = q
+    return 0
+
+
+cdef int flush_plain_text(Reader reader) except -1:
+    """Send the whole code points so far as a part."""
+    cdef uint32_t cut = reader.text_size
+    if reader.state != IN_STRING or not cut:
+        return 0
+    if reader.utf8.need:
+        cut -= 1
+        while (reader.text[cut] & 0xC0) == 0x80:
+            cut -= 1
+    if not cut:
+        return 0
+    return _send_part(reader, cut, reader.offset)
+
+
+cdef int end_plain_text(Reader reader, bint is_cut) except -1:
+    """The text has ended, by itself or because the output was cut off."""
+    if reader.state == BROKEN:
+        return 0
+    if is_cut:
+        return flush_plain_text(reader)
+    if reader.utf8.need:
+        return reader.fail("utf8", D_NONE, reader.offset, True)
+    reader.state = IN_STRING
+    if not _send_rest(reader):
+        return reader.fail("limit", D_BUFFER, reader.offset, True)
+    reader.state = CLOSED
+    return 0
