@@ -3,8 +3,9 @@
 Sans-IO: no clock, no logging, no transport. SPEC.md beside this package is the wire format.
 """
 
-from ._decoder import Decoder, Frame, scan_heads
+from ._decoder import Decoder, scan_heads
 from ._encoder import Encoder
+from ._frame import Frame
 from .constants import (
     ALL_TYPES,
     CODEC_VERSION,

@@ -1,33 +1,12 @@
-from decimal import Decimal
 from typing import Any
 
 from typing_extensions import Buffer
 
 from ._document import Document
+from ._frame import Frame
 from .errors import Violation
 from .frames import End, Header
 from .limits import Limits
-
-class Frame:
-    """One frame, read-only."""
-
-    seq: int
-    kind: int
-    node: int
-    document: int
-    parts: int
-    value: str | float | int | bool | Decimal | None
-    size: int | None
-    header: Header | None
-    end: End | None
-    mesh: bytes | None
-    raw: bytes
-    delta: dict[str, Any]
-    tokens: tuple[str | int, ...]
-    @property
-    def is_part(self) -> bool: ...
-    @property
-    def path(self) -> str: ...
 
 class Decoder:
     """Rebuilds the documents of one request from its chunks."""
