@@ -9,7 +9,7 @@ from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import Schema
 from ssop_inference.backend import Generation, Outcome, Stop
-from ssop_inference.core.constraint import Constraint, Mode
+from ssop_inference.core.constraint import Constraint, Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending
 from ssop_inference.metrics import NodeMetrics
 
@@ -51,6 +51,7 @@ class Delivery:
         self._started_s = self._clock()
         self._first_token_s: float | None = None
         self._has_first_field = False
+        self.has_lost_constraint = False
         self._writer = DocumentWriter(
             schema,
             stream_buffer_bytes=prompt.stream_buffer_size,
@@ -117,6 +118,7 @@ class Delivery:
     def _natural_ending(self, outcome: Outcome) -> Ending:
         if self._writer.is_invalid:
             self._metrics.observe_violation(self._model, self._mode)
+            self.has_lost_constraint = is_lost(self._mode, self._writer.violation_rule)
             return _ending(outcome, frame_pb2.FINISH_REASON_ABORTED)
         if self._writer.is_done:
             # The limit may have been reached with the token that closed the document.

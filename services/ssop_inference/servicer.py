@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import logging
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ssop.v1 import content_pb2, inference_pb2, mesh_pb2
@@ -13,7 +14,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.tracing import AttributeValue, generation_span
 from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
 from ssop_inference.backend import GenerateRequest, Outcome
-from ssop_inference.core.constraint import TEXT, Constraint, Mode
+from ssop_inference.core.constraint import LOST, TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, build_messages, compact_schema
 from ssop_inference.core.request import check_buffer, check_request, read_sampling
 from ssop_inference.delivery import Delivery
@@ -25,6 +26,7 @@ _STATUS_PERIOD_S: Final = 1.0
 _STATUS_PAUSE_S: Final = 0.02
 # Compiling takes milliseconds for schemas of this size, more for larger ones.
 _INLINE_SCHEMA_CHARS: Final = 4096
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class InferenceServicer:
         model = self._node.find_ready(request.model)
         prompt = request.prompt
         sampling = read_sampling(prompt)
-        plan = await self._plan(model, prompt.output_schema if prompt.HasField("output_schema") else None)
+        source = prompt.output_schema if prompt.HasField("output_schema") else None
+        plan = await self._plan(model, source)
         if prompt.logprobs and not model.backend.capabilities.has_logprobs:
             raise MeshError(
                 ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED, f"model {model.name} gives no log-probabilities"
@@ -91,6 +94,8 @@ class InferenceServicer:
                 await call.write(status)
                 await delivery.run(generation)
                 annotate(_usage_attributes(generation.outcome))
+        if source is not None and delivery.has_lost_constraint:
+            self._downgrade(model, source, plan)
 
     async def watch_status(self, call: Call) -> None:
         """See inference.proto."""
@@ -146,9 +151,8 @@ class InferenceServicer:
         """The compiled schema; plain text for None. Raises SchemaError."""
         if output_schema is None:
             return _TEXT_PLAN
-        asserts = output_schema.format_assertion if output_schema.HasField("format_assertion") else True
-        text = output_schema.json_schema
-        key = (model.name, text, asserts)
+        key = _plan_key(model, output_schema)
+        _, text, asserts = key
         if (plan := self._plans.get(key)) is not None:
             self._plans.move_to_end(key)
             return plan
@@ -160,6 +164,19 @@ class InferenceServicer:
         while len(self._plans) > self._max_schemas:
             self._plans.popitem(last=False)
         return plan
+
+    def _downgrade(self, model: Model, output_schema: content_pb2.OutputSchema, plan: Plan) -> None:
+        """Announce no more what the engine does not keep. It goes on without a word when a grammar gets too large."""
+        _log.error(
+            "the engine let go of a grammar",
+            extra={"model": model.name, "mode": plan.constraint.mode.name, "schema": plan.schema.hash.hex()},
+        )
+        self._plans[_plan_key(model, output_schema)] = replace(plan, constraint=LOST)
+
+
+def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> tuple[str, str, bool]:
+    asserts = output_schema.format_assertion if output_schema.HasField("format_assertion") else True
+    return model.name, output_schema.json_schema, asserts
 
 
 def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:

@@ -431,3 +431,15 @@ async def test_passages_stand_before_the_question(running: NodeUnderTest) -> Non
     answer = await running.client.generate(prompt, passages=[passage])
     assert answer.status.passages[0].document_id == "d1"
     assert answer.end.usage.input_tokens > await running.client.count_tokens(prompt)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_grammar_that_the_engine_can_not_hold_is_announced_only_once(running: NodeUnderTest) -> None:
+    schema: Any = {"type": "string"}
+    for _ in range(3):
+        # Within the caps of the codec, and more symbols than the engine's parser numbers.
+        schema = {"type": "array", "items": schema, "minItems": 1000, "maxItems": 100_000}
+    first = await running.client.generate(user_prompt("Hi", schema=schema, max_output_tokens=30))
+    assert first.end.verdict == frame_pb2.VERDICT_INVALID
+    second = await running.client.generate(user_prompt("Hi", schema=schema, max_output_tokens=30))
+    assert second.status.constraint_mode == mesh_pb2.CONSTRAINT_MODE_ENVELOPE

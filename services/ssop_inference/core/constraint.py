@@ -39,6 +39,16 @@ class Constraint:
 
 
 TEXT: Final = Constraint(Mode.TEXT)
+LOST: Final = Constraint(Mode.ENVELOPE, detail="the engine let go of the schema's grammar while it generated")
+"""What takes the place of a constraint that the engine announced and did not keep."""
+
+# What no grammar of a schema lets through, whatever was left out of it.
+_GRAMMAR_RULES: Final = frozenset({"syntax", "type"})
+
+
+def is_lost(mode: Mode, violated_rule: str) -> bool:
+    """Whether a violation proves that the engine no longer held the model to the grammar."""
+    return mode in (Mode.FULL, Mode.RELAXED) and violated_rule in _GRAMMAR_RULES
 
 
 def choose_constraint(schema: Any, gate: Gate, limits: EngineLimits, *, format_assertion: bool = True) -> Constraint:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from ssop_inference.core.constraint import Mode, choose_constraint
+from ssop_inference.core.constraint import Mode, choose_constraint, is_lost
 from ssop_inference.core.limits import EngineLimits, add_limits
 from ssop_inference.core.relaxation import Relaxation, read_refusal, relax
 from ssop_inference.gate import SchemaGate
@@ -186,3 +186,19 @@ def test_refusal_names_what_to_leave_out(text: str, keywords: set[str]) -> None:
 @pytest.mark.parametrize("text", ["Unsatisfiable schema", 'Unimplemented keys: ["$ref"]', "Unimplemented keys: [x]"])
 def test_other_refusals_ask_for_nothing(text: str) -> None:
     assert read_refusal(text) is None
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+def test_grammar_that_compiles_and_then_is_too_complex_is_refused(gate: SchemaGate, depth: int) -> None:
+    schema: Any = {"type": "object", "properties": {f"p{n}": {"type": "null"} for n in range(900)}}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema, "minItems": 1}
+    chosen = choose_constraint(schema, gate, LIMITS)
+    assert chosen.mode is Mode.ENVELOPE
+    assert "max is" in chosen.detail
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("rule", ["syntax", "type", "format", "limit", ""])
+def test_only_what_no_grammar_allows_proves_that_it_was_lost(mode: Mode, rule: str) -> None:
+    assert is_lost(mode, rule) == (mode in (Mode.FULL, Mode.RELAXED) and rule in ("syntax", "type"))

@@ -308,3 +308,23 @@ async def test_slow_reader_holds_the_model_back() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
         assert len(backend.generations[0]._pieces) > 30
+
+
+async def test_schema_whose_grammar_the_engine_lost_is_announced_as_envelope_from_then_on() -> None:
+    running, backend = node_of(Script([b"Once upon a time"]), Script([b'{"a": 1, "b": "x"}']))
+    answer = await running.client.generate(user_prompt("x", schema=SCHEMA))
+    assert answer.status.constraint_mode == mesh_pb2.CONSTRAINT_MODE_FULL
+    assert answer.end.violation.rule == "syntax"
+    answer = await running.client.generate(user_prompt("x", schema=SCHEMA))
+    assert answer.status.constraint_mode == mesh_pb2.CONSTRAINT_MODE_ENVELOPE
+    assert answer.end.verdict == frame_pb2.VERDICT_OK
+    assert backend.requests[1].constraint.grammar is None
+    assert (await running.client.check_constraint(SCHEMA)).detail
+
+
+async def test_answer_that_breaks_what_grammars_leave_out_keeps_its_mode() -> None:
+    running, _ = node_of(Script([b'{"a": 1}']))
+    answer = await running.client.generate(user_prompt("x", schema=SCHEMA))
+    assert answer.end.verdict == frame_pb2.VERDICT_INVALID
+    checked = await running.client.check_constraint(SCHEMA)
+    assert checked.constraint_mode == mesh_pb2.CONSTRAINT_MODE_FULL
