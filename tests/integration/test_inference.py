@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -435,11 +436,33 @@ async def test_passages_stand_before_the_question(running: NodeUnderTest) -> Non
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_grammar_that_the_engine_can_not_hold_is_announced_only_once(running: NodeUnderTest) -> None:
-    schema: Any = {"type": "string"}
-    for _ in range(3):
-        # Within the caps of the codec, and more symbols than the engine's parser numbers.
-        schema = {"type": "array", "items": schema, "minItems": 1000, "maxItems": 100_000}
+    # It compiles, and its lexer has more states than the engine allows.
+    formats = ("date-time", "email", "uri", "ipv6", "hostname", "uuid")
+    properties = {f"p{n}": {"type": "string", "format": formats[n % len(formats)]} for n in range(300)}
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
     first = await running.client.generate(user_prompt("Hi", schema=schema, max_output_tokens=30))
     assert first.end.verdict == frame_pb2.VERDICT_INVALID
-    second = await running.client.generate(user_prompt("Hi", schema=schema, max_output_tokens=30))
-    assert second.status.constraint_mode == mesh_pb2.CONSTRAINT_MODE_ENVELOPE
+    assert first.status.constraint_mode == mesh_pb2.CONSTRAINT_MODE_FULL
+    checked = await running.client.check_constraint(schema)
+    assert checked.constraint_mode == mesh_pb2.CONSTRAINT_MODE_ENVELOPE
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"type": "string"}, "maxItems": 10**9},
+        {"type": "array", "items": {"type": "string"}, "minItems": 10**8, "maxItems": 10**9},
+        {"type": "object", "properties": {f"p{n}": {"type": "integer", "multipleOf": 99_991 + n} for n in range(40)}},
+    ],
+    ids=["items", "least items", "remainders"],
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_small_schema_never_costs_the_node_gigabytes(running: NodeUnderTest, schema: Any) -> None:
+    before = peak_kib()
+    await running.client.generate(user_prompt("Hi", schema=schema, max_output_tokens=8))
+    assert peak_kib() - before < 200 * 1024
+
+
+def peak_kib() -> int:
+    """The most memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

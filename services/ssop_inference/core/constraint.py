@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from ssop.v1 import mesh_pb2
+from ssop_inference.core.grammar_size import MAX_STATES, cap_items, count_states
 from ssop_inference.core.limits import EngineLimits, add_limits
 from ssop_inference.core.relaxation import Relaxation, read_refusal, relax
 
@@ -42,6 +43,7 @@ TEXT: Final = Constraint(Mode.TEXT)
 LOST: Final = Constraint(Mode.ENVELOPE, detail="the engine let go of the schema's grammar while it generated")
 """What takes the place of a constraint that the engine announced and did not keep."""
 
+_COUNTED: Final = Relaxation(frozenset({"multipleOf"}))
 # What no grammar of a schema lets through, whatever was left out of it.
 _GRAMMAR_RULES: Final = frozenset({"syntax", "type"})
 
@@ -60,30 +62,28 @@ def choose_constraint(schema: Any, gate: Gate, limits: EngineLimits, *, format_a
     target = schema if isinstance(schema, dict) else ({} if schema else {"not": {}})
     if not format_assertion:
         target = relax(target, Relaxation(frozenset({"format"})))
-    limited, added = add_limits(target, limits)
-    first_refusal = gate(grammar_schema(limited))
-    if not first_refusal:
-        return _held(Mode.FULL, limited, added, "")
-    refusal = gate(grammar_schema(target))
-    if not refusal:
-        # The limits themselves are what can't be compiled; max_output_tokens then bounds the answer alone.
-        return _held(Mode.FULL, target, (), "")
+    target, capped = cap_items(target)
     left_out: list[str] = []
-    for _ in range(MAX_RELAXATIONS):
+    if count_states(target) > MAX_STATES:
+        target = relax(target, _COUNTED)
+        left_out.append(f"{_COUNTED} of this size")
+        if count_states(target) > MAX_STATES:
+            return Constraint(Mode.ENVELOPE, detail="the engine can't count so many items")
+    for _ in range(MAX_RELAXATIONS + 1):
+        mode = Mode.RELAXED if left_out else Mode.FULL
+        detail = f"the engine lacks: {', '.join(left_out)}" if left_out else ""
+        limited, added = add_limits(target, limits)
+        if not (refusal := gate(grammar_schema(limited))):
+            return _held(mode, limited, (*capped, *added), detail)
+        if not (plain_refusal := gate(grammar_schema(target))):
+            # The limits themselves are what can't be compiled; max_output_tokens then bounds the answer alone.
+            return _held(mode, target, capped, detail)
+        refusal = plain_refusal
         relaxation = read_refusal(refusal)
-        if relaxation is None:
-            break
-        weaker = relax(target, relaxation)
-        if weaker == target:
+        if relaxation is None or (weaker := relax(target, relaxation)) == target:
             break
         left_out.append(str(relaxation))
         target = weaker
-        limited, added = add_limits(target, limits)
-        detail = f"the engine lacks: {', '.join(left_out)}"
-        if not (refusal := gate(grammar_schema(limited))):
-            return _held(Mode.RELAXED, limited, added, detail)
-        if not gate(grammar_schema(target)):
-            return _held(Mode.RELAXED, target, (), detail)
     return Constraint(Mode.ENVELOPE, detail=f"the engine can't compile the schema: {refusal}"[:500])
 
 

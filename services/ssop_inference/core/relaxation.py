@@ -6,7 +6,7 @@ left out.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,6 +61,33 @@ def read_refusal(text: str) -> Relaxation | None:
             return None
         return None if keys & _KEPT else Relaxation(keys)
     return next((relaxation for words, relaxation in _REFUSALS if words in text), None)
+
+
+def child_schemas(schema: Mapping[str, Any]) -> list[Any]:
+    """The schemas directly inside of a schema, definitions included."""
+    found = [schema[key] for key in _SCHEMAS if key in schema]
+    for key in _SCHEMA_LISTS:
+        found += schema[key] if isinstance(schema.get(key), list) else ()
+    for key in _SCHEMA_MAPS:
+        found += schema[key].values() if isinstance(schema.get(key), Mapping) else ()
+    return found
+
+
+def map_schemas(schema: Any, change: Callable[[Any], Any]) -> Any:
+    """A schema with each schema directly inside of it changed."""
+    if not isinstance(schema, Mapping):
+        return schema
+    result = dict(schema)
+    for key in _SCHEMAS:
+        if key in result:
+            result[key] = change(result[key])
+    for key in _SCHEMA_LISTS:
+        if isinstance(result.get(key), list):
+            result[key] = [change(inner) for inner in result[key]]
+    for key in _SCHEMA_MAPS:
+        if isinstance(result.get(key), Mapping):
+            result[key] = {name: change(inner) for name, inner in result[key].items()}
+    return result
 
 
 def relax(schema: Any, relaxation: Relaxation) -> Any:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from ssop_inference.core.constraint import Mode, choose_constraint, is_lost
+from ssop_inference.core.grammar_size import MAX_STATES, count_states
 from ssop_inference.core.limits import EngineLimits, add_limits
 from ssop_inference.core.relaxation import Relaxation, read_refusal, relax
 from ssop_inference.gate import SchemaGate
@@ -202,3 +203,50 @@ def test_grammar_that_compiles_and_then_is_too_complex_is_refused(gate: SchemaGa
 @pytest.mark.parametrize("rule", ["syntax", "type", "format", "limit", ""])
 def test_only_what_no_grammar_allows_proves_that_it_was_lost(mode: Mode, rule: str) -> None:
     assert is_lost(mode, rule) == (mode in (Mode.FULL, Mode.RELAXED) and rule in ("syntax", "type"))
+
+
+def array(**counts: int) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "null"}, **counts}
+
+
+def multiples(*divisors: float) -> dict[str, Any]:
+    return record(**{f"p{n}": {"type": "number", "multipleOf": divisor} for n, divisor in enumerate(divisors)})
+
+
+@pytest.mark.parametrize(
+    ("schema", "states"),
+    [
+        (array(), 0),
+        (array(minItems=3), 3),
+        (array(minItems=3, maxItems=9), 9),
+        ({"anyOf": [array(maxItems=2), {"type": "array", "items": array(maxItems=3), "maxItems": 4}]}, 9),
+        ({"$defs": {"a": array(maxItems=5)}, **record(x={"$ref": "#/$defs/a"}, y={"$ref": "#/$defs/a"})}, 5),
+        (multiples(7), 7),
+        (multiples(0.25, 1e-6), 26),
+        (multiples(30_000), 3),
+        (record(maxItems={"type": "null"}, multipleOf={"enum": [{"maxItems": 9}]}), 0),
+    ],
+)
+def test_states_are_what_a_grammar_counts(schema: Any, states: int) -> None:
+    assert count_states(schema) == states
+
+
+@pytest.mark.parametrize(
+    ("schema", "mode", "limits"),
+    [
+        (array(maxItems=10**9), Mode.FULL, ("maxItems=4096 wherever it is larger",)),
+        (array(minItems=5_000, maxItems=10**9), Mode.FULL, ("maxItems=5000 wherever it is larger",)),
+        (array(minItems=10**9, maxItems=10**9), Mode.ENVELOPE, ()),
+        (record(**{f"a{n}": array(minItems=4_000, maxItems=4_000) for n in range(9)}), Mode.ENVELOPE, ()),
+        (multiples(*range(99_991, 99_999)), Mode.RELAXED, None),
+        (array(maxItems=4_096), Mode.FULL, ()),
+    ],
+)
+def test_counts_that_would_exhaust_the_engine_are_left_to_the_codec(
+    gate: SchemaGate, schema: Any, mode: Mode, limits: tuple[str, ...] | None
+) -> None:
+    chosen = choose_constraint(schema, gate, LIMITS)
+    assert chosen.mode is mode
+    assert limits is None or chosen.engine_limits == limits
+    assert chosen.schema is None or count_states(chosen.schema) <= MAX_STATES
+    assert bool(chosen.detail) == (mode is not Mode.FULL)
