@@ -44,13 +44,13 @@ LOST: Final = Constraint(Mode.ENVELOPE, detail="the engine let go of the schema'
 """What takes the place of a constraint that the engine announced and did not keep."""
 
 _COUNTED: Final = Relaxation(frozenset({"multipleOf"}))
-# What no grammar of a schema lets through, whatever was left out of it.
-_GRAMMAR_RULES: Final = frozenset({"syntax", "type"})
+# What no grammar lets through. A relaxed one may lack the types, as that of `false` does.
+_HELD_RULES: Final = {Mode.FULL: frozenset({"syntax", "type"}), Mode.RELAXED: frozenset({"syntax"})}
 
 
 def is_lost(mode: Mode, violated_rule: str) -> bool:
     """Whether a violation proves that the engine no longer held the model to the grammar."""
-    return mode in (Mode.FULL, Mode.RELAXED) and violated_rule in _GRAMMAR_RULES
+    return violated_rule in _HELD_RULES.get(mode, ())
 
 
 def choose_constraint(schema: Any, gate: Gate, limits: EngineLimits, *, format_assertion: bool = True) -> Constraint:

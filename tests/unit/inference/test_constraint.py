@@ -202,7 +202,8 @@ def test_grammar_that_compiles_and_then_is_too_complex_is_refused(gate: SchemaGa
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("rule", ["syntax", "type", "format", "limit", ""])
 def test_only_what_no_grammar_allows_proves_that_it_was_lost(mode: Mode, rule: str) -> None:
-    assert is_lost(mode, rule) == (mode in (Mode.FULL, Mode.RELAXED) and rule in ("syntax", "type"))
+    held = {(Mode.FULL, "syntax"), (Mode.FULL, "type"), (Mode.RELAXED, "syntax")}
+    assert is_lost(mode, rule) == ((mode, rule) in held)
 
 
 def array(**counts: int) -> dict[str, Any]:
