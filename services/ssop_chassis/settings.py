@@ -18,6 +18,7 @@ _OTHER_VARIABLES: Final = frozenset(
     {"SSOP_CONFIG", "SSOP_STATE_DIR", "SSOP_API_KEY", "SSOP_TARGET", "SSOP_REQUIRE", "SSOP_SUITES"}
 )
 _PREFIX: Final = "SSOP_"
+_TEST_PREFIX: Final = "SSOP_TEST_"
 
 
 class SettingsError(ValueError):
@@ -63,7 +64,7 @@ def load_settings(kind: type[S], section: str, *, path: Path | None, environ: Ma
     faults += [f"{path}: [{name}] is no section" for name in document if name not in SECTIONS]
     values: dict[str, Any] = dict(document.get(section, {}))
     for name, text in environ.items():
-        if not name.startswith(_PREFIX) or name in _OTHER_VARIABLES:
+        if not name.startswith(_PREFIX) or name.startswith(_TEST_PREFIX) or name in _OTHER_VARIABLES:
             continue
         owner, _, key = name.removeprefix(_PREFIX).lower().partition("_")
         if owner not in SECTIONS or not key:

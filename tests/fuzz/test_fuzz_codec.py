@@ -1,4 +1,4 @@
-"""Damages documents and chunks at random: `pytest tests/fuzz`, for SSOP_FUZZ_SECONDS (20), or
+"""Damages documents and chunks at random: `pytest tests/fuzz`, for SSOP_TEST_FUZZ_SECONDS (20), or
 `python tests/fuzz/test_fuzz_codec.py [--seconds N] [--seed N]`.
 
 Three things are held: the encoder makes what its twin makes, at any cut; the decoder and the head scan raise FrameError
@@ -130,7 +130,7 @@ def fuzz(seconds: float, seed: int) -> int:
 
 @pytest.mark.timeout(0)
 def test_codec_holds_under_damage() -> None:
-    seconds = float(os.environ.get("SSOP_FUZZ_SECONDS", "20"))
+    seconds = float(os.environ.get("SSOP_TEST_FUZZ_SECONDS", "20"))
     assert fuzz(seconds, random.randrange(2**32)) > 100
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,30 @@ SECRET = bytes(range(32))
 SIGNED = Signer(SECRET, "test", wall_clock_ms).metadata(Principal("acme", "k1"))
 
 
-async def start(tmp_path: Path, toml: str = "") -> asyncio.subprocess.Process:
-    (tmp_path / "secret").write_text(SECRET.hex())
-    config = tmp_path / "ssop.toml"
-    config.write_text(f'[mesh]\nsecret_file = "{tmp_path}/secret"\n[router]\nlisten = "unix:{tmp_path}/s"\n{toml}')
-    pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(
-        sys.executable, str(SCRIPT), "--config", str(config), stdin=pipe, stdout=pipe, stderr=pipe
-    )
+Start = Callable[..., Awaitable[asyncio.subprocess.Process]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts the sample service with more lines for its settings; ends it after the test, whatever happened."""
+    started: list[asyncio.subprocess.Process] = []
+
+    async def run(toml: str = "") -> asyncio.subprocess.Process:
+        (tmp_path / "secret").write_text(SECRET.hex())
+        config = tmp_path / "ssop.toml"
+        config.write_text(f'[mesh]\nsecret_file = "{tmp_path}/secret"\n[router]\nlisten = "unix:{tmp_path}/s"\n{toml}')
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(SCRIPT), "--config", str(config), stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
 
 
 async def log_until(process: asyncio.subprocess.Process, message: str) -> dict[str, object]:
@@ -38,8 +55,8 @@ async def log_until(process: asyncio.subprocess.Process, message: str) -> dict[s
     raise AssertionError(f"the process ended before it said '{message}'")
 
 
-async def test_drain_lets_running_calls_finish_and_takes_no_new_ones(tmp_path: Path) -> None:
-    process = await start(tmp_path)
+async def test_drain_lets_running_calls_finish_and_takes_no_new_ones(tmp_path: Path, start: Start) -> None:
+    process = await start()
     await log_until(process, "ready")
     peer = connect(f"unix:{tmp_path}/s")
     messages: list[bytes] = []
@@ -67,8 +84,8 @@ async def test_drain_lets_running_calls_finish_and_takes_no_new_ones(tmp_path: P
     assert await process.stdout.read() == b"draining\nclosed\n"
 
 
-async def test_health_serves_without_a_principal(tmp_path: Path) -> None:
-    process = await start(tmp_path)
+async def test_health_serves_without_a_principal(tmp_path: Path, start: Start) -> None:
+    process = await start()
     await log_until(process, "ready")
     peer = connect(f"unix:{tmp_path}/s")
     answer = await peer.unary("/grpc.health.v1.Health/Check", b"", timeout_s=5)
@@ -78,17 +95,17 @@ async def test_health_serves_without_a_principal(tmp_path: Path) -> None:
     assert health_pb2.HealthCheckResponse.FromString(answer).status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_bad_settings_end_the_process_with_a_message_and_no_traceback(tmp_path: Path) -> None:
-    process = await start(tmp_path, "lisen = 1")
+async def test_bad_settings_end_the_process_with_a_message_and_no_traceback(tmp_path: Path, start: Start) -> None:
+    process = await start("lisen = 1")
     _, errors = await process.communicate()
     assert process.returncode == EXIT_SETTINGS
     assert b"lisen" in errors
     assert b"Traceback" not in errors
 
 
-async def test_address_in_use_is_said(tmp_path: Path) -> None:
+async def test_address_in_use_is_said(tmp_path: Path, start: Start) -> None:
     (tmp_path / "s").mkdir()
-    process = await start(tmp_path)
+    process = await start()
     _, errors = await process.communicate()
     assert process.returncode == 1
     assert b"can't listen" in errors
