@@ -55,6 +55,7 @@ class Progress:
     tier: str = ""
     cache: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
+    first_field_ms: float | None = None
     outcome: Outcome | None = None
 
 
@@ -108,7 +109,6 @@ async def _analyze(
     changed: Callable[[Progress], None],
     clock: Callable[[], float],
 ) -> Outcome:
-    first_field_ms: float | None = None
     verdict, reason = "ok", ""
     stream = client.generate(
         messages_for(progress.post, options.prompt),
@@ -118,8 +118,8 @@ async def _analyze(
     async with stream:
         try:
             async for frame in stream:
-                if first_field_ms is None:
-                    first_field_ms = (clock() - progress.started_s) * 1000
+                if progress.first_field_ms is None:
+                    progress.first_field_ms = (clock() - progress.started_s) * 1000
                 progress.tier = tier_name(stream.decision)
                 progress.cache = cache_name(stream.decision)
                 progress.fields.update(frame.delta)
@@ -139,7 +139,7 @@ async def _analyze(
         post_id=progress.post.id,
         verdict=verdict,
         reason=reason,
-        first_field_ms=first_field_ms,
+        first_field_ms=progress.first_field_ms,
         total_ms=(clock() - progress.started_s) * 1000,
         tier=tier_name(stream.decision),
         model=stream.decision.model if stream.decision is not None else "",
@@ -179,6 +179,8 @@ class _Board:
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> None:
+        if not self._is_quiet:
+            self._console.print(self._table([], has_header=True))
         if self._is_live:
             self._live.start()
 
@@ -193,7 +195,7 @@ class _Board:
             return
         self._done += 1
         if not self._is_quiet:
-            self._console.print(self._table([progress], has_header=self._done == 1))
+            self._console.print(self._table([progress], has_header=False))
 
     def _render(self) -> Group:
         running = [p for p in self._seen.values() if p.outcome is None]
@@ -227,7 +229,7 @@ class _Board:
             style="cyan" if row.cache in {"hit", "follower", "similar"} else "",
         )
         if outcome is None:
-            yield Text()
+            yield Text(show_ms(row.first_field_ms) if row.first_field_ms is not None else "")
             yield Text(show_ms((time.monotonic() - row.started_s) * 1000), style="dim")
         else:
             yield Text(show_ms(outcome.first_field_ms))
