@@ -1,6 +1,6 @@
 """Hostile requests to every method of a live mesh: each ends with OK or a typed error, and nothing is left behind.
 
-SSOP_GARBAGE_SEED gives other requests than those of every run.
+SSOP_TEST_GARBAGE_SEED gives other requests than those of every run.
 """
 
 import os
@@ -23,7 +23,7 @@ REQUESTS: Final = 40
 TIMEOUT_S: Final = 20
 SPARE: Final = 24
 """Descriptors that a service may have more than before: connections to Redis, kept open."""
-SEED: Final = int(os.environ.get("SSOP_GARBAGE_SEED") or 1)
+SEED: Final = int(os.environ.get("SSOP_TEST_GARBAGE_SEED") or 1)
 SCHEMA: Final = '{"type":"object","properties":{"mood":{"enum":["good","bad"]}},"required":["mood"]}'
 KEY: Final = b"k" * 32
 SERVICES: Final = {"router": router_pb2, "inference": inference_pb2, "cache": cache_pb2, "rag": rag_pb2}
