@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 from grpc_health.v1 import health_pb2
 
@@ -12,6 +13,9 @@ from ssop_chassis.errors import MeshError
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+MAX_WATCHES: Final = 64
+"""A watch needs no key and may last, so watches must not fill what a server takes of calls."""
+_RETRY_AFTER_MS: Final = 1_000
 
 
 class Health:
@@ -21,6 +25,7 @@ class Health:
         self._names = {"", *services}
         self._is_serving = False
         self._is_closed = False
+        self._watches = 0
         self._changed = asyncio.Event()
 
     def set_serving(self, is_serving: bool) -> None:
@@ -50,8 +55,19 @@ class Health:
         await call.write(health_pb2.HealthCheckResponse(status=self._status(name)).SerializeToString())
 
     async def watch(self, call: Call) -> None:
-        """Answer now and after every change, until the client goes or the server drains."""
+        """Answer now and after every change, until the client goes or the server drains. Raises OVERLOADED."""
         name = health_pb2.HealthCheckRequest.FromString(call.request).service
+        if self._watches >= MAX_WATCHES:
+            raise MeshError(
+                ErrorReason.ERROR_REASON_OVERLOADED, "too many watch the health", retry_after_ms=_RETRY_AFTER_MS
+            )
+        self._watches += 1
+        try:
+            await self._watch(call, name)
+        finally:
+            self._watches -= 1
+
+    async def _watch(self, call: Call, name: str) -> None:
         sent: int | None = None
         while True:
             changed = self._changed

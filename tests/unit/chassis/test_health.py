@@ -1,6 +1,7 @@
 """The health service."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 from grpc_health.v1 import health_pb2
@@ -8,7 +9,7 @@ from grpc_health.v1 import health_pb2
 from helpers.eventually import eventually
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_chassis.health import Health
+from ssop_chassis.health import MAX_WATCHES, Health
 from ssop_chassis.memory import MemoryPeer, call_handler
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -65,3 +66,18 @@ async def test_watch_of_an_unknown_service_says_so_and_stays_open() -> None:
         message = await stream.read()
     assert message is not None
     assert status(message) == UNKNOWN
+
+
+async def test_watches_are_bounded_and_make_room_when_they_end() -> None:
+    health = Health([])
+    peer = MemoryPeer([health.service()], lambda _: pytest.fail("health needs no principal"))
+    path = "/grpc.health.v1.Health/Watch"
+    async with AsyncExitStack() as stack:
+        for _ in range(MAX_WATCHES):
+            assert await (await stack.enter_async_context(peer.open(path, request()))).read() is not None
+        with pytest.raises(MeshError) as caught:
+            await peer.stream(path, request(), lambda _: None, timeout_s=5)
+        assert caught.value.reason == ErrorReason.ERROR_REASON_OVERLOADED
+        assert await check(health) == NOT_SERVING
+    async with peer.open(path, request()) as stream:
+        assert await stream.read() is not None
