@@ -447,6 +447,18 @@ async def test_grammar_that_the_engine_can_not_hold_is_announced_only_once(runni
     assert checked.constraint_mode == mesh_pb2.CONSTRAINT_MODE_ENVELOPE
 
 
+@pytest.mark.asyncio(loop_scope="module")
+async def test_client_that_does_not_read_holds_no_slot(running: NodeUnderTest) -> None:
+    await idle(running)
+    async with await start_long(running) as stream:
+        assert backend_of(running).load_now().slots_busy == 1
+        await idle(running, 60)
+        answer = Answer()
+        while (message := await stream.read()) is not None:
+            answer.take(message)
+    assert answer.end.usage.output_tokens > 300
+
+
 @pytest.mark.parametrize(
     "schema",
     [
