@@ -17,9 +17,10 @@ from ssop_codec.errors import SchemaError
 DOMAIN: Final = "ssop"
 # Message and details travel in trailers of at most 8 KiB, percent-encoded and in base64; what is longer would make
 # the client see a transport error instead of this one.
-_MAX_MESSAGE_CHARS: Final = 300
-_MAX_VALUE_CHARS: Final = 200
+_MAX_MESSAGE_BYTES: Final = 512
+_MAX_VALUE_BYTES: Final = 320
 _MAX_ENTRIES: Final = 4
+_CUT: Final = "…"
 _PREFIX: Final = "ERROR_REASON_"
 
 
@@ -100,10 +101,10 @@ class MeshError(Exception):
         quotas: Sequence[tuple[str, str]] = (),
         retry_after_ms: int | None = None,
     ) -> None:
-        self.message = _clip(message, _MAX_MESSAGE_CHARS)
+        self.message = _clip(message, _MAX_MESSAGE_BYTES)
         super().__init__(self.message)
         self.reason = reason
-        self.metadata = {key: _clip(value, _MAX_VALUE_CHARS) for key, value in (metadata or {}).items()}
+        self.metadata = {key: _clip(value, _MAX_VALUE_BYTES) for key, value in (metadata or {}).items()}
         self.fields = _clip_pairs(fields)
         self.quotas = _clip_pairs(quotas)
         self.retry_after_ms = retry_after_ms
@@ -143,12 +144,16 @@ class MeshError(Exception):
         return status
 
 
-def _clip(text: str, limit_chars: int) -> str:
-    return text if len(text) <= limit_chars else f"{text[: limit_chars - 1]}…"
+def _clip(text: str, limit_bytes: int) -> str:
+    """A text of at most `limit_bytes` bytes of UTF-8, cut between two characters."""
+    data = text.encode(errors="replace")
+    if len(data) <= limit_bytes:
+        return data.decode()
+    return data[: limit_bytes - len(_CUT.encode())].decode(errors="ignore") + _CUT
 
 
 def _clip_pairs(pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((_clip(a, _MAX_VALUE_CHARS), _clip(b, _MAX_VALUE_CHARS)) for a, b in pairs[:_MAX_ENTRIES])
+    return tuple((_clip(a, _MAX_VALUE_BYTES), _clip(b, _MAX_VALUE_BYTES)) for a, b in pairs[:_MAX_ENTRIES])
 
 
 def from_status(code: int, message: str, details: bytes | None = None) -> MeshError:

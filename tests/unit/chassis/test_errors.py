@@ -1,6 +1,8 @@
 """The error table."""
 
 import asyncio
+import base64
+from urllib.parse import quote
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -59,3 +61,18 @@ def test_status_without_details_is_mapped_by_its_code() -> None:
 
 def test_garbage_in_the_details_is_no_failure() -> None:
     assert from_status(code_pb2.INTERNAL, "x", b"\xff\xff").reason == ErrorReason.ERROR_REASON_INTERNAL
+
+
+@pytest.mark.parametrize("character", ["x", "字", "😀", "%", "\ud800"])
+def test_largest_error_fits_the_trailers(character: str) -> None:
+    large = character * 10_000
+    error = MeshError(
+        ErrorReason.ERROR_REASON_SCHEMA_REFUSED,
+        large,
+        metadata={"pointer": large, "keyword": large},
+        fields=[(large, large)] * 9,
+        retry_after_ms=1,
+    )
+    # As gRPC sends them: percent-encoded, and in base64.
+    size = len(quote(error.message)) + len(base64.b64encode(error.to_status().SerializeToString()))
+    assert size < 8_192 - 512
