@@ -4,10 +4,14 @@ import socket
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from helpers.components import COMPONENTS, is_required
 
 ROOT = Path(__file__).parent
+# A busy machine is slow at making examples; that says nothing about the code.
+settings.register_profile("mesh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mesh")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

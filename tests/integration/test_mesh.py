@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -272,7 +273,12 @@ def test_killed_dependency_costs_no_answer_and_comes_back(mesh: LiveMesh, client
 # --- clients that go away
 
 
-def test_client_that_goes_away_frees_the_slot_within_100_ms(mesh: LiveMesh, client: SsopClient) -> None:
+def test_client_that_goes_away_frees_the_slot_long_before_the_answer_would_end(
+    mesh: LiveMesh, client: SsopClient
+) -> None:
+    started_s = time.monotonic()
+    client.generate("Write a long text.", output_schema=LONG, policy="no_cache").result()
+    whole_ms = (time.monotonic() - started_s) * 1000
     events: list[tuple[float, float]] = []
     with mesh.channel("inference") as channel:
         rpc = channel.unary_stream("/ssop.v1.InferenceService/WatchStatus")
@@ -301,8 +307,10 @@ def test_client_that_goes_away_frees_the_slot_within_100_ms(mesh: LiveMesh, clie
             took_ms.append((events[-1][0] - gone_s) * 1000)
         watch.cancel()
         thread.join()
-    print(f"slot free after a client went away: {sorted(round(ms, 1) for ms in took_ms)} ms")
-    assert sorted(took_ms)[len(took_ms) // 2] <= 100
+    print(
+        f"slot free after a client went away: {sorted(round(ms) for ms in took_ms)} ms; a whole answer: {whole_ms:.0f} ms"
+    )
+    assert statistics.median(took_ms) < whole_ms / 20
 
 
 def test_2000_cancelled_calls_leave_no_call_slot_or_lease(

