@@ -1,5 +1,6 @@
 """Puts a router together from its settings and its peers; the same for the process and for tests."""
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,7 +32,10 @@ OWN_PRINCIPAL = Principal("mesh", "router")
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The parts that outlive a call. `nodes.watch()` and `background.finish()` are the owner's to run."""
+    """The parts that outlive a call. `nodes.watch()` and `background.finish()` are the owner's to run.
+
+    Setting `draining` ends sessions once what runs on them has finished.
+    """
 
     service: Service
     nodes: Nodes
@@ -39,6 +43,7 @@ class Router:
     recordings: Recordings
     background: Background
     metrics: RouterMetrics
+    draining: asyncio.Event
 
 
 def assemble(
@@ -55,6 +60,7 @@ def assemble(
     """A router over the given peers; `node_peers` has one for each address of the settings."""
     metrics = RouterMetrics(registry)
     background = Background()
+    draining = asyncio.Event()
     decision = settings.decision()
     nodes = Nodes(
         [
@@ -113,6 +119,7 @@ def assemble(
         settings=settings,
         background=background,
         sign=sign,
+        draining=draining,
     )
     service = bind(router_pb2.DESCRIPTOR.services_by_name["RouterService"], servicer)
-    return Router(service, nodes, pipeline, recordings, background, metrics)
+    return Router(service, nodes, pipeline, recordings, background, metrics, draining)

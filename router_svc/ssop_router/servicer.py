@@ -1,5 +1,6 @@
 """RouterService: thin methods; the pipeline, sessions and the inspection do the work."""
 
+import asyncio
 from collections.abc import Callable
 
 from ssop.v1.router_pb2 import (
@@ -29,7 +30,7 @@ POLICY_METADATA = "x-router-policy"
 
 
 class RouterServicer:
-    """See `router.proto`. `sign` makes the metadata that carries a principal to inner services."""
+    """See `router.proto`. `sign` makes the metadata that carries a principal inside; `draining` ends sessions."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class RouterServicer:
         settings: RouterSettings,
         background: Background,
         sign: Callable[[Principal], InnerMetadata],
+        draining: asyncio.Event,
     ) -> None:
         self._pipeline = pipeline
         self._inspection = inspection
@@ -51,6 +53,7 @@ class RouterServicer:
         self._settings = settings
         self._background = background
         self._sign = sign
+        self._draining = draining
 
     async def generate(self, call: Call) -> None:
         """See the rpc Generate."""
@@ -72,6 +75,7 @@ class RouterServicer:
             sign=lambda: self._sign(call.principal),
             policy=_policy(call),
             record_receipts=self._record_receipt,
+            draining=self._draining,
         )
         await session.serve()
 

@@ -5,7 +5,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import status_pb2
@@ -121,6 +121,7 @@ class Session:
         sign: Callable[[], InnerMetadata],
         policy: str,
         record_receipts: Callable[[str, SessionRequest], None],
+        draining: asyncio.Event,
     ) -> None:
         self._call = call
         self._principal = call.principal
@@ -131,6 +132,7 @@ class Session:
         self._sign = sign
         self._policy = policy
         self._record_receipts = record_receipts
+        self._draining = draining
         self._entries: dict[str, Entry] = {}
         self._finished: OrderedDict[str, None] = OrderedDict()
         self._writing = asyncio.Lock()
@@ -139,12 +141,13 @@ class Session:
         self._ending = 0
 
     async def serve(self) -> None:
-        """Read until the client has sent its last message, then let what runs finish.
+        """Read until the client has sent its last message or the router drains, then let what runs finish.
 
         Raises REQUEST_INVALID for a malformed message, DEADLINE_EXCEEDED when nothing happened for too long.
         """
+        drained: asyncio.Future[Any] = asyncio.ensure_future(self._draining.wait())
         try:
-            while (message := await self._read()) is not None:
+            while (message := await self._read(drained)) is not None:
                 request = SessionRequest.FromString(message)
                 try:
                     check_request_id(request.request_id)
@@ -159,25 +162,35 @@ class Session:
                     await self._finish(request.request_id, error)
             for request_id in [name for name, entry in self._entries.items() if entry.task is None]:
                 self._drop(request_id)
-                cut = MeshError(R.ERROR_REASON_CANCELLED, "the session ended before the request was complete")
-                await self._finish(request_id, cut)
+                await self._finish(request_id, self._cut())
             while tasks := [entry.task for entry in self._entries.values() if entry.task is not None]:
                 await asyncio.wait(tasks)
         finally:
+            drained.cancel()
             for request_id in list(self._entries):
                 self._drop(request_id)
             for write in self._writes:
                 write.cancel()
 
-    async def _read(self) -> bytes | None:
+    def _cut(self) -> MeshError:
+        """What becomes of a request whose prompt is not complete when the session ends."""
+        if self._draining.is_set():
+            text = "the router drains: begin the request again on a new session"
+            return MeshError(R.ERROR_REASON_BACKEND_NOT_READY, text, retry_after_ms=RETRY_AFTER_MS)
+        return MeshError(R.ERROR_REASON_CANCELLED, "the session ended before the request was complete")
+
+    async def _read(self, drained: "asyncio.Future[Any]") -> bytes | None:
         """The next message; the idle time-out counts only while no request runs."""
         idle_s = self._settings.session_idle_ms / 1000
-        reading = asyncio.ensure_future(self._call.read())
+        reading: asyncio.Future[Any] = asyncio.ensure_future(self._call.read())
         try:
             while True:
-                done, _ = await asyncio.wait({reading}, timeout=idle_s)
-                if done:
-                    return reading.result()
+                done, _ = await asyncio.wait({reading, drained}, timeout=idle_s, return_when=asyncio.FIRST_COMPLETED)
+                if reading in done:
+                    message: bytes | None = reading.result()
+                    return message
+                if drained in done:
+                    return None
                 if not any(entry.task is not None for entry in self._entries.values()):
                     raise MeshError(
                         R.ERROR_REASON_DEADLINE_EXCEEDED, "the session was idle", metadata={"stage": "session_idle"}

@@ -392,3 +392,24 @@ async def test_requests_that_ended_unread_count_against_the_session() -> None:
         await beginning
         reasons = {error.reason for error in client.finished.values() if error is not None}
         assert reasons == {R.ERROR_REASON_CACHE_MISS, R.ERROR_REASON_OVERLOADED}
+
+
+async def test_drain_ends_a_session_once_what_runs_on_it_has_finished(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("runs", credit=1)
+        await client.begin("open", is_complete=False)
+        await eventually(lambda: mesh.router.pipeline.in_flight == 1)
+        mesh.router.draining.set()
+        await client.until_finished("open")
+        error = client.finished["open"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_BACKEND_NOT_READY
+        assert mesh.router.pipeline.in_flight == 1
+
+
+async def test_drain_ends_an_idle_session_well(mesh: Mesh) -> None:
+    async with open_session(mesh) as client:
+        await client.begin("a")
+        await client.until_finished("a")
+        mesh.router.draining.set()
+        assert not await client.read()
