@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_codec.errors import SchemaError
+from ssop_codec import SchemaError
 
 DOMAIN: Final = "ssop"
 # Message and details travel in trailers of at most 8 KiB, percent-encoded and in base64; what is longer would make

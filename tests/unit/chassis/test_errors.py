@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import REASONS, MeshError, as_mesh_error, from_status
-from ssop_codec.errors import SchemaError
+from ssop_codec import SchemaError
 
 NAMED = [value for value in ErrorReason.values() if value != ErrorReason.ERROR_REASON_UNSPECIFIED]
 
