@@ -28,6 +28,12 @@ class Limits:
     """Strings of one `enum` together."""
     max_table_enum_values: int = 32_768
     """Members of all `enum`s of the field table; a definition counts wherever it is used."""
+    max_pattern_chars: int = 8_192
+    """One regular expression of `pattern` or `patternProperties`."""
+    max_pattern_depth: int = 64
+    """Nesting of groups in one of them; at most 100."""
+    max_pattern_states: int = 10_000
+    """States of its automaton; a counted repetition has its states as often as it counts."""
     max_document_bytes: int = 16 * 1024 * 1024
     """Model output of one document, envelope included."""
     max_whitespace_run_bytes: int = 256
@@ -47,6 +53,9 @@ class Limits:
         for name in self.__slots__:
             if not 1 <= getattr(self, name) < 2**31:
                 raise ValueError(f"{name} must be from 1 to 2**31 - 1")
+        if self.max_pattern_depth > 100:
+            # Reading a pattern recurses four times a level.
+            raise ValueError("max_pattern_depth must be at most 100")
         if self.max_depth > 512:
             # Compiling and walking recurse once a level; 512 stays far from the interpreter's stack.
             raise ValueError("max_depth must be at most 512")
