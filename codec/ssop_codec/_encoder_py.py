@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 
 from . import describe, wire
+from ._pattern_py import slow_pattern
 from .checks import broken_number_rule, keeps_format
 from .constants import DONE, INVALID, MIN_BUFFER_BYTES, READY, FieldType, FrameKind, Verdict
 from .errors import CodecError, Violation
@@ -49,6 +50,7 @@ class D(IntEnum):
     OBJECT_KEYS = auto()
     BUFFER = auto()
     NUMBER_END = auto()
+    PATTERN = auto()
 
 
 class BrokenError(Exception):
@@ -79,6 +81,7 @@ class Place:
 
 
 Reading = Generator[None, int, None]
+_Points = tuple[tuple[int, int], ...]
 _ESCAPES = {0x22: 0x22, 0x5C: 0x5C, 0x2F: 0x2F, 0x62: 8, 0x66: 12, 0x6E: 10, 0x72: 13, 0x74: 9}
 _BLANK = frozenset(b" \t\r\n")
 _DIGITS = frozenset(b"0123456789")
@@ -599,27 +602,33 @@ class Encoder:
         """The bytes of a string up to its closing quote, unescaped, into `take`."""
         utf8 = Utf8()
         high = 0
+        raw = b""
         while True:
             byte = yield from self._next()
             at = self._at
             if utf8.need:
                 if not utf8.accepts(byte):
                     raise BrokenError("utf8", at, place)
+                raw += bytes((byte,))
+                take.becomes(_utf8_points(utf8, raw), at)
                 take.more(bytes((byte,)), at)
             elif byte == 0x5C:
                 if not high:
                     take.starts(at)
+                    take.becomes(((0, 0xD7FF), (0xE000, 0x10FFFF)), at)
                 byte = yield from self._next()
                 at = self._at
                 if byte == 0x75:
                     unit = 0
-                    for _ in range(4):
+                    for left in (12, 8, 4, 0):
                         byte = yield from self._next()
                         at = self._at
                         digit = chr(byte)
                         if digit not in "0123456789abcdefABCDEF":
                             raise BrokenError("syntax", at, place, D.HEX)
                         unit = unit * 16 + int(digit, 16)
+                        if left or (0xD800 <= unit <= 0xDBFF and not high):
+                            take.becomes(_unit_points(unit << left, ((unit + 1) << left) - 1, high), at)
                     if high:
                         if not 0xDC00 <= unit <= 0xDFFF:
                             raise BrokenError("syntax", at, place, D.LOW_HALF)
@@ -631,6 +640,7 @@ class Encoder:
                     elif 0xDC00 <= unit <= 0xDFFF:
                         raise BrokenError("syntax", at, place, D.LONE_HALF)
                     take.counts()
+                    take.becomes(((unit, unit),), at)
                     take.more(chr(unit).encode(), at)
                 else:
                     if high:
@@ -638,6 +648,7 @@ class Encoder:
                     if byte not in _ESCAPES:
                         raise BrokenError("syntax", at, place, D.ESCAPE)
                     take.counts()
+                    take.becomes(((_ESCAPES[byte], _ESCAPES[byte]),), at)
                     take.more(bytes((_ESCAPES[byte],)), at)
             elif byte < 0x20:
                 raise BrokenError("syntax", at, place, D.CONTROL)
@@ -650,7 +661,9 @@ class Encoder:
                     raise BrokenError("utf8", at, place)
                 take.starts(at)
                 take.counts()
-                take.more(bytes((byte,)), at)
+                raw = bytes((byte,))
+                take.becomes(_utf8_points(utf8, raw), at)
+                take.more(raw, at)
 
     def _key(self, around: Place) -> Generator[None, int, bytes]:
         sink = _KeySink(self, around)
@@ -745,6 +758,9 @@ class _Sink:
     def counts(self) -> None:
         """It counts as a character."""
 
+    def becomes(self, points: _Points, offset: int) -> None:
+        """The code points that the open one can still be; one: it is read."""
+
     def more(self, data: bytes, offset: int) -> None:
         """Its bytes, or some of them."""
         raise NotImplementedError
@@ -776,6 +792,11 @@ class _StringSink(_Sink):
         self.parts = 0
         self.room = encoder._room(place, 0)  # noqa: SLF001  # one machine in two classes
         self._check_room(encoder.offset - 1)
+        self.pattern = slow_pattern(place.rule.pattern.text) if place.rule.pattern else None
+        if self.pattern is not None:
+            self.state = self.pattern.start()
+            if self.pattern.is_dead(self.state):
+                raise BrokenError("pattern", encoder.offset - 1, place)
 
     def _check_room(self, offset: int) -> None:
         if self.room < 4:
@@ -787,6 +808,14 @@ class _StringSink(_Sink):
 
     def counts(self) -> None:
         self.chars += 1
+
+    def becomes(self, points: _Points, offset: int) -> None:
+        if self.pattern is None:
+            return
+        if points and not any(self.pattern.can_take(self.state, low, high) for low, high in points):
+            raise BrokenError("pattern", offset, self.place)
+        if len(points) == 1 and points[0][0] == points[0][1]:
+            self.state = self.pattern.step(self.state, points[0][0])
 
     def more(self, data: bytes, offset: int) -> None:
         rule = self.place.rule
@@ -821,11 +850,36 @@ class _StringSink(_Sink):
                 raise BrokenError(rule.enum_keyword, offset, self.place)
         elif self.chars < rule.min_length:
             raise BrokenError("minLength", offset, self.place)
+        elif self.pattern is not None and not self.pattern.accepts(self.state):
+            raise BrokenError("pattern", offset, self.place)
         elif rule.string_format and not keeps_format(rule, bytes(self.text)):
             raise BrokenError("format", offset, self.place)
         self._cut_parts(offset)
         content = wire.string_content(bytes(self.text))
         self.encoder._send(FrameKind.VALUE, self.place, content, offset, self.parts)  # noqa: SLF001
+
+
+def _utf8_points(utf8: Utf8, raw: bytes) -> _Points:
+    """The code points that begin with the bytes."""
+    if not utf8.need:
+        return ((ord(raw.decode()),) * 2,)
+    low = raw + bytes((utf8.low,)) + b"\x80" * (utf8.need - 1)
+    high = raw + bytes((utf8.high,)) + b"\xbf" * (utf8.need - 1)
+    return ((ord(low.decode()), ord(high.decode())),)
+
+
+def _unit_points(low: int, high: int, first_half: int) -> _Points:
+    """The code points that begin with a UTF-16 unit from `low` to `high`, or end so behind a first half."""
+    points = []
+    if first_half:
+        base = 0x10000 + (first_half - 0xD800) * 0x400 - 0xDC00
+        points.append((base + max(low, 0xDC00), base + min(high, 0xDFFF)))
+    else:
+        points.append((low, min(high, 0xD7FF)))
+        points.append((max(low, 0xE000), high))
+        first, last = max(low, 0xD800) - 0xD800, min(high, 0xDBFF) - 0xD800
+        points.append((0x10000 + first * 0x400, 0x10000 + last * 0x400 + 0x3FF))
+    return tuple((first, last) for first, last in points if first <= last)
 
 
 def _is_number_prefix(text: bytes) -> bool:

@@ -72,8 +72,8 @@ cdef class Pattern:
         self.numbers = {}
         self.spare = OrderedDict()
         cdef uint32_t state_bytes = 4 * self.class_count + 2 * self.state_count + 64
-        self.kept_limit = min(MAX_KEPT, max(BLOCK_STATES, <uint32_t>kept_bytes // state_bytes))
-        self.spare_limit = min(MAX_SPARE, max(256, <uint32_t>SPARE_BYTES // (2 * self.state_count + 128)))
+        self.kept_limit = min(<uint32_t>MAX_KEPT, max(<uint32_t>BLOCK_STATES, <uint32_t>kept_bytes // state_bytes))
+        self.spare_limit = min(<uint32_t>MAX_SPARE, max(<uint32_t>256, <uint32_t>SPARE_BYTES // (2 * self.state_count + 128)))
         if dfa is not None:
             self.kept_limit = max(self.kept_limit, <uint32_t>len(dfa.rows))
         self.block_count = (self.kept_limit + BLOCK_STATES - 1) // BLOCK_STATES
@@ -90,8 +90,10 @@ cdef class Pattern:
         self._forget_marks()
         if self._close(self.nfa_start, True, NEXT_OPEN):
             self.start_state = ACCEPT_ALL
-        else:
+        elif self.leaf_count:
             self.start_state = self._intern(True, False)
+        else:
+            self.start_state = DEAD
 
     def __dealloc__(self):
         cdef uint32_t i
@@ -142,6 +144,12 @@ cdef class Pattern:
         if state == LOST:
             raise RuntimeError("the state was lost")
         return self.accepts(state)
+
+    def __eq__(self, other):
+        return isinstance(other, Pattern) and (<Pattern>other).text == self.text
+
+    def __hash__(self):
+        return hash(self.text)
 
     @property
     def kept_states(self):

@@ -21,6 +21,7 @@ cdef enum:
     HAS_MULTIPLE = 512
     HAS_ABOVE = 1024    # exclusiveMinimum
     HAS_BELOW = 2048    # exclusiveMaximum
+    HAS_PATTERN = 4096
 
 cdef struct Key:
     const uint8_t* data
@@ -52,6 +53,7 @@ cdef struct Node:
     uint64_t max_length
     Key* strings            # members of the enumeration, sorted
     uint32_t string_count
+    void* pattern           # a Pattern that the Program keeps alive
     # Doubles decide when they differ from the value; equality is decided exactly.
     double low
     double high
@@ -69,7 +71,7 @@ cdef class Program:
     cdef uint32_t max_member_bytes
     cdef readonly object schema
     cdef list blocks            # bytearrays that own the arrays
-    cdef list owned             # bytes that own the keys
+    cdef list owned             # bytes that own the keys, and patterns
 
     cdef void* _block(self, size_t size) except NULL
     cdef Key* _keys(self, list texts) except? NULL

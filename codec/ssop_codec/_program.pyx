@@ -107,6 +107,10 @@ cdef class Program:
                 self.max_member_bytes = max(self.max_member_bytes, <uint32_t>len(text))
         if rule.string_format:
             node.flags |= HAS_FORMAT
+        if rule.pattern is not None:
+            node.flags |= HAS_PATTERN
+            self.owned.append(rule.pattern)
+            node.pattern = <void*>rule.pattern
         self._fill_number(node, rule)
         return 0
 

@@ -59,6 +59,8 @@ cdef class Reader:
     cdef uint32_t parts
     cdef uint64_t chars
     cdef Utf8 utf8
+    cdef int pattern_state
+    cdef uint32_t point         # code point being read, where a pattern asks for it
     cdef uint32_t unit          # \u escape being read
     cdef int unit_digits
     cdef uint32_t high          # first half of a surrogate pair

@@ -26,6 +26,7 @@ cdef enum:
     D_NONE, D_VALUE, D_VALUE_OR_END, D_KEY, D_KEY_OR_END, D_COLON, D_AFTER_MEMBER, D_AFTER_ITEM, D_DIGIT
     D_LITERAL, D_ESCAPE, D_HEX, D_LOW_HALF, D_CONTROL, D_LONE_HALF, D_DEPTH, D_DOCUMENT, D_BLANKS, D_KEY_SIZE
     D_NUMBER_SIZE, D_FORMAT_SIZE, D_OBJECT_KEYS, D_BUFFER, D_NUMBER_END
+    D_PATTERN
 
 cdef enum:
     # Number states: after a minus, a leading zero, whole digits, the point, ...

@@ -35,6 +35,7 @@ DETAILS: Final = (
     "within max_object_keys",
     "a frame that fits stream_buffer_size",
     "the end of the number",
+    "a pattern that needs fewer states",
 )
 """What `syntax` and `limit` expect; the encoders name an entry by its position."""
 
@@ -60,6 +61,7 @@ def _expected(name: str, rule: Rule, structure: Rule, missing: tuple[str, ...]) 
         "minLength": f"at least {rule.min_length} characters",
         "maxLength": f"at most {rule.max_length} characters",
         "format": f"the format {rule.string_format}",
+        "pattern": f"a text that matches {rule.pattern.text if rule.pattern else ''}",
         "minItems": f"at least {structure.min_items} items",
         "maxItems": f"at most {structure.max_items} items",
         "minProperties": f"at least {structure.min_properties} properties",

@@ -12,11 +12,13 @@ from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import unquote
 
+from ._pattern import Pattern
 from .constants import ALL_TYPES, FieldType
 from .errors import SchemaError
 from .formats import FORMATS
 from .limits import Limits
 from .number import Number, compare, from_python, is_integer, is_multiple
+from .pattern import compile_pattern
 from .rules import UNBOUNDED
 
 TYPE_BITS: Final[dict[str, int]] = {
@@ -61,6 +63,7 @@ CHECKED: Final = frozenset(
         "minLength",
         "maxLength",
         "format",
+        "pattern",
         "properties",
         "required",
         "additionalProperties",
@@ -78,7 +81,6 @@ CHECKED: Final = frozenset(
 )
 HINTS: Final = {
     "nullable": 'write "type": [..., "null"]',
-    "pattern": "is not checked by this version",
     "discriminator": "is not a keyword of JSON Schema",
 }
 
@@ -94,6 +96,7 @@ class StringFacts:
     min_length: int = 0
     max_length: int = UNBOUNDED
     format: str = ""
+    pattern: Pattern | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +306,16 @@ class Reader:
             min_length=self._size(schema, "minLength", pointer, 0),
             max_length=self._size(schema, "maxLength", pointer, UNBOUNDED),
             format=name,
+            pattern=self._pattern(schema, f"{pointer}/pattern"),
         )
+
+    def _pattern(self, schema: dict[str, Any], pointer: str) -> Pattern | None:
+        if "pattern" not in schema:
+            return None
+        text = schema["pattern"]
+        if not isinstance(text, str):
+            raise SchemaError(pointer, "pattern", "must be a string")
+        return compile_pattern(text, limits=self.limits, pointer=pointer)
 
     def _number(self, schema: dict[str, Any], pointer: str, types: int, is_double: bool) -> NumberFacts:
         step = self._bound(schema, "multipleOf", pointer)
@@ -432,6 +444,8 @@ class Reader:
 def string_allows(facts: StringFacts, text: str) -> bool:
     """Whether a member of `enum` keeps the other keywords."""
     if len(text) < facts.min_length or (facts.max_length != UNBOUNDED and len(text) > facts.max_length):
+        return False
+    if facts.pattern is not None and not facts.pattern.search(text):
         return False
     return not facts.format or FORMATS[facts.format](text)
 

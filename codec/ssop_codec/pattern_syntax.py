@@ -124,10 +124,11 @@ class _Parser:
     def sequence(self, depth: int) -> Node:
         items: list[Node] = []
         while self.peek() not in ("", "|", ")"):
+            is_group = self.peek() == "("
             item = self.atom(depth)
             repeat = self.repeat()
             if repeat is not None:
-                if isinstance(item, (Begin, End, WordEdge)):
+                if not is_group and isinstance(item, (Begin, End, WordEdge)):
                     raise PatternError("a quantifier without something to repeat")
                 item = Repeat(item, *repeat)
             items.append(item)

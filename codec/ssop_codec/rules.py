@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from ._pattern import Pattern
 from .constants import ALL_TYPES
 from .number import Number
 
@@ -57,6 +58,7 @@ class Rule:
     min_length: int = 0
     max_length: int = UNBOUNDED
     string_format: str = ""
+    pattern: Pattern | None = None
     properties: dict[str, int] = field(default_factory=dict)
     """Node of each named property, in the order of the schema."""
     required: tuple[str, ...] = ()

@@ -161,6 +161,7 @@ def _scalar_rule(facts: Facts, pointer: str) -> Rule:
         min_length=string.min_length,
         max_length=string.max_length,
         string_format=string.format,
+        pattern=string.pattern,
     )
 
 

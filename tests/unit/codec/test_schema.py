@@ -107,7 +107,8 @@ def test_large_definitions_are_expanded_once() -> None:
     ("schema", "pointer", "keyword"),
     [
         ({"properties": {"a": {"not": {}}}}, "/properties/a/not", "not"),
-        ({"pattern": "^a"}, "/pattern", "pattern"),
+        ({"pattern": "(?<=a)b"}, "/pattern", "pattern"),
+        ({"pattern": 1}, "/pattern", "pattern"),
         ({"patternProperties": {}}, "/patternProperties", "patternProperties"),
         ({"if": {}}, "/if", "if"),
         ({"uniqueItems": True}, "/uniqueItems", "uniqueItems"),

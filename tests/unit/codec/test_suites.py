@@ -14,7 +14,6 @@ from ssop_codec.formats import FORMATS
 pytestmark = pytest.mark.needs("suites")
 
 NOT_YET = {
-    "pattern": {"str-pattern-anchored", "str-pattern-unanchored"},
     "patternProperties": {"obj-pattern-props"},
     "dependentRequired": {"obj-dep-required"},
     "propertyNames": {"obj-propnames"},
