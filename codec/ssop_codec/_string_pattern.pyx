@@ -15,10 +15,11 @@ from ssop_codec._states cimport D_NONE, D_PATTERN
 cdef int begin_pattern(Reader reader, uint64_t offset) except -1:
     """The quote of a string was read."""
     reader.pattern_state = (<Pattern>reader.node.pattern).start()
-    return _judge(reader, offset)
+    return fail_pattern(reader, offset)
 
 
-cdef int _judge(Reader reader, uint64_t offset) except -1:
+cdef int fail_pattern(Reader reader, uint64_t offset) except -1:
+    """Fail the reader if the state of the pattern is one that ends the document."""
     if reader.pattern_state == DEAD:
         return reader.fail("pattern", D_NONE, offset, True)
     if reader.pattern_state == LOST:
@@ -26,8 +27,9 @@ cdef int _judge(Reader reader, uint64_t offset) except -1:
     return 0
 
 
-cdef uint32_t judge_plain(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset) except? 0:
-    """Take bytes that are code points each; returns how many of them a text that matches can have."""
+cdef uint32_t judge_plain(Reader reader, const uint8_t* data, uint32_t size) except? 0:
+    """Take bytes that are code points each; returns how many of them a text that matches can have. Where those are
+    not all, `fail_pattern` has to follow, unless another rule is broken before."""
     cdef Pattern pattern = <Pattern>reader.node.pattern
     cdef uint32_t at = 0
     while at < size and reader.pattern_state >= FIRST_STATE:
@@ -39,14 +41,13 @@ cdef uint32_t judge_plain(Reader reader, const uint8_t* data, uint32_t size, uin
         return size
     if reader.pattern_state < FIRST_STATE:
         at -= 1
-        _judge(reader, offset + at)
     return at
 
 
 cdef int judge_point(Reader reader, uint32_t point, uint64_t offset) except -1:
     """Take a code point."""
     reader.pattern_state = (<Pattern>reader.node.pattern).step(reader.pattern_state, point)
-    return _judge(reader, offset)
+    return fail_pattern(reader, offset)
 
 
 cdef int _judge_range(Reader reader, uint32_t low, uint32_t high, uint64_t offset) except -1:

@@ -34,6 +34,7 @@ from ssop_codec._states cimport (
 from ssop_codec._string_pattern cimport (
     begin_pattern,
     end_pattern,
+    fail_pattern,
     judge_escape,
     judge_plain,
     judge_point,
@@ -220,6 +221,7 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
     """Bytes of a string, unescaped. `step` 1: plain bytes, each a code point, the first at `offset`;
     0: bytes of one code point, all known at `offset`."""
     cdef uint32_t take = size
+    cdef uint32_t asked = size
     cdef uint32_t i
     cdef uint64_t room
     cdef Node* node
@@ -230,15 +232,9 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
         room = node.max_length - reader.chars
         if take > room:
             take = <uint32_t>room
+        asked = take
         if node.flags & HAS_PATTERN:
-            room = reader.caps.format_bytes - reader.text_size
-            if node.flags & HAS_FORMAT and take > room:
-                # The byte that is too many counts as judged, so that the cap is told below.
-                take = <uint32_t>room
-                if judge_plain(reader, data, take, offset) == take:
-                    take += 1
-            else:
-                take = judge_plain(reader, data, take, offset)
+            take = judge_plain(reader, data, take)
         reader.chars += take
     if node.flags & ENUM_STRINGS:
         for i in range(take):
@@ -255,6 +251,8 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
         reader.text_size += take
     else:
         _append(reader, data, take, offset)
+    if take < asked:
+        return fail_pattern(reader, offset + step * take)
     if take < size:
         return reader.fail("maxLength", D_NONE, offset + step * take, True)
     return 0
