@@ -7,26 +7,26 @@ can get wrong raises FrameError and nothing else.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint64_t
+from cpython.list cimport PyList_Append
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from ssop_codec._document cimport Document
-from ssop_codec._fields cimport UINT32, Field, expect, next_field
+from ssop_codec._fields cimport UINT32, Field, next_frame
 from ssop_codec._frame cimport (
     FIRST_MESH_KIND,
     KIND_CLOSE,
     KIND_END,
     KIND_HEADER,
-    KIND_PART,
     KIND_VALUE,
     Frame,
+    check_header,
     content_fits,
     read_frame,
 )
 from ssop_codec._wire cimport get_varint
 
 from .errors import FrameError
-from .limits import Limits
-
+from .limits import DEFAULT_LIMITS
 
 cdef class Decoder:
     """Rebuilds the documents of one request from its chunks."""
@@ -39,7 +39,7 @@ cdef class Decoder:
     cdef bint broken
 
     def __cinit__(self, *, limits=None):
-        self.limits = limits or Limits()
+        self.limits = limits or DEFAULT_LIMITS
         self.main = Document(self.limits)
         self._documents = {0: self.main}
 
@@ -67,58 +67,51 @@ cdef class Decoder:
         cdef const uint8_t* end = start + PyBytes_GET_SIZE(chunk)
         cdef Field field
         cdef Frame frame
-        frames = []
+        cdef list frames = []
         while at < end:
-            next_field(&at, end, &field)
-            if field.number != 1:
+            if not next_frame(&at, end, &field):
                 continue
-            expect(&field, 2)
-            frame = read_frame(field.data, field.data + field.size)
-            frame.chunk = chunk
-            frame.begin = field.data - start
-            frame.size_bytes = <Py_ssize_t>field.size
-            if frame.kind >= FIRST_MESH_KIND:
-                if not content_fits(frame.kind, frame.content):
-                    raise FrameError("a mesh frame holds the content of another kind")
-                frames.append(frame)
-            elif self._take(frame):
-                frames.append(frame)
+            frame = read_frame(chunk, field.data, field.data + field.size)
+            if not content_fits(frame.kind, frame.content):
+                raise FrameError("a frame holds the content of another kind")
+            if frame.kind >= FIRST_MESH_KIND or self._take(frame):
+                PyList_Append(frames, frame)
+            if frame.has_header and frame.kind != KIND_HEADER:
+                check_header(frame)
         return frames
 
     cdef bint _take(self, Frame frame) except -1:
         """Apply a document frame; False for one that was here before."""
         cdef Document document = self.main
-        cdef tuple tokens
         self.received += 1
         if frame.document:
-            document = self._documents.get(frame.document)
-            if document is None:
-                if len(self._documents) >= self.limits.max_properties:
-                    raise FrameError("too many documents")
-                document = self._documents[frame.document] = Document(self.limits)
-        if not content_fits(frame.kind, frame.content):
-            raise FrameError("a frame holds the content of another kind")
+            document = self._document(frame.document)
         if not document.follows(frame.number):
+            if frame.has_header:
+                check_header(frame)
+            elif frame.path_end:
+                frame.steps()
             return False
-        if frame.kind == KIND_HEADER:
-            document.header_arrived(frame.header)
-        elif frame.kind == KIND_END:
-            document.end_arrived(frame.end)
-        elif KIND_VALUE <= frame.kind <= KIND_CLOSE:
-            tokens = document.resolve(frame.node, frame.steps)
-            if tokens is None:
+        if KIND_VALUE <= frame.kind <= KIND_CLOSE:
+            if not document.field_arrived(frame):
                 return True
-            frame.tokens = tokens
-            if frame.kind == KIND_PART:
-                document.part_arrived(tokens, frame.value)
-            elif frame.kind == KIND_VALUE:
-                frame.completed = document.value_arrived(tokens, frame.value, frame.parts)
-            else:
-                frame.completed = document.close_arrived(tokens, frame.size, frame.content == 15)
-            if frame.document:
-                frame.completed = None
+        else:
+            if frame.kind == KIND_HEADER:
+                document.header_arrived(frame)
+            elif frame.kind == KIND_END:
+                document.end_arrived(frame)
+            if frame.path_end:
+                frame.steps()
         self.verified += 1
         return True
+
+    cdef Document _document(self, uint32_t number):
+        document = self._documents.get(number)
+        if document is None:
+            if len(self._documents) >= self.limits.max_properties:
+                raise FrameError("too many documents")
+            document = self._documents[number] = Document(self.limits)
+        return document
 
     @property
     def documents(self):
@@ -195,10 +188,8 @@ cdef list _scan(const uint8_t* at, Py_ssize_t size):
     cdef uint64_t[4] head
     heads = []
     while at < end:
-        next_field(&at, end, &frame)
-        if frame.number != 1:
+        if not next_frame(&at, end, &frame):
             continue
-        expect(&frame, 2)
         inner = frame.data
         inner_end = inner + frame.size
         head[1] = head[2] = head[3] = 0

@@ -3,16 +3,37 @@
 
 Values are put where their paths say, in the order of the frames; nothing that was closed is opened again, so that
 of equal keys the last one wins.
+
+Most values belong into the container that is open innermost. Its address, a node and the bytes of the steps before it,
+is kept, so that such a value needs no more than a comparison; paths are made of Python objects only where a container
+is opened.
 """
 
-from libc.stdint cimport uint32_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.dict cimport PyDict_SetItem
+from cpython.list cimport PyList_Append
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
 
-from .constants import FieldStep
+from ssop_codec._fields cimport Field, next_field, text_of
+from ssop_codec._frame cimport (
+    ARRAY_SIZE,
+    KIND_CLOSE,
+    KIND_PART,
+    Frame,
+    HeaderFields,
+    EndFields,
+    NodeFields,
+    check_header,
+    read_end,
+    read_header,
+    read_node,
+)
+from ssop_codec._table cimport INDEX_STEP, KEY_STEP, REF_STEP, Entry, FieldTable, Step, read_step
+
 from .errors import FrameError
-from .wire import RefStep
-
-cdef int PROPERTY = FieldStep.PROPERTY
-cdef int PREFIX_ITEM = FieldStep.PREFIX_ITEM
 
 
 cdef class Document:
@@ -20,21 +41,35 @@ cdef class Document:
 
     def __cinit__(self, limits):
         self.max_nodes = limits.max_nodes
-        self.max_tokens = 2 * limits.max_depth + 2
         self.max_array_gap = limits.max_array_gap
+        self.table = FieldTable(2 * limits.max_depth + 2)
         self.next_seq = 1
-        self.nodes = []
-        self.chains = []
-        self.far_chains = {}
         self.parts = []
         self.parts_of = ()
         self.containers = []
         self.tokens = []
 
+    def __dealloc__(self):
+        free(self.steps)
+        free(self.walks)
+        free(self.ways)
+        free(self.levels)
+        free(self.address)
+
+    @property
+    def header(self):
+        """What the first header frame says, or None."""
+        return None if self.header_frame is None else self.header_frame.header
+
+    @property
+    def end(self):
+        """What the END frame says, or None."""
+        return None if self.end_frame is None else self.end_frame.end
+
     @property
     def text(self):
         """Of plain text what arrived so far, else an empty string."""
-        if self.header is None or not self.header.is_text:
+        if not self.is_text:
             return ""
         return self.result if isinstance(self.result, str) else "".join(self.parts)
 
@@ -44,7 +79,7 @@ cdef class Document:
             raise FrameError("a document frame without a sequence number")
         if seq < self.next_seq:
             return False
-        if self.end is not None:
+        if self.end_frame is not None:
             raise FrameError("a frame after the end of its document")
         if seq >> 63:
             raise FrameError("a sequence number is out of range")
@@ -52,222 +87,415 @@ cdef class Document:
         self.next_seq = seq + 1
         return True
 
-    cdef int header_arrived(self, object header) except -1:
+    cdef int header_arrived(self, Frame frame) except -1:
         """Add the nodes of a header frame to the table."""
-        if self.header is None:
+        cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.message_begin
+        cdef const uint8_t* end = at + frame.message_size
+        cdef HeaderFields header
+        cdef NodeFields node
+        cdef Field field
+        read_header(at, end, &header)
+        if self.header_frame is None:
             if header.wire_version != 1:
                 if self.missing:
-                    return 0
+                    return check_header(frame)
                 raise FrameError(f"wire version {header.wire_version} is not known")
             if header.node_count > self.max_nodes:
                 raise FrameError("the field table is too large")
-            self.header = header
-            self.counts_once = bool(header.schema_hash)
-        for node in header.nodes:
-            if node.node != len(self.nodes):
+            self.header_frame = frame
+            self.node_count = header.node_count
+            self.counts_once = header.has_hash
+            self.is_text = header.is_text
+        while at < end:
+            next_field(&at, end, &field)
+            if field.number != 6:
+                continue
+            key = read_node(&field, &node)
+            if node.node != self.table.count:
                 if self.missing:
-                    return 0
+                    return check_header(frame)
                 raise FrameError("nodes of the field table out of order")
-            if node.node >= self.header.node_count:
+            if node.node >= self.node_count:
                 raise FrameError("more nodes than the header says")
             if node.node and node.parent >= node.node:
                 raise FrameError("a node stands before its parent")
-            if node.ref_node is not None and node.ref_node > node.node:
+            if node.ref > <int64_t>node.node:
                 raise FrameError("a reference to a later node")
-            self.nodes.append(node)
-            self.chains.append(None)
+            self.table.add(node.parent, node.step, key, node.index, node.ref)
         return 0
 
-    cdef int end_arrived(self, object end) except -1:
+    cdef int end_arrived(self, Frame frame) except -1:
         """Close the document."""
+        cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.message_begin
+        cdef EndFields end
+        read_end(at, at + frame.message_size, &end)
         if end.frames != self.next_seq - 1:
             raise FrameError("the end counts other frames than were sent")
-        self.end = end
+        self.end_frame = frame
         return 0
 
-    cdef tuple resolve(self, uint32_t node, list steps):
-        """The path as keys and indexes; None where lost frames make it unknown."""
-        cdef tuple chain
-        cdef list tokens
-        cdef Py_ssize_t position
-        cdef Py_ssize_t first = 0
-        cdef uint32_t start = 0
-        if node >= <uint32_t>len(self.nodes):
-            if self.missing:
-                return None
-            raise FrameError("a frame of a node that is not in the table")
-        if steps is None:
-            chain = self._chain(0, node)
-            if None in chain:
-                raise FrameError("a path lacks steps")
-            return chain
-        tokens = []
-        for position in range(len(steps)):
-            step = steps[position]
-            if type(step) is not RefStep:
-                continue
-            if step >= len(self.nodes):
-                raise FrameError("a step follows a node that is not in the table")
-            target = self.nodes[step].ref_node
-            if target is None:
-                raise FrameError("a step follows a node that is no reference")
-            self._fill(tokens, self._chain(start, step), steps, first, position, False)
-            start = target
-            first = position + 1
-        self._fill(tokens, self._chain(start, node), steps, first, len(steps), True)
-        if <uint32_t>len(tokens) > self.max_tokens:
-            raise FrameError("a path is too deep")
-        return tuple(tokens)
-
-    cdef tuple _chain(self, uint32_t start, uint32_t node):
-        """Tokens from `start` down to `node`; None where a step says it."""
-        known = self.chains[node] if start == 0 else self.far_chains.get((start, node))
-        if known is not None:
-            return known
-        cdef list tokens = []
-        cdef uint32_t at = node
-        while at != start:
-            if at == 0:
-                raise FrameError("a node outside the subtree of the reference")
-            entry = self.nodes[at]
-            if entry.step == PROPERTY:
-                tokens.append(entry.key)
-            elif entry.step == PREFIX_ITEM:
-                tokens.append(entry.index)
-            else:
-                tokens.append(None)
-            at = entry.parent
-        tokens.reverse()
-        chain = tuple(tokens)
-        if start == 0:
-            self.chains[node] = chain
-        else:
-            self.far_chains[start, node] = chain
-        return chain
-
-    cdef int _fill(
-        self, list out, tuple chain, list steps, Py_ssize_t first, Py_ssize_t last, bint is_last
-    ) except -1:
-        """Append the tokens of a chain, those without a name from steps[first:last]."""
-        for token in chain:
-            if token is None:
-                if first == last:
-                    raise FrameError("a path lacks steps")
-                out.append(steps[first])
-                first += 1
-            else:
-                out.append(token)
-        if is_last:
-            while first < last:
-                out.append(steps[first])
-                first += 1
-        elif first != last:
-            raise FrameError("a path has steps that its nodes do not take")
-        return 0
-
-    cdef int part_arrived(self, tuple tokens, object piece) except -1:
-        """Keep a part of a string until its last piece."""
-        if self.parts and self.parts_of != tokens:
+    cdef int field_arrived(self, Frame frame) except -1:
+        """Take a VALUE, PART or CLOSE frame; 0 where lost frames make its place unknown, else 1."""
+        if frame.node >= self.table.count:
             if not self.missing:
-                raise FrameError("parts of two strings are mixed")
-            self.parts.clear()
-        self.parts_of = tokens
-        self.parts.append(piece)
-        return 0
-
-    cdef dict value_arrived(self, tuple tokens, object value, uint32_t parts):
-        """Put a scalar into the document; returns the delta, or None where it is empty."""
-        cdef list pieces
-        cdef Py_ssize_t depth = len(tokens)
-        if parts or self.parts:
-            pieces = self.parts
-            self.parts = []
-            if parts != <uint32_t>len(pieces) or self.parts_of != tokens:
-                if not self.missing:
-                    raise FrameError("a value and its parts do not match")
-                return None
-            if not isinstance(value, str):
-                raise FrameError("parts of a value that is no string")
-            pieces.append(value)
-            value = "".join(pieces)
-        if depth == 0:
-            self.result = value
-            self.containers.clear()
-            self.tokens.clear()
-            return None
-        token = tokens[depth - 1]
-        self._put(self._container(tokens), token, value)
-        if depth == 1 and isinstance(token, str):
-            return {token: value}
-        return None
-
-    cdef dict close_arrived(self, tuple tokens, uint64_t size, bint is_array):
-        """Close a container; returns the delta, or None where it is empty."""
-        cdef Py_ssize_t depth = len(tokens)
-        cdef Py_ssize_t i
-        cdef bint is_open = len(self.containers) > depth
-        if is_open:
-            for i in range(depth):
-                if self.tokens[i] != tokens[i]:
-                    is_open = False
-                    break
-        if is_open:
-            container = self.containers[depth]
-            if isinstance(container, list) != is_array:
-                raise FrameError("an object is closed as an array, or the reverse")
-        else:
-            container = [] if is_array else {}
-            if depth:
-                self._put(self._container(tokens), tokens[depth - 1], container)
-            else:
-                self.result = container
-        if (is_array or self.counts_once) and not self.missing and <uint64_t>len(container) != size:
-            raise FrameError("a container is closed with another size than it has")
-        del self.containers[depth:]
-        del self.tokens[depth - 1 if depth else 0 :]
-        if depth == 1:
-            token = tokens[0]
-            if isinstance(token, str):
-                return {token: container}
-        return None
-
-    cdef object _container(self, tuple tokens):
-        """The open container that holds the last token; opened where it is not."""
-        cdef Py_ssize_t depth = len(tokens) - 1
-        cdef Py_ssize_t common = 0
-        cdef Py_ssize_t known = len(self.tokens)
-        if not self.containers:
-            self.result = {} if isinstance(tokens[0], str) else []
-            self.containers.append(self.result)
-        while common < known and common < depth and self.tokens[common] == tokens[common]:
-            common += 1
-        if common < known:
-            del self.containers[common + 1 :]
-            del self.tokens[common:]
-        while common < depth:
-            inner = {} if isinstance(tokens[common + 1], str) else []
-            self._put(self.containers[common], tokens[common], inner)
-            self.containers.append(inner)
-            self.tokens.append(tokens[common])
-            common += 1
-        return self.containers[depth]
-
-    cdef int _put(self, object container, object token, object value) except -1:
-        cdef Py_ssize_t gap
-        if isinstance(container, dict):
-            if not isinstance(token, str):
-                raise FrameError("an index into an object")
-            (<dict>container)[token] = value
+                raise FrameError("a frame of a node that is not in the table")
+            frame.steps()
             return 0
-        if isinstance(token, str):
-            raise FrameError("a key of an array")
-        gap = <Py_ssize_t>token - len(<list>container)
-        if gap > 0:
-            if not self.missing or gap > self.max_array_gap:
-                raise FrameError("an array leaves out items")
-            self.max_array_gap -= gap
-            container.extend([None] * gap)
+        frame.table = self.table
+        if frame.kind == KIND_PART:
+            _take_part(self, frame)
+        elif frame.kind == KIND_CLOSE:
+            _take_close(self, frame)
+        else:
+            _take_value(self, frame)
+        return 1
+
+
+# -- kinds of frames ---------------------------------------------------------------------------------------------
+
+
+cdef int _take_part(Document self, Frame frame) except -1:
+    """Keep a part of a string until its last piece."""
+    cdef tuple tokens = frame.resolved()
+    if self.parts and self.parts_of != tokens:
+        if not self.missing:
+            raise FrameError("parts of two strings are mixed")
+        self.parts.clear()
+    self.parts_of = tokens
+    self.parts.append(frame.value)
+    return 0
+
+
+cdef int _take_value(Document self, Frame frame) except -1:
+    """Put a scalar into the document."""
+    cdef Walk walk
+    cdef Token token
+    cdef list pieces
+    value = frame.value
+    if frame.parts or self.parts:
+        pieces = self.parts
+        self.parts = []
+        if frame.parts != <uint32_t>len(pieces) or self.parts_of != frame.resolved():
+            if not self.missing:
+                raise FrameError("a value and its parts do not match")
+            return 0
+        if not isinstance(value, str):
+            raise FrameError("parts of a value that is no string")
+        pieces.append(value)
+        value = frame.whole = "".join(pieces)
+    cdef int64_t depth = _read_path(self, frame, &walk)
+    if depth == 0:
+        self.result = value
+        _leave(self, 0)
+        return 0
+    _step_up(self, &walk, &token)
+    _enter(self, &walk, &token, <uint32_t>depth)
+    _put(self, &token, value)
+    frame.completes = depth == 1 and token.is_key and not frame.document
+    return 0
+
+
+cdef int _take_close(Document self, Frame frame) except -1:
+    """Close a container."""
+    cdef Walk walk
+    cdef Walk outer
+    cdef Token token
+    cdef bint is_array = frame.content == ARRAY_SIZE
+    cdef uint32_t depth = <uint32_t>_read_path(self, frame, &walk)
+    cdef bint is_open = self.level_count > depth
+    _canonical(self, &walk)
+    if is_open and not _is_level(self, depth, &walk):
+        is_open = self.tokens[:depth] == list(frame.resolved())
+    outer = walk
+    if depth:
+        _step_up(self, &outer, &token)
+    if is_open:
+        container = <object>self.levels[depth].container
+        if isinstance(container, list) != is_array:
+            raise FrameError("an object is closed as an array, or the reverse")
+    else:
+        container = [] if is_array else {}
+        if depth:
+            _enter(self, &outer, &token, depth)
+            _put(self, &token, container)
+        else:
+            self.result = container
+    if (is_array or self.counts_once) and not self.missing and <uint64_t>len(container) != frame.count:
+        raise FrameError("a container is closed with another size than it has")
+    _leave(self, depth)
+    if depth == 1 and token.is_key and not frame.document:
+        frame.whole = container
+        frame.completes = True
+    return 0
+
+
+# -- paths -------------------------------------------------------------------------------------------------------
+
+
+cdef int64_t _read_path(Document self, Frame frame, Walk* walk) except -1:
+    """Read the steps of a frame and set out at its node; returns the number of tokens.
+
+    What lies above the last stretch is checked here, the stretch itself where it is walked.
+    """
+    cdef FieldTable table = self.table
+    cdef Entry* entries = table.entries
+    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(frame.chunk)
+    cdef const uint8_t* at = start + frame.path_begin
+    cdef const uint8_t* end = start + frame.path_end
+    cdef const uint8_t* before
+    cdef Field field
+    cdef Step* step
+    cdef int64_t depth = 0
+    cdef int64_t left
+    walk.node = frame.node
+    walk.first = walk.start = 0
+    self.path = at
+    self.step_count = 0
+    if frame.path_end == 0:
+        walk.steps = 0
+        if entries[walk.node].dynamic:
+            raise FrameError("a path lacks steps")
+        return entries[walk.node].depth
+    while at < end:
+        if at[0] != 0x22:
+            before = at
+            next_field(&at, end, &field)
+            if field.number != 4:
+                continue
+            at = before
+        if self.step_count == self.step_room:
+            _grow_steps(self)
+        step = &self.steps[self.step_count]
+        at = read_step(at, end, step)
+        self.step_count += 1
+        if step.kind != REF_STEP:
+            continue
+        if step.number >= table.count:
+            raise FrameError("a step follows a node that is not in the table")
+        if entries[step.number].ref < 0:
+            raise FrameError("a step follows a node that is no reference")
+        depth += _stretch(self, walk.start, step.number, self.step_count - 1 - walk.first, &left)
+        if left:
+            raise FrameError("a path has steps that its nodes do not take")
+        walk.start = <uint32_t>entries[step.number].ref
+        walk.first = self.step_count
+    walk.steps = self.step_count
+    depth += _stretch(self, walk.start, walk.node, walk.steps - walk.first, &left) + left
+    if depth > table.max_tokens:
+        raise FrameError("a path is too deep")
+    return depth
+
+
+cdef int64_t _stretch(Document self, uint32_t start, uint32_t node, uint32_t steps, int64_t* left) except -1:
+    """Tokens between two nodes; `left` gets how many of the steps they do not take."""
+    cdef Entry* entries = self.table.entries
+    cdef uint32_t at = node
+    while at > start and start:
+        at = entries[at].parent
+    if start and at != start:
+        raise FrameError("a node outside the subtree of the reference")
+    left[0] = <int64_t>steps + entries[start].dynamic - entries[node].dynamic
+    if left[0] < 0:
+        raise FrameError("a path lacks steps")
+    return <int64_t>entries[node].depth - entries[start].depth
+
+
+cdef int _grow_steps(Document self) except -1:
+    cdef uint32_t room = max(16, 2 * self.step_room)
+    cdef void* block = realloc(self.steps, room * sizeof(Step))
+    if block is NULL:
+        raise MemoryError
+    self.steps = <Step*>block
+    self.step_room = room
+    return 0
+
+
+cdef inline void _canonical(Document self, Walk* walk) noexcept:
+    """What stands at the target of a reference is addressed at the reference."""
+    cdef uint32_t position
+    while walk.steps and walk.steps == walk.first and walk.node == walk.start:
+        walk.steps -= 1
+        walk.node = self.steps[walk.steps].number
+        position = walk.steps
+        while position and self.steps[position - 1].kind != REF_STEP:
+            position -= 1
+        walk.first = position
+        walk.start = <uint32_t>self.table.entries[self.steps[position - 1].number].ref if position else 0
+
+
+cdef inline void _step_up(Document self, Walk* walk, Token* token) noexcept:
+    """Go from a value to the container that it is in, by `token`. The root is in none."""
+    cdef Entry* entry
+    cdef const Step* step
+    _canonical(self, walk)
+    cdef int64_t wanted = (
+        <int64_t>self.table.entries[walk.node].dynamic - self.table.entries[walk.start].dynamic
+    )
+    cdef bint is_below = <int64_t>walk.steps - walk.first > wanted
+    entry = &self.table.entries[walk.node]
+    if is_below or entry.token is NULL:
+        walk.steps -= 1
+        step = &self.steps[walk.steps]
+        token.is_key = step.kind == KEY_STEP
+        token.index = step.number
+        token.key = NULL
+        token.step = step
+    else:
+        token.is_key = entry.is_key
+        token.index = entry.index
+        token.key = entry.token
+    if not is_below:
+        walk.node = entry.parent
+    if walk.steps == walk.first:
+        _canonical(self, walk)
+
+
+cdef inline Py_ssize_t _path_size(Document self, Walk* walk) noexcept:
+    """Bytes of the steps of an address."""
+    return self.steps[walk.steps - 1].end - self.path if walk.steps else 0
+
+
+cdef inline bint _is_level(Document self, uint32_t depth, Walk* walk) noexcept:
+    """Whether the walk stands at the container that is open at a depth."""
+    cdef Level* level = &self.levels[depth]
+    cdef Py_ssize_t size = _path_size(self, walk)
+    if level.node != walk.node or level.path_size != size:
+        return False
+    return size == 0 or memcmp(self.address, self.path, size) == 0
+
+
+# -- containers --------------------------------------------------------------------------------------------------
+
+
+cdef int _enter(Document self, Walk* walk, Token* token, uint32_t depth) except -1:
+    """Make the container at `walk` the innermost one; it is opened where it is not. `token` leads into it."""
+    cdef uint32_t k = depth - 1
+    cdef Py_ssize_t size
+    if self.level_count == depth and _is_level(self, k, walk):
+        return 0
+    if depth > self.walk_room:
+        _grow_walks(self, depth)
+    self.walks[k] = walk[0]
+    self.ways[k] = token[0]
+    while k and not (k < self.level_count and _is_level(self, k, &self.walks[k])):
+        self.walks[k - 1] = self.walks[k]
+        _step_up(self, &self.walks[k - 1], &self.ways[k - 1])
+        k -= 1
+    if self.level_count == 0:
+        self.result = {} if self.ways[0].is_key else []
+        _open(self, self.result, &self.walks[0])
+    for k in range(k + 1, depth):
+        way = _object_of(&self.ways[k - 1])
+        if k < self.level_count:
+            if self.tokens[k - 1] == way:
+                # The same place under another address.
+                self.levels[k].node = self.walks[k].node
+                self.levels[k].path_size = _path_size(self, &self.walks[k])
+                continue
+            _leave(self, k)
+        inner = {} if self.ways[k].is_key else []
+        _put(self, &self.ways[k - 1], inner)
+        self.tokens.append(way)
+        _open(self, inner, &self.walks[k])
+    _leave(self, depth)
+    size = _path_size(self, walk)
+    if size > self.address_room:
+        _grow_address(self, size)
+    if size:
+        memcpy(self.address, self.path, size)
+    return 0
+
+
+cdef int _open(Document self, object container, Walk* walk) except -1:
+    """Add a level; the container is in its own already."""
+    cdef uint32_t room
+    cdef void* block
+    cdef Level* level
+    if self.level_count == self.level_room:
+        room = max(8, 2 * self.level_room)
+        block = realloc(self.levels, room * sizeof(Level))
+        if block is NULL:
+            raise MemoryError
+        self.levels = <Level*>block
+        self.level_room = room
+    self.containers.append(container)
+    level = &self.levels[self.level_count]
+    level.container = <PyObject*>container
+    level.node = walk.node
+    level.path_size = _path_size(self, walk)
+    self.level_count += 1
+    return 0
+
+
+cdef int _leave(Document self, uint32_t depth) except -1:
+    """Only the outermost `depth` containers stay open."""
+    while self.level_count > depth:
+        self.level_count -= 1
+        self.containers.pop()
+        if self.level_count:
+            self.tokens.pop()
+    return 0
+
+
+cdef int _grow_walks(Document self, uint32_t depth) except -1:
+    cdef uint32_t room = max(16, 2 * depth)
+    cdef void* walks = realloc(self.walks, room * sizeof(Walk))
+    if walks is NULL:
+        raise MemoryError
+    self.walks = <Walk*>walks
+    cdef void* ways = realloc(self.ways, room * sizeof(Token))
+    if ways is NULL:
+        raise MemoryError
+    self.ways = <Token*>ways
+    self.walk_room = room
+    return 0
+
+
+cdef int _grow_address(Document self, Py_ssize_t size) except -1:
+    cdef void* block = realloc(self.address, 2 * size)
+    if block is NULL:
+        raise MemoryError
+    self.address = <uint8_t*>block
+    self.address_room = 2 * size
+    return 0
+
+
+cdef str _key_of(const Step* step):
+    cdef Field field
+    field.wire = 2
+    field.data = step.key
+    field.size = step.size
+    return text_of(&field)
+
+
+cdef object _object_of(Token* token):
+    """The token as a Python object; one that comes from a step is made."""
+    if not token.is_key:
+        return token.index
+    return _key_of(token.step) if token.key is NULL else <object>token.key
+
+
+cdef int _put(Document self, Token* token, object value) except -1:
+    """Put a member into the innermost container."""
+    cdef object container = <object>self.levels[self.level_count - 1].container
+    cdef Py_ssize_t gap
+    if type(container) is dict:
+        if not token.is_key:
+            raise FrameError("an index into an object")
+        if token.key is NULL:
+            PyDict_SetItem(container, _key_of(token.step), value)
+        else:
+            PyDict_SetItem(container, <object>token.key, value)
+        return 0
+    if token.is_key:
+        raise FrameError("a key of an array")
+    gap = <Py_ssize_t>token.index - len(<list>container)
+    if gap:
         if gap < 0:
             raise FrameError("an item of an array comes twice")
-        (<list>container).append(value)
-        return 0
+        if not self.missing or gap > self.max_array_gap:
+            raise FrameError("an array leaves out items")
+        self.max_array_gap -= gap
+        (<list>container).extend([None] * gap)
+    PyList_Append(container, value)
+    return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +60,6 @@ class Limits:
         if self.max_depth > 512:
             # Compiling and walking recurse once a level; 512 stays far from the interpreter's stack.
             raise ValueError("max_depth must be at most 512")
+
+
+DEFAULT_LIMITS: Final = Limits()
