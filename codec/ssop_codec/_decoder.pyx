@@ -14,6 +14,7 @@ from ssop_codec._document cimport Document
 from ssop_codec._fields cimport UINT32, Field, next_frame
 from ssop_codec._frame cimport (
     FIRST_MESH_KIND,
+    HEADER,
     KIND_CLOSE,
     KIND_END,
     KIND_HEADER,
@@ -21,12 +22,17 @@ from ssop_codec._frame cimport (
     Frame,
     check_header,
     content_fits,
+    path_of,
     read_frame,
 )
 from ssop_codec._wire cimport get_varint
 
 from .errors import FrameError
 from .limits import DEFAULT_LIMITS
+cdef enum:
+    # Sequence numbers are below 2**63; the common ones are taken without another look.
+    MAX_SEQ = 0x7FFFFFFF
+
 
 cdef class Decoder:
     """Rebuilds the documents of one request from its chunks."""
@@ -76,8 +82,6 @@ cdef class Decoder:
                 raise FrameError("a frame holds the content of another kind")
             if frame.kind >= FIRST_MESH_KIND or self._take(frame):
                 PyList_Append(frames, frame)
-            if frame.has_header and frame.kind != KIND_HEADER:
-                check_header(frame)
         return frames
 
     cdef bint _take(self, Frame frame) except -1:
@@ -86,11 +90,13 @@ cdef class Decoder:
         self.received += 1
         if frame.document:
             document = self._document(frame.document)
-        if not document.follows(frame.number):
-            if frame.has_header:
+        if frame.number == document.next_seq and document.end_frame is None and frame.number < MAX_SEQ:
+            document.next_seq += 1
+        elif not document.follows(frame.number):
+            # What is dropped is well-formed all the same.
+            if frame.content == HEADER:
                 check_header(frame)
-            elif frame.path_end:
-                frame.steps()
+            path_of(frame)
             return False
         if KIND_VALUE <= frame.kind <= KIND_CLOSE:
             if not document.field_arrived(frame):
@@ -100,8 +106,9 @@ cdef class Decoder:
                 document.header_arrived(frame)
             elif frame.kind == KIND_END:
                 document.end_arrived(frame)
-            if frame.path_end:
-                frame.steps()
+            elif frame.content == HEADER:
+                check_header(frame)
+            path_of(frame)
         self.verified += 1
         return True
 

@@ -20,6 +20,7 @@ cdef struct Walk:
 cdef struct Level:
     PyObject* container
     uint32_t node
+    bint is_typed       # the node is that of the container, and not of one around it
     Py_ssize_t path_size
 
 # What leads from a container to a member: a key, or an index where there is none.

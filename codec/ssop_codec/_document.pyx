@@ -17,7 +17,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy
 
-from ssop_codec._fields cimport Field, next_field, text_of
+from ssop_codec._fields cimport Field, next_field
 from ssop_codec._frame cimport (
     ARRAY_SIZE,
     KIND_CLOSE,
@@ -27,9 +27,12 @@ from ssop_codec._frame cimport (
     EndFields,
     NodeFields,
     check_header,
+    message_of,
+    path_of,
     read_end,
     read_header,
     read_node,
+    tokens_of,
 )
 from ssop_codec._table cimport INDEX_STEP, KEY_STEP, REF_STEP, Entry, FieldTable, Step, read_step
 
@@ -89,7 +92,7 @@ cdef class Document:
 
     cdef int header_arrived(self, Frame frame) except -1:
         """Add the nodes of a header frame to the table."""
-        cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.message_begin
+        cdef const uint8_t* at = message_of(frame)
         cdef const uint8_t* end = at + frame.message_size
         cdef HeaderFields header
         cdef NodeFields node
@@ -126,7 +129,7 @@ cdef class Document:
 
     cdef int end_arrived(self, Frame frame) except -1:
         """Close the document."""
-        cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.message_begin
+        cdef const uint8_t* at = message_of(frame)
         cdef EndFields end
         read_end(at, at + frame.message_size, &end)
         if end.frames != self.next_seq - 1:
@@ -139,7 +142,7 @@ cdef class Document:
         if frame.node >= self.table.count:
             if not self.missing:
                 raise FrameError("a frame of a node that is not in the table")
-            frame.steps()
+            path_of(frame)
             return 0
         frame.table = self.table
         if frame.kind == KIND_PART:
@@ -156,7 +159,7 @@ cdef class Document:
 
 cdef int _take_part(Document self, Frame frame) except -1:
     """Keep a part of a string until its last piece."""
-    cdef tuple tokens = frame.resolved()
+    cdef tuple tokens = tokens_of(frame)
     if self.parts and self.parts_of != tokens:
         if not self.missing:
             raise FrameError("parts of two strings are mixed")
@@ -175,7 +178,7 @@ cdef int _take_value(Document self, Frame frame) except -1:
     if frame.parts or self.parts:
         pieces = self.parts
         self.parts = []
-        if frame.parts != <uint32_t>len(pieces) or self.parts_of != frame.resolved():
+        if frame.parts != <uint32_t>len(pieces) or self.parts_of != tokens_of(frame):
             if not self.missing:
                 raise FrameError("a value and its parts do not match")
             return 0
@@ -183,13 +186,16 @@ cdef int _take_value(Document self, Frame frame) except -1:
             raise FrameError("parts of a value that is no string")
         pieces.append(value)
         value = frame.whole = "".join(pieces)
-    cdef int64_t depth = _read_path(self, frame, &walk)
-    if depth == 0:
-        self.result = value
-        _leave(self, 0)
-        return 0
-    _step_up(self, &walk, &token)
-    _enter(self, &walk, &token, <uint32_t>depth)
+    cdef Step step
+    cdef int64_t depth = self.level_count
+    if not _is_member(self, frame, &token, &step):
+        depth = _read_path(self, frame, &walk)
+        if depth == 0:
+            self.result = value
+            _leave(self, 0)
+            return 0
+        _step_up(self, &walk, &token)
+        _enter(self, &walk, &token, <uint32_t>depth)
     _put(self, &token, value)
     frame.completes = depth == 1 and token.is_key and not frame.document
     return 0
@@ -198,17 +204,18 @@ cdef int _take_value(Document self, Frame frame) except -1:
 cdef int _take_close(Document self, Frame frame) except -1:
     """Close a container."""
     cdef Walk walk
-    cdef Walk outer
     cdef Token token
     cdef bint is_array = frame.content == ARRAY_SIZE
-    cdef uint32_t depth = <uint32_t>_read_path(self, frame, &walk)
-    cdef bint is_open = self.level_count > depth
-    _canonical(self, &walk)
-    if is_open and not _is_level(self, depth, &walk):
-        is_open = self.tokens[:depth] == list(frame.resolved())
-    outer = walk
-    if depth:
-        _step_up(self, &outer, &token)
+    cdef bint is_open = _is_innermost(self, frame)
+    cdef uint32_t depth
+    if is_open:
+        depth = self.level_count - 1
+    else:
+        depth = <uint32_t>_read_path(self, frame, &walk)
+        is_open = self.level_count > depth
+        _canonical(self, &walk)
+        if is_open and not _is_level(self, depth, &walk):
+            is_open = self.tokens[:depth] == list(tokens_of(frame))
     if is_open:
         container = <object>self.levels[depth].container
         if isinstance(container, list) != is_array:
@@ -216,17 +223,75 @@ cdef int _take_close(Document self, Frame frame) except -1:
     else:
         container = [] if is_array else {}
         if depth:
-            _enter(self, &outer, &token, depth)
+            _step_up(self, &walk, &token)
+            _enter(self, &walk, &token, depth)
             _put(self, &token, container)
         else:
             self.result = container
     if (is_array or self.counts_once) and not self.missing and <uint64_t>len(container) != frame.count:
         raise FrameError("a container is closed with another size than it has")
-    _leave(self, depth)
-    if depth == 1 and token.is_key and not frame.document:
+    if depth == 1 and not frame.document and type(self.result) is dict:
         frame.whole = container
         frame.completes = True
+    _leave(self, depth)
     return 0
+
+
+cdef inline bint _has_address(Frame frame, const Level* level, const uint8_t* address) noexcept:
+    """Whether the path of the frame begins with the address of a container."""
+    if level.path_size == 0:
+        return True
+    if <Py_ssize_t>(frame.path_end - frame.path_begin) < level.path_size:
+        return False
+    return memcmp(
+        address, PyBytes_AS_STRING(frame.chunk) + frame.begin + frame.path_begin, level.path_size
+    ) == 0
+
+
+cdef inline bint _is_innermost(Document self, Frame frame) noexcept:
+    """Whether the frame is about the innermost container; False where that takes more to find out."""
+    cdef Level* level
+    if self.level_count == 0:
+        return False
+    level = &self.levels[self.level_count - 1]
+    if level.node != frame.node or level.path_size != <Py_ssize_t>(frame.path_end - frame.path_begin):
+        return False
+    return _has_address(frame, level, self.address)
+
+
+cdef inline bint _is_member(Document self, Frame frame, Token* token, Step* step) except -1:
+    """Whether the value belongs into the innermost container, by `token`; False where that takes more to find out."""
+    cdef const uint8_t* start
+    cdef const uint8_t* end
+    cdef Level* level
+    cdef Entry* entry
+    if self.level_count == 0 or self.level_count > self.table.max_tokens:
+        return False
+    level = &self.levels[self.level_count - 1]
+    if not _has_address(frame, level, self.address):
+        return False
+    entry = &self.table.entries[frame.node]
+    start = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.begin
+    end = start + frame.path_end
+    start += frame.path_begin + level.path_size
+    if start == end:
+        # A property of an object that has a node.
+        if not level.is_typed or entry.parent != level.node or entry.token is NULL or frame.node == 0:
+            return False
+        token.is_key = entry.is_key
+        token.index = entry.index
+        token.key = entry.token
+        return True
+    if frame.node != level.node:
+        if not level.is_typed or entry.parent != level.node or entry.token is not NULL or frame.node == 0:
+            return False
+    if start[0] != 0x22 or read_step(start, end, step) != end or step.kind == REF_STEP:
+        return False
+    token.is_key = step.kind == KEY_STEP
+    token.index = step.number
+    token.key = NULL
+    token.step = step
+    return True
 
 
 # -- paths -------------------------------------------------------------------------------------------------------
@@ -239,7 +304,7 @@ cdef int64_t _read_path(Document self, Frame frame, Walk* walk) except -1:
     """
     cdef FieldTable table = self.table
     cdef Entry* entries = table.entries
-    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(frame.chunk)
+    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.begin
     cdef const uint8_t* at = start + frame.path_begin
     cdef const uint8_t* end = start + frame.path_end
     cdef const uint8_t* before
@@ -355,6 +420,12 @@ cdef inline Py_ssize_t _path_size(Document self, Walk* walk) noexcept:
     return self.steps[walk.steps - 1].end - self.path if walk.steps else 0
 
 
+cdef inline bint _is_typed(Document self, Walk* walk) noexcept:
+    """Whether the address is that of a node, and not of something below it."""
+    cdef Entry* entries = self.table.entries
+    return <int64_t>walk.steps - walk.first == <int64_t>entries[walk.node].dynamic - entries[walk.start].dynamic
+
+
 cdef inline bint _is_level(Document self, uint32_t depth, Walk* walk) noexcept:
     """Whether the walk stands at the container that is open at a depth."""
     cdef Level* level = &self.levels[depth]
@@ -385,12 +456,13 @@ cdef int _enter(Document self, Walk* walk, Token* token, uint32_t depth) except 
         self.result = {} if self.ways[0].is_key else []
         _open(self, self.result, &self.walks[0])
     for k in range(k + 1, depth):
-        way = _object_of(&self.ways[k - 1])
+        way = _object_of(self, &self.ways[k - 1])
         if k < self.level_count:
             if self.tokens[k - 1] == way:
                 # The same place under another address.
                 self.levels[k].node = self.walks[k].node
                 self.levels[k].path_size = _path_size(self, &self.walks[k])
+                self.levels[k].is_typed = _is_typed(self, &self.walks[k])
                 continue
             _leave(self, k)
         inner = {} if self.ways[k].is_key else []
@@ -423,6 +495,7 @@ cdef int _open(Document self, object container, Walk* walk) except -1:
     level.container = <PyObject*>container
     level.node = walk.node
     level.path_size = _path_size(self, walk)
+    level.is_typed = _is_typed(self, walk)
     self.level_count += 1
     return 0
 
@@ -460,19 +533,11 @@ cdef int _grow_address(Document self, Py_ssize_t size) except -1:
     return 0
 
 
-cdef str _key_of(const Step* step):
-    cdef Field field
-    field.wire = 2
-    field.data = step.key
-    field.size = step.size
-    return text_of(&field)
-
-
-cdef object _object_of(Token* token):
+cdef object _object_of(Document self, Token* token):
     """The token as a Python object; one that comes from a step is made."""
     if not token.is_key:
         return token.index
-    return _key_of(token.step) if token.key is NULL else <object>token.key
+    return self.table.key_of(token.step) if token.key is NULL else <object>token.key
 
 
 cdef int _put(Document self, Token* token, object value) except -1:
@@ -483,7 +548,7 @@ cdef int _put(Document self, Token* token, object value) except -1:
         if not token.is_key:
             raise FrameError("an index into an object")
         if token.key is NULL:
-            PyDict_SetItem(container, _key_of(token.step), value)
+            PyDict_SetItem(container, self.table.key_of(token.step), value)
         else:
             PyDict_SetItem(container, <object>token.key, value)
         return 0

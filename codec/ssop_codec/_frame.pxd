@@ -21,29 +21,27 @@ cdef enum:
 
 cdef class Frame:
     cdef uint64_t number
-    cdef uint64_t count             # members of a closed container
+    cdef uint64_t count             # members of a closed container; else the place of the message, from `begin` on
     cdef readonly int kind
     cdef readonly uint32_t node
     cdef readonly uint32_t document
     cdef readonly uint32_t parts
     cdef uint32_t content           # number of the last content field
-    cdef bint has_count
-    cdef bint has_header            # the message is a header
+    cdef uint32_t message_size
+    cdef uint32_t path_begin        # place of the path, from `begin` on; 0 and 0: none
+    cdef uint32_t path_end
+    cdef uint32_t size_bytes
     cdef bint completes             # a top-level property
     cdef readonly object value
     cdef object whole               # the string whose last part this is, or the container that it closes
     cdef FieldTable table           # None where the frame has no path
     cdef bytes chunk
-    # Places in the chunk: the frame, its path (0 and 0: none), the message in it.
-    cdef Py_ssize_t begin
-    cdef Py_ssize_t size_bytes
-    cdef Py_ssize_t path_begin
-    cdef Py_ssize_t path_end
-    cdef Py_ssize_t message_begin
-    cdef Py_ssize_t message_size
+    cdef Py_ssize_t begin           # place of the frame in the chunk
 
-    cdef list steps(self)
-    cdef tuple resolved(self)
+
+cdef list path_of(Frame frame)
+cdef tuple tokens_of(Frame frame)
+cdef const uint8_t* message_of(Frame frame) noexcept
 
 
 cdef struct EndFields:
@@ -73,8 +71,23 @@ cdef struct HeaderFields:
 
 
 cdef Frame read_frame(bytes chunk, const uint8_t* at, const uint8_t* end)
-cdef bint content_fits(int kind, uint32_t content) noexcept
 cdef int check_header(Frame frame) except -1
+cdef inline bint content_fits(int kind, uint32_t content) noexcept:
+    if kind == KIND_VALUE:
+        return 8 <= content <= 13
+    if kind == KIND_PART:
+        return content == 8
+    if kind == KIND_CLOSE:
+        return content == OBJECT_SIZE or content == ARRAY_SIZE
+    if kind == KIND_HEADER:
+        return content == HEADER
+    if kind == KIND_END:
+        return content == END
+    if 16 <= kind <= 20:
+        return content == <uint32_t>(kind + 2)
+    return True
+
+
 cdef int read_end(const uint8_t* at, const uint8_t* end, EndFields* fields) except -1
 cdef int read_header(const uint8_t* at, const uint8_t* end, HeaderFields* fields) except -1
 cdef object read_node(Field* field, NodeFields* node)

@@ -6,7 +6,7 @@ header, end, message of the mesh) is made from the chunk when it is asked for; t
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -43,7 +43,7 @@ cdef class Frame:
     @property
     def size(self):
         """Members of the container that this frame closes, or None."""
-        return self.count if self.has_count else None
+        return self.count if self.content == OBJECT_SIZE or self.content == ARRAY_SIZE else None
 
     @property
     def delta(self):
@@ -51,7 +51,7 @@ cdef class Frame:
         if not self.completes:
             return {}
         whole = self.whole if self.kind == KIND_CLOSE or self.parts else self.value
-        return {self.resolved()[0]: whole}
+        return {tokens_of(self)[0]: whole}
 
     @property
     def is_part(self):
@@ -61,12 +61,12 @@ cdef class Frame:
     @property
     def tokens(self):
         """Keys and indexes from the root to the value."""
-        return self.resolved()
+        return tokens_of(self)
 
     @property
     def path(self):
         """JSON Pointer of the value."""
-        return "".join(["/" + str(token).replace("~", "~0").replace("/", "~1") for token in self.resolved()])
+        return "".join(["/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens_of(self)])
 
     @property
     def header(self):
@@ -83,19 +83,26 @@ cdef class Frame:
         """The message of a mesh frame, serialized, or None."""
         if not 18 <= self.content <= 22:
             return None
-        return self.chunk[self.message_begin : self.message_begin + self.message_size]
-
-    cdef list steps(self):
-        cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(self.chunk)
-        if self.path_end == 0:
-            return None
-        return steps_of(start + self.path_begin, start + self.path_end)
-
-    cdef tuple resolved(self):
-        return () if self.table is None else self.table.resolve(self.node, self.steps())
+        return PyBytes_FromStringAndSize(<const char*>message_of(self), self.message_size)
 
     def __repr__(self):
         return f"Frame(seq={self.seq}, kind={self.kind}, path={self.path!r}, value={self.value!r})"
+
+
+cdef list path_of(Frame frame):
+    """The steps of the path: int, str or RefStep; None where there are none."""
+    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.begin
+    return steps_of(start + frame.path_begin, start + frame.path_end) if frame.path_end else None
+
+
+cdef tuple tokens_of(Frame frame):
+    """Keys and indexes from the root to the value."""
+    return () if frame.table is None else frame.table.resolve(frame.node, path_of(frame))
+
+
+cdef const uint8_t* message_of(Frame frame) noexcept:
+    """The header, end or message of the mesh, `message_size` bytes."""
+    return <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.begin + frame.count
 
 
 # -- header ------------------------------------------------------------------------------------------------------
@@ -157,7 +164,7 @@ cdef int read_header(const uint8_t* at, const uint8_t* end, HeaderFields* fields
 
 
 cdef object _make_header(Frame frame):
-    cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.message_begin
+    cdef const uint8_t* at = message_of(frame)
     cdef const uint8_t* end = at + frame.message_size
     cdef HeaderFields fields
     cdef NodeFields node
@@ -257,7 +264,7 @@ cdef int read_end(const uint8_t* at, const uint8_t* end, EndFields* fields) exce
 
 
 cdef object _make_end(Frame frame):
-    cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(frame.chunk) + frame.message_begin
+    cdef const uint8_t* at = message_of(frame)
     cdef EndFields fields
     read_end(at, at + frame.message_size, &fields)
     violation = _read_violation(&fields.violation) if fields.has_violation else None
@@ -293,15 +300,17 @@ cdef object _read_number(Field* field):
 cdef Frame read_frame(bytes chunk, const uint8_t* at, const uint8_t* end):
     """Read a frame of a chunk. Whether a header is well-formed is left to who takes it."""
     cdef Frame frame = Frame.__new__(Frame)
-    cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(chunk)
+    cdef const uint8_t* start = at
     cdef const uint8_t* before
     cdef Field field
     cdef uint64_t number
     cdef double fraction
     cdef uint8_t tag
+    if end - at > UINT32:
+        raise FrameError("a frame is too large")
     frame.chunk = chunk
-    frame.begin = at - start
-    frame.size_bytes = end - at
+    frame.begin = at - <const uint8_t*>PyBytes_AS_STRING(chunk)
+    frame.size_bytes = <uint32_t>(end - at)
     while at < end:
         # The fields of values as every writer makes them; whatever differs is read below.
         tag = at[0]
@@ -311,9 +320,11 @@ cdef Frame read_frame(bytes chunk, const uint8_t* at, const uint8_t* end):
             if at < end and at[0] < 0x80 and at[0] < end - at:
                 at += 1 + at[0]
                 if frame.path_end == 0:
-                    frame.path_begin = before - start
-                frame.path_end = at - start
+                    frame.path_begin = <uint32_t>(before - start)
+                frame.path_end = <uint32_t>(at - start)
                 continue
+        elif frame.content == HEADER:
+            pass
         elif tag == 0x49:
             if end - at >= 8:
                 memcpy(&fraction, at, 8)
@@ -354,7 +365,6 @@ cdef Frame read_frame(bytes chunk, const uint8_t* at, const uint8_t* end):
                 continue
             if tag == 0x70 or tag == 0x78:
                 frame.count = number
-                frame.has_count = True
                 frame.content = tag >> 3
                 continue
         at = before
@@ -369,6 +379,9 @@ cdef int _take_field(
     """Any field, in whatever form it is."""
     cdef double fraction
     cdef EndFields end
+    if frame.content == HEADER and 8 <= field.number <= 22:
+        # One that will not be taken, so it is checked here.
+        check_header(frame)
     if field.number == 1:
         expect(field, 0)
         frame.number = field.value
@@ -379,8 +392,8 @@ cdef int _take_field(
     elif field.number == 4:
         expect(field, 2)
         if frame.path_end == 0:
-            frame.path_begin = before - start
-        frame.path_end = behind - start
+            frame.path_begin = <uint32_t>(before - start)
+        frame.path_end = <uint32_t>(behind - start)
     elif field.number == 5:
         frame.parts = <uint32_t>uint_of(field, UINT32)
     elif field.number == 6:
@@ -410,32 +423,12 @@ cdef int _take_field(
     elif field.number == 14 or field.number == 15:
         expect(field, 0)
         frame.count = field.value
-        frame.has_count = True
         frame.content = field.number
     elif 16 <= field.number <= 22:
         expect(field, 2)
-        if frame.has_header:
-            check_header(frame)
-        frame.has_header = field.number == HEADER
-        frame.message_begin = field.data - start
-        frame.message_size = <Py_ssize_t>field.size
+        frame.count = field.data - start
+        frame.message_size = <uint32_t>field.size
         frame.content = field.number
         if field.number == END:
             read_end(field.data, field.data + field.size, &end)
     return 0
-
-
-cdef bint content_fits(int kind, uint32_t content) noexcept:
-    if kind == KIND_HEADER:
-        return content == 16
-    if kind == KIND_VALUE:
-        return 8 <= content <= 13
-    if kind == KIND_PART:
-        return content == 8
-    if kind == KIND_CLOSE:
-        return content == 14 or content == 15
-    if kind == KIND_END:
-        return content == 17
-    if 16 <= kind <= 20:
-        return content == <uint32_t>(kind + 2)
-    return True

@@ -30,10 +30,11 @@ cdef class FieldTable:
     cdef uint32_t room
     cdef uint32_t max_tokens
     cdef list tokens        # what the entries point to
-    cdef list chains        # tokens from the root to each node; None until asked for
-    cdef dict far_chains    # the same from the target of a reference
+    cdef dict chains        # tokens from the root or the target of a reference to a node, once asked for
+    cdef list known_keys    # keys of steps that came lately, by a hash of their bytes; None until one came
 
     cdef int add(self, uint32_t parent, uint32_t step, object key, uint32_t index, int64_t ref) except -1
+    cdef object key_of(self, const Step* step)
     cdef tuple resolve(self, uint32_t node, list steps)
     cdef tuple _chain(self, uint32_t start, uint32_t node)
     cdef int _fill(self, list out, tuple chain, list steps, Py_ssize_t first, Py_ssize_t last, bint is_last) except -1

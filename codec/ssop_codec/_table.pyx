@@ -2,8 +2,10 @@
 """The field table of a document and the paths that it gives to nodes and steps (SPEC.md section 5)."""
 
 from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
 
 from ssop_codec._fields cimport UINT32, Field, expect, next_field, text_of, uint_of
 from ssop_codec._wire cimport get_varint
@@ -15,6 +17,10 @@ from .wire import RefStep
 cdef uint32_t PROPERTY = FieldStep.PROPERTY
 cdef uint32_t PREFIX_ITEM = FieldStep.PREFIX_ITEM
 
+cdef enum:
+    KNOWN_KEYS = 256
+    MAX_KNOWN_BYTES = 40
+
 
 cdef class FieldTable:
     """Nodes by their number. Entries are added and never changed, so frames may keep the table."""
@@ -22,8 +28,7 @@ cdef class FieldTable:
     def __cinit__(self, uint32_t max_tokens):
         self.max_tokens = max_tokens
         self.tokens = []
-        self.chains = []
-        self.far_chains = {}
+        self.chains = {}
 
     def __dealloc__(self):
         free(self.entries)
@@ -51,9 +56,36 @@ cdef class FieldTable:
             entry.depth = self.entries[parent].depth + 1
             entry.dynamic = self.entries[parent].dynamic + (token is None)
         self.tokens.append(token)
-        self.chains.append(None)
         self.count += 1
         return 0
+
+    cdef object key_of(self, const Step* step):
+        """The key of a step. Objects of one kind repeat their keys, so those of few bytes are kept a while."""
+        cdef uint64_t mixed
+        cdef uint64_t last
+        cdef Py_ssize_t slot
+        cdef object known
+        if step.size < 4 or step.size > <uint64_t>MAX_KNOWN_BYTES:
+            return _text_of(step)
+        if self.known_keys is None:
+            self.known_keys = [None] * KNOWN_KEYS
+        mixed = last = 0
+        memcpy(&mixed, step.key, min(step.size, 8))
+        memcpy(&last, step.key + step.size - 4, 4)
+        mixed = (mixed ^ (last << 29) ^ step.size) * <uint64_t>0x9E3779B97F4A7C15
+        slot = <Py_ssize_t>(mixed >> 56) & (KNOWN_KEYS - 1)
+        known = self.known_keys[slot]
+        if (
+            known is not None
+            and <uint64_t>PyUnicode_GET_LENGTH(known) == step.size
+            and memcmp(PyUnicode_DATA(known), step.key, step.size) == 0
+        ):
+            return known
+        known = _text_of(step)
+        # Of ASCII alone the bytes in memory are those of the step.
+        if PyUnicode_GET_LENGTH(known) == <Py_ssize_t>step.size:
+            self.known_keys[slot] = known
+        return known
 
     cdef tuple resolve(self, uint32_t node, list steps):
         """The path of a node of the table as keys and indexes."""
@@ -86,7 +118,8 @@ cdef class FieldTable:
 
     cdef tuple _chain(self, uint32_t start, uint32_t node):
         """Tokens from `start` down to `node`; None where a step says it."""
-        known = self.chains[node] if start == 0 else self.far_chains.get((start, node))
+        cdef uint64_t place = <uint64_t>start << 32 | node
+        known = self.chains.get(place)
         if known is not None:
             return known
         cdef list tokens = []
@@ -98,10 +131,7 @@ cdef class FieldTable:
             at = self.entries[at].parent
         tokens.reverse()
         chain = tuple(tokens)
-        if start == 0:
-            self.chains[node] = chain
-        else:
-            self.far_chains[start, node] = chain
+        self.chains[place] = chain
         return chain
 
     cdef int _fill(
@@ -123,6 +153,14 @@ cdef class FieldTable:
         elif first != last:
             raise FrameError("a path has steps that its nodes do not take")
         return 0
+
+
+cdef object _text_of(const Step* step):
+    cdef Field field
+    field.wire = 2
+    field.data = step.key
+    field.size = step.size
+    return text_of(&field)
 
 
 cdef const uint8_t* read_step(const uint8_t* at, const uint8_t* end, Step* step) except NULL:
@@ -183,10 +221,7 @@ cdef list steps_of(const uint8_t* at, const uint8_t* end):
             continue
         read_step(begin, end, &step)
         if step.kind == KEY_STEP:
-            field.wire = 2
-            field.data = step.key
-            field.size = step.size
-            steps.append(text_of(&field))
+            steps.append(_text_of(&step))
         elif step.kind == REF_STEP:
             steps.append(RefStep(step.number))
         else:

@@ -122,50 +122,6 @@ def size_content(size: int, *, is_array: bool) -> bytes:
     return (b"\x78" if is_array else b"\x70") + varint(size)
 
 
-def encode_frame(
-    seq: int,
-    kind: int,
-    value: str | int | float | bool | bytes | None = None,
-    *,
-    node: int = 0,
-    path: Sequence[PathStep] = (),
-    parts: int = 0,
-    document: int = 0,
-    is_array: bool = False,
-) -> bytes:
-    """A chunk with one VALUE, PART or CLOSE frame, from a Python value.
-
-    `bytes` are the text of a JSON number; an int beyond int64 becomes such a text. For CLOSE the value is
-    the size of the container, an object unless `is_array`.
-    """
-    if kind == FrameKind.CLOSE:
-        if not isinstance(value, int):
-            raise TypeError("the value of a CLOSE frame is a size")
-        content = size_content(value, is_array=is_array)
-    else:
-        content = value_content(value)
-    return chunk_of(head(seq, kind, node, path_steps(path), parts, document) + content)
-
-
-def value_content(  # noqa: PLR0911  # one return per type
-    value: str | int | float | bool | bytes | None,
-) -> bytes:
-    """The content field that holds a scalar."""
-    if value is None:
-        return NULL_CONTENT
-    if isinstance(value, bool):
-        return bool_content(value)
-    if isinstance(value, int):
-        if -(2**63) <= value < 2**63:
-            return int_content(value)
-        return json_content(str(value).encode())
-    if isinstance(value, float):
-        return double_content(value)
-    if isinstance(value, str):
-        return string_content(value.encode())
-    return json_content(bytes(value))
-
-
 def mesh_chunk(kind: int, payload: bytes) -> bytes:
     """A chunk with one mesh frame around a serialized Decision, DeliveryStatus, Accounting, Receipt or
     FieldLogprobs message. Raises ValueError when `kind` is no mesh kind.
@@ -329,4 +285,4 @@ def incomplete_reason_or_default(reason: int) -> int:
     return reason or IncompleteReason.STOPPED_EARLY
 
 
-__all__ = ["FieldStep", "PathStep", "RefStep", "append_mesh_frame", "encode_frame", "mesh_chunk"]
+__all__ = ["FieldStep", "PathStep", "RefStep", "append_mesh_frame", "mesh_chunk"]
