@@ -7,9 +7,9 @@ the same encoder, written slowly and plainly; the two agree byte for byte.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from ssop_codec._frame_writer cimport FrameWriter
+from ssop_codec._frame_writer cimport End, FrameWriter
 from ssop_codec._machine cimport end_input, read
 from ssop_codec._reader cimport Reader
 from ssop_codec._states cimport BROKEN, CLOSED
@@ -18,9 +18,9 @@ from ssop_codec._strings cimport flush_plain_text
 from ._program import program_of
 from .constants import MAX_BUFFER_BYTES, MIN_BUFFER_BYTES
 from .errors import CodecError
-from .limits import Limits
+from .limits import DEFAULT_LIMITS
 from .schema import raw_schema
-from .wire import end_frame, header_frames, incomplete_reason_or_default
+from .wire import end_frame, header_frames
 
 cdef enum:
     READY = 1
@@ -31,6 +31,9 @@ cdef enum:
     VERDICT_OK = 1
     VERDICT_INVALID = 2
     VERDICT_INCOMPLETE = 3
+
+cdef enum:
+    STOPPED_EARLY = 6   # of the incomplete reasons: that nothing is known
 
 # Headers kept with a schema, one for each buffer size; peers choose these.
 cdef int MAX_CACHED_HEADERS = 16
@@ -69,7 +72,7 @@ cdef class Encoder:
         if not 0 <= document < 2**32 or not 1 <= first_seq < 2**63:
             raise ValueError("document or first_seq out of range")
         self.writer = FrameWriter(buffer, first_seq, document)
-        self.reader = Reader(program_of(schema), self.writer, limits or Limits(), envelope, track_spans)
+        self.reader = Reader(program_of(schema), self.writer, limits or DEFAULT_LIMITS, envelope, track_spans)
         if document == 0 and first_seq > 1:
             # The document goes on after a failure: its header was sent by the encoder before this one.
             return
@@ -113,13 +116,14 @@ cdef class Encoder:
     def finish(
         self,
         *,
-        int finish_reason=0,
-        int incomplete_reason=0,
-        input_tokens=0,
-        output_tokens=0,
-        cached_input_tokens=0,
+        uint32_t finish_reason=0,
+        uint32_t incomplete_reason=0,
+        uint64_t input_tokens=0,
+        uint64_t output_tokens=0,
+        uint64_t cached_input_tokens=0,
     ):
         """The model's output has ended: decide the verdict and append the END frame. Idempotent."""
+        cdef End end
         if self.is_finished:
             return
         end_input(self.reader, incomplete_reason != 0)
@@ -130,6 +134,12 @@ cdef class Encoder:
         else:
             self.final_verdict = VERDICT_INCOMPLETE
         self.is_finished = True
+        end.verdict = self.final_verdict
+        end.incomplete_reason = incomplete_reason or STOPPED_EARLY if self.final_verdict == VERDICT_INCOMPLETE else 0
+        end.finish_reason = finish_reason
+        end.usage = [input_tokens, output_tokens, cached_input_tokens]
+        if self.final_verdict != VERDICT_INVALID and self.writer.put_end(&end):
+            return
         self.writer.push(
             end_frame(
                 self.writer.seq,
@@ -137,7 +147,7 @@ cdef class Encoder:
                 self.final_verdict,
                 document=self.writer.document,
                 violation=self.violation,
-                incomplete_reason=incomplete_reason_or_default(incomplete_reason),
+                incomplete_reason=end.incomplete_reason,
                 finish_reason=finish_reason,
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,

@@ -20,6 +20,7 @@ cdef enum:
     KIND_VALUE = 2
     KIND_PART = 3
     KIND_CLOSE = 4
+    KIND_END = 5
 
 cdef enum:
     # Positions in describe.DETAILS.

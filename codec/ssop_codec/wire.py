@@ -122,6 +122,25 @@ def size_content(size: int, *, is_array: bool) -> bytes:
     return (b"\x78" if is_array else b"\x70") + varint(size)
 
 
+def value_content(  # noqa: PLR0911  # one return per type
+    value: str | int | float | bool | bytes | None,
+) -> bytes:
+    """The content field that holds a scalar."""
+    if value is None:
+        return NULL_CONTENT
+    if isinstance(value, bool):
+        return bool_content(value)
+    if isinstance(value, int):
+        if -(2**63) <= value < 2**63:
+            return int_content(value)
+        return json_content(str(value).encode())
+    if isinstance(value, float):
+        return double_content(value)
+    if isinstance(value, str):
+        return string_content(value.encode())
+    return json_content(bytes(value))
+
+
 def mesh_chunk(kind: int, payload: bytes) -> bytes:
     """A chunk with one mesh frame around a serialized Decision, DeliveryStatus, Accounting, Receipt or
     FieldLogprobs message. Raises ValueError when `kind` is no mesh kind.
