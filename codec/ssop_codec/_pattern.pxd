@@ -11,9 +11,6 @@ cdef enum:
     FIRST_STATE = 3
     UNKNOWN = -1        # in a row: not computed yet
 
-cdef enum:
-    BLOCK_STATES = 64   # rows that are allocated together; they never move
-
 
 cdef class Pattern:
     cdef readonly str text
@@ -33,8 +30,9 @@ cdef class Pattern:
     cdef uint8_t* members               # of each set: whether it has the class
     cdef uint8_t* word_classes
     # The deterministic automaton, states from FIRST_STATE. Rows are written with the GIL held and read without.
-    cdef int32_t** blocks
-    cdef uint32_t block_count
+    # They never move: their place is set aside whole, and costs memory where it is written.
+    cdef int32_t* rows
+    cdef uint32_t row_bits              # a row has 2**row_bits places, one for each class
     cdef uint32_t kept_limit            # states that have rows
     cdef uint32_t kept_count
     cdef uint8_t* accept_flags

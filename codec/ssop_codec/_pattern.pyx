@@ -26,6 +26,7 @@ cdef enum:
 cdef enum:
     KEPT_BYTES = 1048576    # rows and sets that one pattern keeps
     SPARE_BYTES = 1048576
+    MIN_KEPT = 64
     MAX_KEPT = 16384
     MAX_SPARE = 65536
     LAST_SPARE = 2147483000
@@ -71,13 +72,16 @@ cdef class Pattern:
         self.keys = []
         self.numbers = {}
         self.spare = OrderedDict()
-        cdef uint32_t state_bytes = 4 * self.class_count + 2 * self.state_count + 64
-        self.kept_limit = min(<uint32_t>MAX_KEPT, max(<uint32_t>BLOCK_STATES, <uint32_t>kept_bytes // state_bytes))
+        while <uint32_t>1 << self.row_bits < self.class_count:
+            self.row_bits += 1
+        cdef uint32_t state_bytes = (<uint32_t>4 << self.row_bits) + 2 * self.state_count + 64
+        self.kept_limit = min(<uint32_t>MAX_KEPT, max(<uint32_t>MIN_KEPT, <uint32_t>kept_bytes // state_bytes))
         self.spare_limit = min(<uint32_t>MAX_SPARE, max(<uint32_t>256, <uint32_t>SPARE_BYTES // (2 * self.state_count + 128)))
         if dfa is not None:
             self.kept_limit = max(self.kept_limit, <uint32_t>len(dfa.rows))
-        self.block_count = (self.kept_limit + BLOCK_STATES - 1) // BLOCK_STATES
-        self.blocks = <int32_t**>_array(self.block_count, sizeof(int32_t*))
+        self.rows = <int32_t*>malloc(<size_t>self.kept_limit << self.row_bits << 2)
+        if self.rows is NULL:
+            raise MemoryError
         self.accept_flags = <uint8_t*>_array(self.kept_limit, 1)
         self.next_spare = FIRST_STATE + self.kept_limit
         if dfa is not None:
@@ -96,11 +100,7 @@ cdef class Pattern:
             self.start_state = DEAD
 
     def __dealloc__(self):
-        cdef uint32_t i
-        if self.blocks is not NULL:
-            for i in range(self.block_count):
-                free(self.blocks[i])
-        free(self.blocks)
+        free(self.rows)
         free(self.accept_flags)
         free(self.kinds)
         free(self.first)
@@ -211,28 +211,36 @@ cdef class Pattern:
         fixed state."""
         cdef size_t at = 0
         cdef int now = state[0]
-        cdef int found
+        cdef int found = now
         cdef uint32_t length, point, i
+        cdef const int32_t* row
         if now < FIRST_STATE or <uint32_t>now >= FIRST_STATE + self.kept_count:
             return size if now < FIRST_STATE else 0
-        while at < size:
-            point = data[at]
+        while True:
+            row = self._row(now)
+            # Most code points of a long text leave the state as it is.
+            while at < size and data[at] < 0x80:
+                found = row[self.ascii_classes[data[at]]]
+                if found != now:
+                    break
+                at += 1
+            if at == size:
+                break
             length = 1
-            if point < 0x80:
-                found = self._row(now)[self.ascii_classes[point]]
-            else:
-                length = 2 if point < 0xE0 else 3 if point < 0xF0 else 4
+            if data[at] >= 0x80:
+                length = 2 if data[at] < 0xE0 else 3 if data[at] < 0xF0 else 4
                 if at + length > size:
                     break
-                point &= 0x7F >> length
+                point = data[at] & (0x7F >> length)
                 for i in range(1, length):
                     point = point << 6 | (data[at + i] & 0x3F)
-                found = self._row(now)[self.class_of(point)]
+                found = row[self.class_of(point)]
+            # A row never names a state without one.
             if found == UNKNOWN:
                 break
             at += length
             now = found
-            if now < FIRST_STATE or <uint32_t>now >= FIRST_STATE + self.kept_count:
+            if now < FIRST_STATE or at == size:
                 break
         state[0] = now
         return at
@@ -252,8 +260,7 @@ cdef class Pattern:
         return self.run_classes[left]
 
     cdef int32_t* _row(self, int state) noexcept nogil:
-        cdef uint32_t place = <uint32_t>state - FIRST_STATE
-        return self.blocks[place // BLOCK_STATES] + <size_t>(place % BLOCK_STATES) * self.class_count
+        return self.rows + (<size_t>(state - FIRST_STATE) << self.row_bits)
 
     # -- making states ------------------------------------------------------------------------------------
 
@@ -393,11 +400,6 @@ cdef class Pattern:
         cdef uint32_t place = self.kept_count
         cdef int32_t* row
         cdef uint32_t i
-        cdef uint32_t block = place // BLOCK_STATES
-        if self.blocks[block] is NULL:
-            self.blocks[block] = <int32_t*>malloc(4 * <size_t>BLOCK_STATES * self.class_count)
-            if self.blocks[block] is NULL:
-                raise MemoryError
         row = self._row(FIRST_STATE + place)
         for i in range(self.class_count):
             row[i] = UNKNOWN

@@ -1,11 +1,13 @@
 """Regular expressions: what matches, what is refused by which name, what it costs."""
 
 import itertools
+import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from helpers.codec_cases import encode
-from ssop_codec import Limits, SchemaError, Verdict, compile_schema
+from ssop_codec import Encoder, Limits, SchemaError, Verdict, compile_schema
 from ssop_codec import pattern as pattern_module
 from ssop_codec._pattern import Pattern
 from ssop_codec.pattern import compile_pattern
@@ -158,6 +160,43 @@ def test_states_beyond_those_that_are_kept_match_all_the_same() -> None:
     words = ["".join(pair) for pair in itertools.product("ab", repeat=8)]
     long = "".join(words)
     assert [pattern.search(long + word + "abab") for word in words] == [(long + word)[-9] == "a" for word in words]
+
+
+WIDE = {"type": "string", "pattern": "^[ab]*a[ab]{18}$"}
+"""A pattern with more deterministic states than are kept."""
+
+
+def random_text(seed: int, size: int) -> str:
+    return "".join(random.Random(seed).choices("ab", k=size))
+
+
+def test_encoders_share_a_pattern_beyond_its_kept_states() -> None:
+    schema = compile_schema(WIDE)
+    texts = [random_text(seed, 12_000) for seed in range(3)]
+    encoders = [Encoder(schema) for _ in texts]
+    for pieces in zip(*(f'"{text}"' for text in texts), strict=True):
+        for encoder, piece in zip(encoders, pieces, strict=True):
+            encoder.feed(piece.encode())
+    assert [encoder.is_done for encoder in encoders] == [text[-19] == "a" for text in texts]
+
+
+def test_string_whose_state_was_dropped_ends_with_limit() -> None:
+    schema = compile_schema(WIDE)
+    busy, waiting = Encoder(schema), Encoder(schema)
+    busy.feed(f'"{random_text(4, 12_000)}'.encode())
+    waiting.feed(f'"{random_text(5, 50)}'.encode())
+    busy.feed(random_text(6, 12_000).encode())
+    waiting.feed(b"a")
+    violation = waiting.violation
+    assert violation and (violation.rule, violation.expected) == ("limit", "a pattern that needs fewer states")
+
+
+def test_threads_share_a_pattern() -> None:
+    pattern = compile_pattern("^[ab]*a[ab]{17}$")
+    texts = [random_text(seed, 3_000) for seed in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(pattern.search, texts))
+    assert found == [text[-18] == "a" for text in texts]
 
 
 def test_cache_of_patterns_is_bounded() -> None:
