@@ -3,7 +3,7 @@
 Sans-IO: no clock, no logging, no transport. SPEC.md beside this package is the wire format.
 """
 
-from ._decoder import Decoder, scan_heads
+from ._decoder import HAS_PROBES, Decoder, scan_heads
 from ._encoder import Encoder
 from ._frame import Frame
 from ._value_writer import encode_frame, encode_values
@@ -32,6 +32,7 @@ __all__ = [
     "ALL_TYPES",
     "CODEC_VERSION",
     "DONE",
+    "HAS_PROBES",
     "INVALID",
     "READY",
     "WIRE_VERSION",

@@ -25,10 +25,13 @@ from ssop_codec._frame cimport (
     path_of,
     read_frame,
 )
+from ssop_codec._probes cimport SSOP_HAS_PROBES, ssop_frame_received, ssop_next_stream
 from ssop_codec._wire cimport get_varint
 
 from .errors import FrameError
 from .limits import DEFAULT_LIMITS
+HAS_PROBES = bool(SSOP_HAS_PROBES)
+
 cdef enum:
     # Sequence numbers are below 2**63; the common ones are taken without another look.
     MAX_SEQ = 0x7FFFFFFF
@@ -43,11 +46,13 @@ cdef class Decoder:
     cdef uint64_t received
     cdef uint64_t verified
     cdef bint broken
+    cdef readonly uint64_t stream_id    # what tracers know the stream by
 
-    def __cinit__(self, *, limits=None):
+    def __cinit__(self, *, limits=None, uint64_t stream_id=0):
         self.limits = limits or DEFAULT_LIMITS
         self.main = Document(self.limits)
         self._documents = {0: self.main}
+        self.stream_id = stream_id or ssop_next_stream()
 
     def feed(self, chunk):
         """The frames of a chunk, or of several put together. Raises FrameError; the decoder is then of no
@@ -74,13 +79,19 @@ cdef class Decoder:
         cdef Field field
         cdef Frame frame
         cdef list frames = []
+        cdef const uint8_t* before
         while at < end:
+            before = at
             if not next_frame(&at, end, &field):
                 continue
             frame = read_frame(chunk, field.data, field.data + field.size)
             if not content_fits(frame.kind, frame.content):
                 raise FrameError("a frame holds the content of another kind")
-            if frame.kind >= FIRST_MESH_KIND or self._take(frame):
+            if frame.kind >= FIRST_MESH_KIND:
+                PyList_Append(frames, frame)
+                continue
+            ssop_frame_received(self.stream_id, frame.number, at - before)
+            if self._take(frame):
                 PyList_Append(frames, frame)
         return frames
 

@@ -11,6 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from ssop_codec._frame_writer cimport End, FrameWriter
 from ssop_codec._machine cimport end_input, read
+from ssop_codec._probes cimport ssop_next_stream
 from ssop_codec._reader cimport Reader
 from ssop_codec._states cimport BROKEN, CLOSED
 from ssop_codec._strings cimport flush_plain_text
@@ -62,6 +63,7 @@ cdef class Encoder:
         track_spans=False,
         tool_name="",
         tool_call_id="",
+        uint64_t stream_id=0,
     ):
         schema = raw_schema() if schema is None else schema
         buffer = stream_buffer_bytes or schema.auto_buffer_bytes
@@ -72,6 +74,7 @@ cdef class Encoder:
         if not 0 <= document < 2**32 or not 1 <= first_seq < 2**63:
             raise ValueError("document or first_seq out of range")
         self.writer = FrameWriter(buffer, first_seq, document)
+        self.writer.stream_id = stream_id or ssop_next_stream()
         self.reader = Reader(program_of(schema), self.writer, limits or DEFAULT_LIMITS, envelope, track_spans)
         if document == 0 and first_seq > 1:
             # The document goes on after a failure: its header was sent by the encoder before this one.
@@ -187,6 +190,11 @@ cdef class Encoder:
     def verdict(self):
         """The verdict; 0 while the document is open."""
         return self.final_verdict
+
+    @property
+    def stream_id(self):
+        """What tracers know the stream by."""
+        return self.writer.stream_id
 
     @property
     def frames(self):

@@ -28,6 +28,7 @@ cdef class FrameWriter:
     cdef uint64_t seq           # of the next frame
     cdef uint64_t first_seq
     cdef uint32_t document
+    cdef uint64_t stream_id     # for tracers
     cdef bint has_field         # a VALUE, PART or CLOSE frame was made
 
     cdef int push(self, bytes frame) except -1

@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
+from ssop_codec._probes cimport ssop_frame_sent
 from ssop_codec._states cimport KIND_CLOSE, KIND_END, KIND_VALUE
 from ssop_codec._wire cimport put_varint, varint_size
 
@@ -42,6 +43,7 @@ cdef class FrameWriter:
         else:
             memcpy(self.out + self.out_size, PyBytes_AS_STRING(frame), size)
             self.out_size += <uint32_t>size
+        ssop_frame_sent(self.stream_id, self.seq, size)
         self.seq += 1
         return 0
 
@@ -240,6 +242,7 @@ cdef uint8_t* _begin(FrameWriter writer, int kind, Place* place, uint32_t parts,
     if writer.document:
         at[0] = 0x30
         at = put_varint(at + 1, writer.document)
+    ssop_frame_sent(writer.stream_id, writer.seq, total)
     writer.seq += 1
     return at
 

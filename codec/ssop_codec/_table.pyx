@@ -70,7 +70,7 @@ cdef class FieldTable:
         if self.known_keys is None:
             self.known_keys = [None] * KNOWN_KEYS
         mixed = last = 0
-        memcpy(&mixed, step.key, min(step.size, 8))
+        memcpy(&mixed, step.key, min(step.size, <uint64_t>8))
         memcpy(&last, step.key + step.size - 4, 4)
         mixed = (mixed ^ (last << 29) ^ step.size) * <uint64_t>0x9E3779B97F4A7C15
         slot = <Py_ssize_t>(mixed >> 56) & (KNOWN_KEYS - 1)
