@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Final
 
+from .pattern_scripts import NAMES, RANGES
+
 Intervals = tuple[tuple[int, int], ...]
 """First and last code point of each interval; sorted, with a gap between any two."""
 
@@ -127,15 +129,23 @@ def _categories() -> dict[str, Intervals]:
     return {name: tuple(intervals) for name, intervals in runs.items()}
 
 
+def _script(name: str) -> Intervals | None:
+    ranges = RANGES.get(NAMES.get(name, name))
+    if ranges is None:
+        return None
+    ends = (text.partition("-") for text in ranges.split())
+    return tuple((int(low, 16), int(high or low, 16)) for low, _, high in ends)
+
+
 def property_set(name: str) -> Intervals | None:
     r"""The set of `\p{name}`; None where the property is not known here."""
-    if name == "Any":
-        return ANYTHING
-    if name == "ASCII":
-        return ((0, 0x7F),)
+    if name in ("Any", "ASCII"):
+        return ANYTHING if name == "Any" else ((0, 0x7F),)
     if name == "Assigned":
         return negate(_categories()["Cn"])
     key, equals, value = name.partition("=")
+    if key in ("Script", "sc"):
+        return _script(value)
     if equals:
         if key not in ("General_Category", "gc"):
             return None

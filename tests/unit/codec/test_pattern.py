@@ -58,6 +58,7 @@ from ssop_codec.pattern_syntax import parse
         (r"^(?!x)^a", ["a"], ["x"]),
         (r"^[\p{Lu}\p{Nd}]\P{L}$", ["Á1", "٣-"], ["á1", "ÁB"]),
         (r"^\p{General_Category=Uppercase_Letter}\p{gc=Zs}\p{Letter}$", ["Á é"], ["á é"]),
+        (r"^\p{Script=Han}\p{sc=Latn}\p{Script=Cyrillic}\P{sc=Hiragana}$", ["漢éжх"], ["漢éжあ", "あéжх"]),
         (r"^\p{ASCII}\p{Any}\p{Assigned}\p{LC}$", ["a😀bÁ"], ["éaaa", "aaa1"]),
         ("x^a|b$c", [], ["xa", "bc", "x^a"]),
     ],
@@ -78,7 +79,8 @@ def test_pattern_matches_as_ecma_262_has_it(text: str, matching: list[str], othe
         ("(?i)a", "this kind of group"),
         ("(?P<n>a)", "this kind of group"),
         (r"a\Z", "the escape"),
-        (r"\p{Script=Latin}", "Unicode property"),
+        (r"\p{Script=Klingon}", "Unicode property"),
+        (r"\p{Script_Extensions=Latin}", "Unicode property"),
         (r"\pL", "without a name"),
         ("a**", "something to repeat"),
         ("a++", "something to repeat"),
@@ -188,7 +190,8 @@ def test_string_whose_state_was_dropped_ends_with_limit() -> None:
     busy.feed(random_text(6, 12_000).encode())
     waiting.feed(b"a")
     violation = waiting.violation
-    assert violation and (violation.rule, violation.expected) == ("limit", "a pattern that needs fewer states")
+    assert violation is not None
+    assert (violation.rule, violation.expected) == ("limit", "a pattern that needs fewer states")
 
 
 def test_threads_share_a_pattern() -> None:
