@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from bisect import bisect_right
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from ssop_codec._pattern_py import SlowPattern
 from ssop_codec.pattern import compile_pattern
 from ssop_codec.pattern_nfa import build
 from ssop_codec.pattern_syntax import parse
+from ssop_codec.pattern_threads import DEAD, FIRST_STATE, complete
 
 ATOMS = st.sampled_from(
     (
@@ -109,6 +111,20 @@ def test_matches_do_not_depend_on_the_states_that_are_kept(text: str, samples: l
 def test_any_text_is_compiled_or_refused(text: str) -> None:
     pattern = compiled(text)
     assert isinstance(pattern, Pattern) or pattern in ("pattern", "max_pattern_states")
+
+
+@RELAXED
+@given(PLAIN.filter(lambda text: "\\b" not in text.lower()), TEXTS)
+def test_text_is_given_up_exactly_where_no_continuation_matches(text: str, sample: str) -> None:
+    pattern = SlowPattern(text)
+    whole = complete(pattern.nfa, max_states=10_000, max_work=0)
+    state, known = pattern.start(), whole.start
+    for c in sample:
+        state = pattern.step(state, ord(c))
+        run_number = bisect_right(pattern.nfa.run_starts, ord(c)) - 1
+        if known >= FIRST_STATE:
+            known = whole.rows[known - FIRST_STATE][pattern.nfa.run_classes[run_number]]
+        assert pattern.is_dead(state) == (known == DEAD)
 
 
 STRING_TEXTS = st.lists(
