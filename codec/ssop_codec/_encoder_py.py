@@ -15,7 +15,7 @@ from ._pattern_py import slow_pattern
 from .checks import broken_number_rule, keeps_format
 from .constants import DONE, INVALID, MIN_BUFFER_BYTES, READY, FieldType, FrameKind, Verdict
 from .errors import CodecError, Violation
-from .facts import escape
+from .references import escape
 from .limits import Limits
 from .number import parse_number, to_int64
 from .rules import FORBIDDEN, UNBOUNDED, UNTYPED, Rule, Schema
@@ -50,6 +50,9 @@ class D(IntEnum):
     OBJECT_KEYS = auto()
     BUFFER = auto()
     NUMBER_END = auto()
+    CHECKS = auto()
+    HELD = auto()
+    UNIQUE = auto()
     PATTERN = auto()
 
 

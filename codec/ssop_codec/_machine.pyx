@@ -85,6 +85,8 @@ cdef int _read_json(Reader reader, const uint8_t* start, const uint8_t* end) exc
     """Each state reads what it can; a byte that it does not take is read again in the state that follows."""
     cdef const uint8_t* p = start
     cdef uint64_t base = reader.offset
+    if reader.judge is not None:
+        reader.judge.take_chunk(start, end - start, base)
     while p < end:
         if IN_STRING <= reader.state <= IN_UNIT:
             p = read_string(reader, p, end, base + (p - start))
@@ -191,7 +193,7 @@ cdef int _read_before_key(Reader reader, uint8_t c, uint64_t offset) except -1:
         level = &reader.levels[reader.depth - 1]
         if level.count >= level.node.max_properties:
             return reader.fail("maxProperties", D_NONE, offset, False)
-        begin_key(reader)
+        begin_key(reader, offset)
     elif c == 0x7D and reader.state == BEFORE_FIRST_KEY:
         close_container(reader, offset)
     else:
@@ -230,6 +232,11 @@ cdef int _begin_value(Reader reader, uint8_t c, uint64_t offset) except -1:
             return reader.fail("type", D_NONE, offset, True)
         return reader.fail_member(offset)
     reader.value_start = offset
+    if reader.judge is not None and (
+        reader.judge.watches or reader.node.root_count or wanted == OBJECT or wanted == ARRAY
+    ):
+        if reader.judge.begin(reader.node, reader.depth, wanted, c, offset):
+            return reader.fail_judged(offset)
     if wanted == STRING:
         return begin_string(reader, offset)
     if wanted == OBJECT or wanted == ARRAY:
@@ -262,6 +269,8 @@ cdef int _read_literal(Reader reader, uint8_t c, uint64_t offset) except -1:
     reader.literal += 1
     if reader.literal[0]:
         return 0
+    if reader.judge is not None and reader.judge.in_value and reader.judge.end_literal(offset + 1):
+        return reader.fail_judged(offset)
     if reader.literal_kind == LITERAL_NULL:
         is_sent = reader.writer.put_null(&reader.place)
     else:

@@ -222,7 +222,7 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
     0: bytes of one code point, all known at `offset`."""
     cdef uint32_t take = size
     cdef uint32_t asked = size
-    cdef uint32_t i
+    cdef uint32_t i, taken
     cdef uint64_t room
     cdef Node* node
     if reader.in_key:
@@ -240,22 +240,46 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
         for i in range(take):
             narrow(node.strings, &reader.low_key, &reader.high_key, reader.text_size + i, data[i])
             if reader.low_key == reader.high_key:
+                if _judge(reader, data, i, offset, step):
+                    return 0
                 return reader.fail_member(offset + step * i)
+        if _judge(reader, data, take, offset, step):
+            return 0
         memcpy(reader.text + reader.text_size, data, take)
         reader.text_size += take
     elif node.flags & HAS_FORMAT:
         room = reader.caps.format_bytes - reader.text_size
         if take > room:
+            if _judge(reader, data, <uint32_t>room, offset, step):
+                return 0
             return reader.fail("limit", D_FORMAT_SIZE, offset + step * room, True)
+        if _judge(reader, data, take, offset, step):
+            return 0
         memcpy(reader.text + reader.text_size, data, take)
         reader.text_size += take
     else:
-        _append(reader, data, take, offset)
+        taken = take
+        if reader.judge is not None and reader.judge.in_value:
+            taken = reader.judge.take_string(data, take)
+        _append(reader, data, taken, offset)
+        if taken < take:
+            return reader.fail_judged(offset + step * taken)
     if take < asked:
         return fail_pattern(reader, offset + step * take)
     if take < size:
         return reader.fail("maxLength", D_NONE, offset + step * take, True)
     return 0
+
+
+cdef bint _judge(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset, int step) except -1:
+    """Whether the judge finds a violation in these bytes."""
+    cdef uint32_t taken
+    if reader.judge is None or not reader.judge.in_value:
+        return False
+    taken = reader.judge.take_string(data, size)
+    if taken < size:
+        reader.fail_judged(offset + step * taken)
+    return taken < size
 
 
 cdef int _append(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset) except -1:
@@ -314,6 +338,8 @@ cdef int _end_string(Reader reader, uint64_t offset) except -1:
         text = PyBytes_FromStringAndSize(<char*>reader.text, reader.text_size)
         if not keeps_format(rule, text):
             return reader.fail("format", D_NONE, offset, True)
+    if reader.judge is not None and reader.judge.in_value and reader.judge.end_string(offset + 1):
+        return reader.fail_judged(offset)
     while reader.text_size > reader.text_room:
         # Strings that are judged whole were held back.
         _cut_part(reader, offset)

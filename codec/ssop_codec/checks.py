@@ -13,6 +13,7 @@ def broken_number_rule(rule: Rule, text: bytes) -> str:
     value = parse_number(text)
     broken = (
         ("type", not rule.types & FieldType.NUMBER and not is_integer(value)),
+        ("type", rule.is_strict and not rule.types & FieldType.NUMBER and bool(set(text) & set(b".eE"))),
         (rule.enum_keyword, rule.enum_numbers is not None and value not in rule.enum_numbers),
         ("minimum", rule.minimum is not None and compare(value, rule.minimum) < 0),
         ("maximum", rule.maximum is not None and compare(value, rule.maximum) > 0),

@@ -47,6 +47,14 @@ class Limits:
     """A string that `format` judges when it is whole."""
     max_object_keys: int = 65_536
     """Keys of one object that the schema does not name; they are kept to find duplicates."""
+    max_live_checks: int = 16_384
+    """Schemas that are judged at the same time beside the rules of the open values: branches of unions and the
+    like. One counts once a value, however many ways lead to it."""
+    max_held_bytes: int = 65_536
+    """Text of one value that is compared as a whole: an item under `uniqueItems`, an object or array under
+    `enum` or `const`."""
+    max_unique_items: int = 65_536
+    """Items of one array under `uniqueItems`."""
     max_array_gap: int = 4_096
     """Decoder: items that a loss of frames may leave out of the arrays of a document."""
 
