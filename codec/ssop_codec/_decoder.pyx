@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.list cimport PyList_Append
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from ssop_codec._claim cimport ssop_claim, ssop_yield
 from ssop_codec._document cimport Document
 from ssop_codec._fields cimport UINT32, Field, next_frame
 from ssop_codec._frame cimport (
@@ -28,7 +29,7 @@ from ssop_codec._frame cimport (
 from ssop_codec._probes cimport SSOP_HAS_PROBES, ssop_frame_received, ssop_next_stream
 from ssop_codec._wire cimport get_varint
 
-from .errors import FrameError
+from .errors import CodecError, FrameError
 from .limits import DEFAULT_LIMITS
 HAS_PROBES = bool(SSOP_HAS_PROBES)
 
@@ -38,7 +39,10 @@ cdef enum:
 
 
 cdef class Decoder:
-    """Rebuilds the documents of one request from its chunks."""
+    """Rebuilds the documents of one request from its chunks.
+
+    It is used by one thread at a time: who comes while another thread is inside gets a CodecError.
+    """
 
     cdef object limits
     cdef dict _documents
@@ -46,6 +50,7 @@ cdef class Decoder:
     cdef uint64_t received
     cdef uint64_t verified
     cdef bint broken
+    cdef int is_claimed
     cdef readonly uint64_t stream_id    # what tracers know the stream by
 
     def __cinit__(self, *, limits=None, uint64_t stream_id=0):
@@ -60,17 +65,24 @@ cdef class Decoder:
         cdef Py_buffer view
         if self.broken:
             raise FrameError("an earlier chunk was malformed")
-        PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
-        try:
-            # Frames keep the chunk for `raw`; bytes are kept as they are.
-            data = chunk if type(chunk) is bytes else PyBytes_FromStringAndSize(<char*>view.buf, view.len)
-        finally:
-            PyBuffer_Release(&view)
+        if type(chunk) is bytes:
+            data = chunk
+        else:
+            # Frames keep the chunk for what is made of it later.
+            PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
+            try:
+                data = PyBytes_FromStringAndSize(<char*>view.buf, view.len)
+            finally:
+                PyBuffer_Release(&view)
+        if not ssop_claim(&self.is_claimed):
+            raise CodecError("the decoder is in use by another thread")
         try:
             return self._feed(data)
         except FrameError:
             self.broken = True
             raise
+        finally:
+            ssop_yield(&self.is_claimed)
 
     cdef list _feed(self, bytes chunk):
         cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(chunk)

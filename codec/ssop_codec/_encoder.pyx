@@ -9,6 +9,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from ssop_codec._claim cimport ssop_claim, ssop_yield
 from ssop_codec._frame_writer cimport End, FrameWriter
 from ssop_codec._machine cimport end_input, read
 from ssop_codec._probes cimport ssop_next_stream
@@ -36,6 +37,8 @@ cdef enum:
 cdef enum:
     STOPPED_EARLY = 6   # of the incomplete reasons: that nothing is known
 
+cdef str IN_USE = "the encoder is in use by another thread"
+
 # Headers kept with a schema, one for each buffer size; peers choose these.
 cdef int MAX_CACHED_HEADERS = 16
 
@@ -43,13 +46,15 @@ cdef int MAX_CACHED_HEADERS = 16
 cdef class Encoder:
     """Makes the frames of one document from the bytes that a model generates.
 
-    One encoder serves one document and is used by one thread at a time.
+    One encoder serves one document and is used by one thread at a time: who comes while another thread is inside gets
+    a CodecError. Different encoders, of one schema too, may be used by different threads at once.
     """
 
     cdef Reader reader
     cdef FrameWriter writer
     cdef bint is_finished
     cdef int final_verdict
+    cdef int is_claimed
 
     def __cinit__(
         self,
@@ -98,22 +103,27 @@ cdef class Encoder:
         """Read the next bytes of model output; returns flags READY, DONE, INVALID."""
         cdef Py_buffer view
         cdef int flags = 0
-        if self.is_finished:
-            raise CodecError("feed after finish")
-        if PyBytes_CheckExact(data):
-            read(self.reader, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        else:
-            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-            try:
-                read(self.reader, <const uint8_t*>view.buf, view.len)
-            finally:
-                PyBuffer_Release(&view)
-        if len(self.writer.sealed) > self.writer.taken:
-            flags = READY
-        if self.reader.state == CLOSED:
-            flags |= DONE
-        elif self.reader.state == BROKEN:
-            flags |= INVALID
+        if not ssop_claim(&self.is_claimed):
+            raise CodecError(IN_USE)
+        try:
+            if self.is_finished:
+                raise CodecError("feed after finish")
+            if PyBytes_CheckExact(data):
+                read(self.reader, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            else:
+                PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+                try:
+                    read(self.reader, <const uint8_t*>view.buf, view.len)
+                finally:
+                    PyBuffer_Release(&view)
+            if len(self.writer.sealed) > self.writer.taken:
+                flags = READY
+            if self.reader.state == CLOSED:
+                flags |= DONE
+            elif self.reader.state == BROKEN:
+                flags |= INVALID
+        finally:
+            ssop_yield(&self.is_claimed)
         return flags
 
     def finish(
@@ -126,9 +136,22 @@ cdef class Encoder:
         uint64_t cached_input_tokens=0,
     ):
         """The model's output has ended: decide the verdict and append the END frame. Idempotent."""
-        cdef End end
         if self.is_finished:
             return
+        if not ssop_claim(&self.is_claimed):
+            raise CodecError(IN_USE)
+        try:
+            self._finish(
+                finish_reason, incomplete_reason, input_tokens, output_tokens, cached_input_tokens
+            )
+        finally:
+            ssop_yield(&self.is_claimed)
+
+    cdef int _finish(
+        self, uint32_t finish_reason, uint32_t incomplete_reason, uint64_t input_tokens, uint64_t output_tokens,
+        uint64_t cached_input_tokens,
+    ) except -1:
+        cdef End end
         end_input(self.reader, incomplete_reason != 0)
         if self.reader.state == BROKEN:
             self.final_verdict = VERDICT_INVALID
@@ -142,7 +165,7 @@ cdef class Encoder:
         end.finish_reason = finish_reason
         end.usage = [input_tokens, output_tokens, cached_input_tokens]
         if self.final_verdict != VERDICT_INVALID and self.writer.put_end(&end):
-            return
+            return 0
         self.writer.push(
             end_frame(
                 self.writer.seq,
@@ -157,6 +180,7 @@ cdef class Encoder:
                 cached_input_tokens=cached_input_tokens,
             )
         )
+        return 0
 
     def take(self):
         """The next sealed chunk, or an empty one."""
@@ -175,6 +199,8 @@ cdef class Encoder:
 
     cdef int _seal(self) except -1:
         """Seal what is pending. Of plain text that is what was read; other strings leave when they are whole."""
+        if self.is_claimed:
+            raise CodecError(IN_USE)
         if self.reader.is_text and not self.is_finished and self.reader.state != BROKEN:
             flush_plain_text(self.reader)
         return self.writer.seal()
