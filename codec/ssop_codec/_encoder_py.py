@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 
 from . import describe, wire
+from ._judge_py import Finding, SlowJudge
 from ._pattern_py import slow_pattern
 from .checks import broken_number_rule, keeps_format
 from .constants import DONE, INVALID, MIN_BUFFER_BYTES, READY, FieldType, FrameKind, Verdict
@@ -158,6 +159,8 @@ class Encoder:
         self.number: bytearray | None = None
         self.number_place = Place(self.schema.rules[0], 0)
         self.innermost: list[Place] = []
+        self.judge = SlowJudge(self.schema)
+        self.read = bytearray()
         self.text = bytearray()
         self.text_parts = 0
         self.utf8 = Utf8()
@@ -198,7 +201,15 @@ class Encoder:
             around = self.innermost[-1] if self.innermost else self.root
             raise BrokenError("limit", self.offset, around, D.DOCUMENT)
         self.offset += 1
+        self.read.append(byte)
         self.reading.send(byte)
+
+    def _obey(self, found: Finding | None, offset: int) -> None:
+        """Raise what the judge found."""
+        if found is not None:
+            rule = found.check.rule
+            place = Place(rule, 0, (), found.value.pointer, structure=rule)
+            raise BrokenError(found.rule, offset, place, D.NONE, *rule.required)
 
     def take(self) -> bytes:
         """The next sealed chunk, or an empty one."""
@@ -436,6 +447,7 @@ class Encoder:
             raise BrokenError("items", start, self.innermost[-1])
         if not rule.types & wanted:
             raise BrokenError(rule.enum_keyword if rule.declared_types & wanted else "type", start, place)
+        self._obey(self.judge.begin(rule, int(wanted), byte, place.pointer, start), start)
         if byte == 0x22:
             yield from self._string(place)
         elif byte in {0x7B, 0x5B}:
@@ -474,6 +486,8 @@ class Encoder:
             size = yield from self._items(inner)
         else:
             size = yield from self._members(inner)
+        start = self.judge.open[-1].start
+        self._obey(self.judge.end(bytes(self.read[start : self.offset])), self._at)
         closing = Place(place.rule, place.node, place.path, place.pointer, place.pointer_ends, rule)
         self._send(FrameKind.CLOSE, closing, wire.size_content(size, is_array=is_array), self._at)
         self.innermost.pop()
@@ -582,6 +596,7 @@ class Encoder:
             if key in seen:
                 raise BrokenError("duplicateKey", self._at, around)
             seen.add(key)
+            self._obey(self.judge.end_key(), self._at)
             return self._child(around, rule.properties[name], None, name)
         if rule.additional == FORBIDDEN:
             raise BrokenError("additionalProperties", self._at, around)
@@ -595,6 +610,7 @@ class Encoder:
         place = self._child(around, rule.additional, name, None)
         if len(wire.path_steps(place.path)) > self.buffer_bytes:
             raise BrokenError("limit", self._at, around, D.BUFFER)
+        self._obey(self.judge.end_key(), self._at)
         return place
 
     # -- strings ------------------------------------------------------------------------------------------
@@ -669,6 +685,7 @@ class Encoder:
                 take.more(raw, at)
 
     def _key(self, around: Place) -> Generator[None, int, bytes]:
+        self._obey(self.judge.begin_key(), self._at)
         sink = _KeySink(self, around)
         yield from self._characters(around, sink)
         return bytes(sink.text)
@@ -703,6 +720,7 @@ class Encoder:
         keyword = broken_number_rule(rule, text)
         if keyword:
             raise BrokenError(keyword, offset, place)
+        self._obey(self.judge.end(text, text), offset)
         self._send(FrameKind.VALUE, place, _number_content(rule, text), offset)
         if not self.innermost and self.track_spans and offset == self.offset:
             self._span(self.offset - len(text), self.offset)
@@ -714,6 +732,7 @@ class Encoder:
         for expected in word[1:]:
             if (yield from self._next()) != expected:
                 raise BrokenError("syntax", self._at, place, D.LITERAL)
+        self._obey(self.judge.end(word), self._at)
         self._send(FrameKind.VALUE, place, wire.value_content(value), self._at)
 
     # -- plain text ---------------------------------------------------------------------------------------
@@ -771,6 +790,7 @@ class _Sink:
 
 class _KeySink(_Sink):
     def __init__(self, encoder: Encoder, around: Place) -> None:
+        self.encoder = encoder
         self.text = bytearray()
         self.around = around
         self.limit = encoder.limits.max_key_bytes
@@ -778,10 +798,12 @@ class _KeySink(_Sink):
 
     def more(self, data: bytes, offset: int) -> None:
         room = self.limit - len(self.text)
-        self.text += data[:room]
-        can_be_known = any(name.startswith(self.text) for name in self.names)
-        if self.around.rule.additional == FORBIDDEN and data[:room] and not can_be_known:
-            raise BrokenError("additionalProperties", offset, self.around)
+        for byte in data[:room]:
+            self.text.append(byte)
+            can_be_known = any(name.startswith(self.text) for name in self.names)
+            if self.around.rule.additional == FORBIDDEN and not can_be_known:
+                raise BrokenError("additionalProperties", offset, self.around)
+            self.encoder._obey(self.encoder.judge.take_key(byte), offset)  # noqa: SLF001  # one machine in two classes
         if len(data) > room:
             raise BrokenError("limit", offset, self.around, D.KEY_SIZE)
 
@@ -822,17 +844,17 @@ class _StringSink(_Sink):
 
     def more(self, data: bytes, offset: int) -> None:
         rule = self.place.rule
-        if rule.enum_strings is not None:
-            self.text += data
-            if not any(member.startswith(self.text) for member in rule.enum_strings):
-                raise BrokenError(rule.enum_keyword, offset, self.place)
-        elif rule.string_format:
-            if len(self.text) + len(data) > self.encoder.limits.max_format_bytes:
+        room = self.encoder.limits.max_format_bytes - len(self.text)
+        for number, byte in enumerate(data):
+            if rule.enum_strings is not None:
+                if not any(member.startswith(self.text + bytes((byte,))) for member in rule.enum_strings):
+                    raise BrokenError(rule.enum_keyword, offset, self.place)
+            elif rule.string_format and number == room:
                 raise BrokenError("limit", offset, self.place, D.FORMAT_SIZE)
-            self.text += data
-        else:
-            self.text += data
-            self._cut_parts(offset)
+            self.encoder._obey(self.encoder.judge.take(byte), offset)  # noqa: SLF001
+            self.text.append(byte)
+            if rule.enum_strings is None and not rule.string_format:
+                self._cut_parts(offset)
 
     def _cut_parts(self, offset: int) -> None:
         while len(self.text) > self.room:
@@ -857,6 +879,9 @@ class _StringSink(_Sink):
             raise BrokenError("pattern", offset, self.place)
         elif rule.string_format and not keeps_format(rule, bytes(self.text)):
             raise BrokenError("format", offset, self.place)
+        judge = self.encoder.judge
+        whole = bytes(self.encoder.read[judge.open[-1].start : offset + 1])
+        self.encoder._obey(judge.end(whole), offset)  # noqa: SLF001
         self._cut_parts(offset)
         content = wire.string_content(bytes(self.text))
         self.encoder._send(FrameKind.VALUE, self.place, content, offset, self.parts)  # noqa: SLF001
