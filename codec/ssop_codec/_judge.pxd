@@ -18,6 +18,7 @@ cdef struct Trial:
     int32_t check
     uint8_t own             # OPEN, KEPT or FAILED: the keywords of the check itself
     uint8_t status          # with the groups
+    uint8_t is_object
     uint8_t has_set         # items are kept to compare them
     uint8_t rule            # the keyword of its own that failed, a position in RULES
     int32_t failed_child    # trial of the member that failed, under R_CHILD

@@ -274,6 +274,7 @@ cdef class Judge:
         """Judge what the first byte of the value says."""
         cdef Check* it = &self.program.checks[trial.check]
         cdef Node* node = it.node
+        trial.is_object = wanted == OBJECT
         if not node.types & wanted:
             trial.own = FAILED
             trial.rule = R_MEMBER if node.declared_types & wanted else R_TYPE
@@ -378,6 +379,8 @@ cdef class Judge:
             status = self._kid(trial, group.first, has_ended)
             return OPEN if status == OPEN else KEPT if status == FAILED else FAILED
         if group.kind == G_WHEN:
+            if not trial.is_object:
+                return KEPT
             status = self._kid(trial, group.first, has_ended)
             if self.words[trial.seen + (group.key >> 6)] >> (group.key & 63) & 1:
                 return status
