@@ -5,6 +5,7 @@ Fields and kinds that are not known are passed over, so that newer writers can b
 can get wrong raises FrameError and nothing else.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_Append
@@ -59,6 +60,8 @@ cdef class Decoder:
         self._documents = {0: self.main}
         self.stream_id = stream_id or ssop_next_stream()
 
+    @cython.binding(False)
+    @cython.always_allow_keywords(False)
     def feed(self, chunk):
         """The frames of a chunk, or of several put together. Raises FrameError; the decoder is then of no
         further use."""
@@ -196,6 +199,8 @@ cdef class Decoder:
         return sum(document.missing for document in self._documents.values())
 
 
+@cython.binding(False)
+@cython.always_allow_keywords(False)
 def scan_heads(chunk):
     """`(kind, seq, node)` of each frame, without a look at values. Raises FrameError.
 

@@ -5,6 +5,7 @@ It holds two parts: the reader, which `_machine` drives over the input, and the 
 the same encoder, written slowly and plainly; the two agree byte for byte.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -99,6 +100,9 @@ cdef class Encoder:
         for frame in frames:
             self.writer.push(frame)
 
+    # Called for every token: a plain method of one argument is the cheapest call that there is.
+    @cython.binding(False)
+    @cython.always_allow_keywords(False)
     def feed(self, data):
         """Read the next bytes of model output; returns flags READY, DONE, INVALID."""
         cdef Py_buffer view

@@ -1,6 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Frames of Python values, for who has values and not the text of a document."""
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -165,6 +166,7 @@ cdef int _put_frame(
     return 0
 
 
+@cython.binding(False)
 def encode_frame(
     uint64_t seq,
     uint32_t kind,
