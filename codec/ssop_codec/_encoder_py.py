@@ -13,7 +13,7 @@ from enum import IntEnum, auto
 from . import describe, wire
 from ._judge_py import Finding, SlowJudge
 from ._pattern_py import slow_pattern
-from .checks import broken_number_rule, keeps_format
+from .checks import broken_number_rule, keeps_format, sign_breaks
 from .constants import DONE, INVALID, MIN_BUFFER_BYTES, READY, FieldType, FrameKind, Verdict
 from .errors import CodecError, Violation
 from .references import escape
@@ -565,8 +565,7 @@ class Encoder:
             while True:
                 if byte != 0x22:
                     raise BrokenError("syntax", self._at, around, detail)
-                if size == rule.max_properties:
-                    raise BrokenError("maxProperties", self._at, around)
+                self._check_room(rule, size, around)
                 key = yield from self._key(around)
                 place = self._member(around, key, seen)
                 if (yield from self._token(around)) != 0x3A:
@@ -578,8 +577,7 @@ class Encoder:
                     break
                 if byte != 0x2C:
                     raise BrokenError("syntax", self._at, around, D.AFTER_MEMBER)
-                if size == rule.max_properties:
-                    raise BrokenError("maxProperties", self._at, around)
+                self._check_room(rule, size, around)
                 detail = D.KEY
                 byte = yield from self._token(around)
         missing = [n for n in rule.properties if n in rule.required and n.encode() not in seen]
@@ -588,6 +586,13 @@ class Encoder:
         if size < rule.min_properties:
             raise BrokenError("minProperties", self._at, around)
         return size
+
+    def _check_room(self, rule: Rule, size: int, around: Place) -> None:
+        """Whether one more key can stand in the object."""
+        if size == rule.max_properties:
+            raise BrokenError("maxProperties", self._at, around)
+        if rule.additional == FORBIDDEN and size == len(rule.properties):
+            raise BrokenError("additionalProperties", self._at, around)
 
     def _member(self, around: Place, key: bytes, seen: set[bytes]) -> Place:
         rule = around.rule
@@ -700,6 +705,7 @@ class Encoder:
     def _number(self, byte: int, place: Place) -> Reading:
         text = self.number = bytearray((byte,))
         self.number_place = place
+        self._judge_sign(text, place)
         while True:
             byte = yield from self._next()
             if not _is_number_prefix(bytes(text) + bytes((byte,))):
@@ -707,12 +713,20 @@ class Encoder:
             if len(text) == self.limits.max_number_bytes:
                 raise BrokenError("limit", self._at, place, D.NUMBER_SIZE)
             text.append(byte)
+            self._judge_sign(text, place)
         if text[-1] not in _DIGITS:
             raise BrokenError("syntax", self._at, place, D.DIGIT)
         if byte not in b" \t\r\n,]}":
             raise BrokenError("syntax", self._at, place, D.NUMBER_END)
         self._end_number(place, bytes(text), self._at)
         self.held = byte
+
+    def _judge_sign(self, text: bytearray, place: Place) -> None:
+        """Whether no number that begins so lies within the bounds: an exponent can move digits, not the sign."""
+        digits = bytes(text).lower().partition(b"e")[0]
+        keyword = sign_breaks(place.rule, text[0] == 0x2D, not set(digits) & set(b"123456789"))
+        if keyword:
+            raise BrokenError(keyword, self._at, place)
 
     def _end_number(self, place: Place, text: bytes, offset: int) -> None:
         self.number = None
@@ -817,11 +831,13 @@ class _StringSink(_Sink):
         self.parts = 0
         self.room = encoder._room(place, 0)  # noqa: SLF001  # one machine in two classes
         self._check_room(encoder.offset - 1)
-        self.pattern = slow_pattern(place.rule.pattern.text) if place.rule.pattern else None
+        shape = place.rule.pattern or place.rule.shape
+        self.keyword = "pattern" if place.rule.pattern else "format"
+        self.pattern = slow_pattern(shape.text) if shape else None
         if self.pattern is not None:
             self.state = self.pattern.start()
             if self.pattern.is_dead(self.state):
-                raise BrokenError("pattern", encoder.offset - 1, place)
+                raise BrokenError(self.keyword, encoder.offset - 1, place)
 
     def _check_room(self, offset: int) -> None:
         if self.room < 4:
@@ -838,7 +854,7 @@ class _StringSink(_Sink):
         if self.pattern is None:
             return
         if points and not any(self.pattern.can_take(self.state, low, high) for low, high in points):
-            raise BrokenError("pattern", offset, self.place)
+            raise BrokenError(self.keyword, offset, self.place)
         if len(points) == 1 and points[0][0] == points[0][1]:
             self.state = self.pattern.step(self.state, points[0][0])
 
@@ -876,7 +892,7 @@ class _StringSink(_Sink):
         elif self.chars < rule.min_length:
             raise BrokenError("minLength", offset, self.place)
         elif self.pattern is not None and not self.pattern.accepts(self.state):
-            raise BrokenError("pattern", offset, self.place)
+            raise BrokenError(self.keyword, offset, self.place)
         elif rule.string_format and not keeps_format(rule, bytes(self.text)):
             raise BrokenError("format", offset, self.place)
         judge = self.encoder.judge

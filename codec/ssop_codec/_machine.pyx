@@ -177,8 +177,8 @@ cdef int _read_after_member(Reader reader, uint8_t c, uint64_t offset) except -1
             reader.state = BEFORE_VALUE
             begin_item(reader, offset)
         else:
-            if level.count >= level.node.max_properties:
-                return reader.fail("maxProperties", D_NONE, offset, False)
+            if level.count >= level.node.most_keys:
+                return _fail_full(reader, level, offset)
             reader.state = BEFORE_KEY
     elif c == (0x5D if level.is_array else 0x7D):
         close_container(reader, offset)
@@ -187,12 +187,18 @@ cdef int _read_after_member(Reader reader, uint8_t c, uint64_t offset) except -1
     return 1
 
 
+cdef int _fail_full(Reader reader, Level* level, uint64_t offset) except -1:
+    """No key can stand here: there are as many as allowed, or all that have a name."""
+    is_full = level.count >= level.node.max_properties
+    return reader.fail("maxProperties" if is_full else "additionalProperties", D_NONE, offset, False)
+
+
 cdef int _read_before_key(Reader reader, uint8_t c, uint64_t offset) except -1:
     cdef Level* level
     if c == 0x22:
         level = &reader.levels[reader.depth - 1]
-        if level.count >= level.node.max_properties:
-            return reader.fail("maxProperties", D_NONE, offset, False)
+        if level.count >= level.node.most_keys:
+            return _fail_full(reader, level, offset)
         begin_key(reader, offset)
     elif c == 0x7D and reader.state == BEFORE_FIRST_KEY:
         close_container(reader, offset)
@@ -242,7 +248,7 @@ cdef int _begin_value(Reader reader, uint8_t c, uint64_t offset) except -1:
     if wanted == OBJECT or wanted == ARRAY:
         return open_container(reader, wanted == ARRAY, offset)
     if wanted == NUMERIC:
-        return begin_number(reader, c)
+        return begin_number(reader, c, offset)
     return _begin_literal(reader, c, offset)
 
 

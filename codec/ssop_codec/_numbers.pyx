@@ -5,14 +5,25 @@
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from ssop_codec._bounds cimport broken_number, int64_of
 from ssop_codec._containers cimport end_scalar
-from ssop_codec._program cimport ENUM_NUMBERS, HAS_BOUNDS, HAS_MULTIPLE, IS_DOUBLE, Node
+from ssop_codec._program cimport (
+    ABOVE_ZERO_BREAKS,
+    BELOW_ZERO_BREAKS,
+    ENUM_NUMBERS,
+    HAS_BOUNDS,
+    HAS_MULTIPLE,
+    IS_DOUBLE,
+    MINUS_BREAKS,
+    PLUS_BREAKS,
+    Node,
+)
 from ssop_codec._reader cimport Reader
 from ssop_codec._scan cimport double_of, is_blank, is_digit
 from ssop_codec._states cimport (
+    BROKEN,
     D_BUFFER,
     D_DIGIT,
     D_NONE,
@@ -30,16 +41,36 @@ from ssop_codec._states cimport (
     NUMBER,
 )
 
+from .checks import sign_breaks
 from .number import parse_number, to_int64
 
 
-cdef int begin_number(Reader reader, uint8_t c) except -1:
+cdef int begin_number(Reader reader, uint8_t c, uint64_t offset) except -1:
     """`c` is a minus or a digit."""
     reader.state = IN_NUMBER
     reader.text[0] = c
     reader.text_size = 1
     reader.number_state = N_MINUS if c == 0x2D else N_ZERO if c == 0x30 else N_WHOLE
+    if reader.node.signs:
+        return _judge_sign(reader, c, offset)
     return 0
+
+
+cdef int _judge_sign(Reader reader, uint8_t c, uint64_t offset) except -1:
+    """Whether no number that begins so lies within the bounds. An exponent can move any digits but not the sign."""
+    cdef bint is_negative = reader.text[0] == 0x2D
+    cdef bint may_be_zero = not 0x31 <= c <= 0x39
+    cdef uint32_t signs = reader.node.signs
+    if may_be_zero and reader.text_size > 1:
+        return 0
+    if not signs & (
+        (MINUS_BREAKS if may_be_zero else MINUS_BREAKS | BELOW_ZERO_BREAKS)
+        if is_negative
+        else (PLUS_BREAKS if may_be_zero else PLUS_BREAKS | ABOVE_ZERO_BREAKS)
+    ):
+        return 0
+    rule = reader.program.rules[reader.node - reader.program.nodes]
+    return reader.fail(sign_breaks(rule, is_negative, may_be_zero), D_NONE, offset, True)
 
 
 cdef int _state_after(int state, uint8_t c) noexcept nogil:
@@ -88,6 +119,10 @@ cdef const uint8_t* read_number(
         reader.text[reader.text_size] = p[0]
         reader.text_size += 1
         reader.number_state = after
+        if reader.node.signs and after <= N_FRACTION:
+            _judge_sign(reader, p[0], offset + (p - start))
+            if reader.state == BROKEN:
+                break
         p += 1
     return p
 

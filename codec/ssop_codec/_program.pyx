@@ -6,6 +6,7 @@ from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, INT64_MIN, UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from .checks import sign_breaks
 from .number import is_integer, to_int64
 from .rules import Rule
 
@@ -42,7 +43,7 @@ cdef class Program:
         untyped.types = untyped.declared_types = 127
         untyped.object_at = untyped.array_at = <int32_t>self.node_count
         untyped.additional = untyped.items = NODE_UNTYPED
-        untyped.max_properties = untyped.max_items = untyped.max_length = UINT64_MAX
+        untyped.max_properties = untyped.most_keys = untyped.max_items = untyped.max_length = UINT64_MAX
         untyped.low = -INFINITY
         untyped.high = INFINITY
 
@@ -103,6 +104,9 @@ cdef class Program:
         node.additional = rule.additional
         node.min_properties = rule.min_properties
         node.max_properties = UINT64_MAX if rule.max_properties < 0 else rule.max_properties
+        node.most_keys = node.max_properties
+        if node.additional == NODE_FORBIDDEN:
+            node.most_keys = min(node.most_keys, <uint64_t>node.key_count)
         # Items.
         node.prefix_count = len(rule.prefix)
         node.prefix = <int32_t*>self._block(node.prefix_count * sizeof(int32_t))
@@ -122,10 +126,11 @@ cdef class Program:
                 self.max_member_bytes = max(self.max_member_bytes, <uint32_t>len(text))
         if rule.string_format:
             node.flags |= HAS_FORMAT
-        if rule.pattern is not None:
-            node.flags |= HAS_PATTERN
-            self.owned.append(rule.pattern)
-            node.pattern = <void*>rule.pattern
+        shape = rule.pattern if rule.pattern is not None else rule.shape
+        if shape is not None:
+            node.flags |= HAS_PATTERN if rule.pattern is not None else HAS_PATTERN | IS_SHAPE
+            self.owned.append(shape)
+            node.pattern = <void*>shape
         node.root_count = len(rule.roots)
         node.roots = <Root*>self._block(node.root_count * sizeof(Root))
         for i in range(node.root_count):
@@ -195,6 +200,7 @@ cdef class Program:
         return 0
 
     cdef int _fill_number(self, Node* node, object rule) except -1:
+        cdef uint32_t i
         if rule.enum_numbers is not None:
             node.flags |= ENUM_NUMBERS
         bounds = (rule.minimum, rule.maximum, rule.exclusive_minimum, rule.exclusive_maximum)
@@ -215,6 +221,9 @@ cdef class Program:
             node.exclusive_minimum = 0 if bounds[2] is None else to_int64(bounds[2])
             node.exclusive_maximum = 0 if bounds[3] is None else to_int64(bounds[3])
             node.multiple_of = 1 if rule.multiple_of is None else to_int64(rule.multiple_of)
+        for i, (is_negative, is_zero) in enumerate(((True, True), (True, False), (False, True), (False, False))):
+            if sign_breaks(rule, is_negative, is_zero):
+                node.signs |= <uint32_t>1 << i
         node.low = -INFINITY
         node.high = INFINITY
         for bound in (bounds[0], bounds[2]):

@@ -8,8 +8,13 @@ still become, so that a text is refused at the first byte after which it can't m
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from ssop_codec._pattern cimport ACCEPT_ALL, DEAD, FIRST_STATE, LOST, Pattern
+from ssop_codec._program cimport IS_SHAPE
 from ssop_codec._reader cimport Reader
 from ssop_codec._states cimport D_NONE, D_PATTERN
+
+
+cdef str _keyword(Reader reader):
+    return "format" if reader.node.flags & IS_SHAPE else "pattern"
 
 
 cdef int begin_pattern(Reader reader, uint64_t offset) except -1:
@@ -21,7 +26,7 @@ cdef int begin_pattern(Reader reader, uint64_t offset) except -1:
 cdef int fail_pattern(Reader reader, uint64_t offset) except -1:
     """Fail the reader if the state of the pattern is one that ends the document."""
     if reader.pattern_state == DEAD:
-        return reader.fail("pattern", D_NONE, offset, True)
+        return reader.fail(_keyword(reader), D_NONE, offset, True)
     if reader.pattern_state == LOST:
         return reader.fail("limit", D_PATTERN, offset, True)
     return 0
@@ -53,7 +58,7 @@ cdef int judge_point(Reader reader, uint32_t point, uint64_t offset) except -1:
 cdef int _judge_range(Reader reader, uint32_t low, uint32_t high, uint64_t offset) except -1:
     if (<Pattern>reader.node.pattern).can_take(reader.pattern_state, low, high):
         return 0
-    return reader.fail("pattern", D_NONE, offset, True)
+    return reader.fail(_keyword(reader), D_NONE, offset, True)
 
 
 cdef int judge_utf8(Reader reader, uint8_t c, uint64_t offset) except -1:
@@ -110,11 +115,11 @@ cdef int judge_unit(Reader reader, uint64_t offset) except -1:
         state, 0x10000 + ((low - 0xD800) << 10), 0x10000 + ((high - 0xD800) << 10) + 0x3FF
     ):
         return 0
-    return reader.fail("pattern", D_NONE, offset, True)
+    return reader.fail(_keyword(reader), D_NONE, offset, True)
 
 
 cdef int end_pattern(Reader reader, uint64_t offset) except -1:
     """The closing quote was read."""
     if (<Pattern>reader.node.pattern).accepts(reader.pattern_state):
         return 0
-    return reader.fail("pattern", D_NONE, offset, True)
+    return reader.fail(_keyword(reader), D_NONE, offset, True)

@@ -189,6 +189,28 @@ def is_regex(text: str) -> bool:
     return True
 
 
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
+_DAY = "[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+_HOUR = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\\.[0-9]+)?(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+_ATOM = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_URI_CHARS = r"[!#$%&'()*+,\-.\/0-9:;=?@A-Z_a-z~\[\]]*"
+SHAPES: Final[dict[str, str]] = {
+    "date": f"^{_DAY}$",
+    "time": f"^{_HOUR}$",
+    "date-time": f"^{_DAY}[Tt]{_HOUR}$",
+    "uuid": "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
+    "ipv4": r"^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.|$)){4}$",
+    "ipv6": "^[0-9a-fA-F:.]+$",
+    "hostname": f"^{_HOST}$",
+    "email": rf'^(?:{_ATOM}(?:\.{_ATOM})*|"(?:[ !#-\[\]-~]|\\[ -~])*")@(?:\[[^\]]*\]|{_HOST})$',
+    "uri": rf"^[A-Za-z][A-Za-z0-9+.\-]*:{_URI_CHARS}$",
+    "uri-reference": f"^{_URI_CHARS}$",
+    "duration": "^P(?:[0-9]+W|(?:[0-9]+Y)?(?:[0-9]+M)?(?:[0-9]+D)?(?:T(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+S)?)?)$",
+    "json-pointer": "^(?:/(?:[^~/]|~[01])*)*$",
+}
+"""Regular expressions that every text of a format matches, and most others do not: they tell early what the format
+itself tells when the text is whole."""
+
 FORMATS: Final[dict[str, Callable[[str], bool]]] = {
     "date": is_date,
     "time": is_time,

@@ -64,6 +64,8 @@ class Rule:
     min_length: int = 0
     max_length: int = UNBOUNDED
     string_format: str = ""
+    shape: Pattern | None = None
+    """What every text of the format matches, where there is no pattern."""
     pattern: Pattern | None = None
     properties: dict[str, int] = field(default_factory=dict)
     """Node of each named property, in the order of the schema."""

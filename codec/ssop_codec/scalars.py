@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from ._pattern import Pattern
 from .constants import FieldType
-from .facts import Facts
+from .facts import Facts, StringFacts
+from .formats import SHAPES
+from .pattern import compile_pattern
 from .rules import Rule
 
 
@@ -29,5 +32,11 @@ def scalar_rule(facts: Facts, pointer: str) -> Rule:
         min_length=string.min_length,
         max_length=string.max_length,
         string_format=string.format,
+        shape=_shape(string),
         pattern=string.pattern,
     )
+
+
+def _shape(said: StringFacts) -> Pattern | None:
+    text = "" if said.pattern is not None or said.enum is not None else SHAPES.get(said.format, "")
+    return compile_pattern(text) if text else None
