@@ -31,7 +31,7 @@ from ssop_codec import (
     scan_heads,
 )
 
-ROUNDS = 15
+ROUNDS = 31
 SAMPLE_NS = 2_000_000
 """A call is repeated until a sample takes this long."""
 TOKEN_BYTES = 4
