@@ -16,9 +16,9 @@ from ._pattern_py import slow_pattern
 from .checks import broken_number_rule, keeps_format, sign_breaks
 from .constants import DONE, INVALID, MIN_BUFFER_BYTES, READY, FieldType, FrameKind, Verdict
 from .errors import CodecError, Violation
-from .references import escape
 from .limits import Limits
 from .number import parse_number, to_int64
+from .references import escape
 from .rules import FORBIDDEN, UNBOUNDED, UNTYPED, Rule, Schema
 from .schema import raw_schema
 from .wire import PathStep, RefStep
@@ -555,7 +555,7 @@ class Encoder:
             is_forbidden=True,
         )
 
-    def _members(self, around: Place) -> Generator[None, int, int]:  # noqa: C901  # the grammar, in order
+    def _members(self, around: Place) -> Generator[None, int, int]:  # the grammar, in order
         rule = around.rule
         seen: set[bytes] = set()
         size = 0

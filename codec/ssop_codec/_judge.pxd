@@ -10,6 +10,12 @@ cdef enum:
     OPEN, KEPT, FAILED
 
 cdef enum:
+    # Positions in RULES.
+    R_NONE, R_CHILD, R_TYPE, R_MEMBER, R_MAX_LENGTH, R_MIN_LENGTH, R_PATTERN, R_FORMAT, R_MINIMUM, R_MAXIMUM
+    R_ABOVE, R_BELOW, R_MULTIPLE, R_ADDITIONAL, R_MAX_PROPERTIES, R_NAMES, R_REQUIRED, R_MIN_PROPERTIES
+    R_DEPENDENT, R_MAX_ITEMS, R_MIN_ITEMS, R_UNIQUE, R_MAX_CONTAINS, R_MIN_CONTAINS
+
+cdef enum:
     # What a check of a member is to a check of its container; ROLE_ROOT: the check of a node.
     ROLE_ROOT, ROLE_MEMBER, ROLE_NAME, ROLE_CONTAINS
 
@@ -99,42 +105,19 @@ cdef class Judge:
     cdef int32_t broken_check
     cdef uint32_t broken_depth
 
-    cdef int take_chunk(self, const uint8_t* chunk, Py_ssize_t size, uint64_t offset) except -1
-    # Those below return whether a violation was found.
-    cdef bint begin(self, Node* node, uint32_t depth, uint32_t wanted, uint8_t c, uint64_t offset) except -1
-    cdef uint32_t take_string(self, const uint8_t* data, uint32_t size) except? 0xFFFFFFFF
-    cdef bint end_string(self, uint64_t end) except -1
-    cdef bint end_number(
-        self, const uint8_t* text, uint32_t size, bint is_integer_text, bint fits, int64_t value, uint64_t end
-    ) except -1
-    cdef bint end_literal(self, uint64_t end) except -1
-    cdef bint close(self, uint32_t depth, uint64_t end) except -1
-    cdef bint begin_key(self, uint32_t depth) except -1
-    cdef uint32_t take_key(self, const uint8_t* data, uint32_t size) except? 0xFFFFFFFF
-    cdef bint end_key(self, const uint8_t* key, uint32_t size) except -1
-
+    cdef uint8_t rule_number(self, str keyword) except 0
+    cdef bint limit(self, int detail, uint32_t depth) except -1
     cdef int _grow(self) except -1
-    cdef int32_t _trial(self, int32_t check) except? -9
-    cdef int _link(self, int32_t check, int32_t parent, int role) except -1
-    cdef bint _has_trials(self, uint32_t depth) noexcept
-    cdef bint _start(self, uint32_t depth, uint32_t wanted, uint8_t c, uint64_t offset, bint is_item) except -1
-    cdef bint _matches(self, uint32_t pattern, const uint8_t* data, uint32_t size) except -1
-    cdef bint _lacks_dependents(self, Trial* trial) noexcept
-    cdef int _pop(self, uint32_t depth) except -1
-    cdef int _keep(self, uint64_t offset) except -1
-    cdef void _begin_trial(self, Trial* trial, uint32_t wanted, uint8_t c) noexcept
-    cdef bint _link_items(self, uint32_t depth) except -1
-    cdef bint _link_key(self, uint32_t index, const uint8_t* key, uint32_t size, Stage* stage) except -1
-    cdef bint _settle(self, uint32_t depth) except -1
-    cdef bint _take_byte(self, Stage* stage, uint8_t c) except -1
-    cdef int _end_string(self, Trial* trial) except -1
-    cdef int _close(self, Trial* trial, Stage* stage, uint64_t end) except -1
-    cdef bint _end(self, uint32_t depth, uint64_t end) except -1
-    cdef bint _deliver(self, uint32_t depth, uint64_t end) except -1
-    cdef int _hold(self, uint64_t offset) except -1
-    cdef bytes _text_of(self, uint64_t start, uint64_t end)
-    cdef bint _limit(self, int detail, uint32_t depth) except -1
-    cdef uint8_t _resolve(self, uint32_t index, bint has_ended) noexcept
-    cdef uint8_t _status_of(self, Trial* trial, Group* group, bint has_ended) noexcept
+    cdef int32_t trial(self, int32_t check) except? -9
+    cdef int link(self, int32_t check, int32_t parent, int role) except -1
+    cdef bint has_trials(self, uint32_t depth) noexcept
+    cdef bint settle(self, uint32_t depth) except -1
+    cdef uint8_t resolve(self, uint32_t index, bint has_ended) noexcept
     cdef uint8_t _kid(self, Trial* trial, uint32_t slot, bint has_ended) noexcept
-    cdef int _blame(self, uint32_t index, uint32_t depth) except -1
+    cdef uint8_t _status_of(self, Trial* trial, Group* group, bint has_ended) noexcept
+    cdef int blame(self, uint32_t index, uint32_t depth) except -1
+    cdef int pop(self, uint32_t depth) except -1
+    cdef int take_chunk(self, const uint8_t* chunk, Py_ssize_t size, uint64_t offset) except -1
+    cdef int _keep(self, uint64_t offset) except -1
+    cdef int hold(self, uint64_t offset) except -1
+    cdef bytes text_of(self, uint64_t start, uint64_t end)

@@ -142,7 +142,9 @@ class SlowJudge:
             self._known[number, id(value)] = known
         return known
 
-    def _group(self, group: Group, value: Value) -> Status:
+    def _group(  # noqa: PLR0911  # one line per kind
+        self, group: Group, value: Value
+    ) -> Status:
         kids = [self.status(kid, value) for kid in group.kids]
         if group.kind == "not":
             return Status((0, 2, 1)[kids[0]])
@@ -184,7 +186,9 @@ class SlowJudge:
             rule = ("if", "then", "else")[self.status(group.kids[0], value)]
         return Finding(rule, check, value)
 
-    def _own(self, check: Check, value: Value) -> Status | str | tuple[int, Value]:
+    def _own(  # one branch per type
+        self, check: Check, value: Value
+    ) -> Status | str | tuple[int, Value]:
         """What the keywords of the check itself say: a status, the keyword that is broken, or the check of a member
         that is, and the member."""
         rule = check.rule
@@ -212,7 +216,9 @@ class SlowJudge:
         keys = {bytes(key.text) for key in self._whole_keys(value)}
         return value.types == FieldType.OBJECT and not set(check.required) <= keys
 
-    def _string(self, check: Check, value: Value) -> str:
+    def _string(  # noqa: PLR0911  # one line per keyword, in order
+        self, check: Check, value: Value
+    ) -> str:
         rule = check.rule
         text = bytes(value.text)
         if rule.enum_strings is not None and not any(member.startswith(text) for member in rule.enum_strings):
@@ -247,9 +253,11 @@ class SlowJudge:
             return [check.additional]
         return kids + matched
 
-    def _object(self, check: Check, value: Value) -> str | tuple[int, Value]:
+    def _object(  # noqa: C901, PLR0911, PLR0912  # one line per keyword, in order
+        self, check: Check, value: Value
+    ) -> str | tuple[int, Value]:
         whole = list(self._whole_keys(value))
-        if check.rule.max_properties not in (UNBOUNDED,) and len(whole) > check.rule.max_properties:
+        if check.rule.max_properties != UNBOUNDED and len(whole) > check.rule.max_properties:
             return "maxProperties"
         for key in whole:
             if self._member_checks(check, bytes(key.text)) == [NEVER] and check.additional == NEVER:
@@ -277,7 +285,9 @@ class SlowJudge:
             return "dependentRequired"
         return self._whole(check, value)
 
-    def _array(self, check: Check, value: Value) -> str | tuple[int, Value]:
+    def _array(  # noqa: PLR0911  # one line per keyword, in order
+        self, check: Check, value: Value
+    ) -> str | tuple[int, Value]:
         rule = check.rule
         if rule.max_items != UNBOUNDED and len(value.items) > rule.max_items:
             return "maxItems"

@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from ssop_codec._containers cimport begin_item, begin_key, close_container, end_scalar, open_container
 from ssop_codec._envelope cimport is_before_document
+from ssop_codec._judge_values cimport judge_begin, judge_literal
 from ssop_codec._numbers cimport begin_number, end_number, may_end, read_number
 from ssop_codec._program cimport NO_FALSE, NO_TRUE
 from ssop_codec._reader cimport Level, Reader
@@ -241,7 +242,7 @@ cdef int _begin_value(Reader reader, uint8_t c, uint64_t offset) except -1:
     if reader.judge is not None and (
         reader.judge.watches or reader.node.root_count or wanted == OBJECT or wanted == ARRAY
     ):
-        if reader.judge.begin(reader.node, reader.depth, wanted, c, offset):
+        if judge_begin(reader.judge, reader.node, reader.depth, wanted, c, offset):
             return reader.fail_judged(offset)
     if wanted == STRING:
         return begin_string(reader, offset)
@@ -275,7 +276,7 @@ cdef int _read_literal(Reader reader, uint8_t c, uint64_t offset) except -1:
     reader.literal += 1
     if reader.literal[0]:
         return 0
-    if reader.judge is not None and reader.judge.in_value and reader.judge.end_literal(offset + 1):
+    if reader.judge is not None and reader.judge.in_value and judge_literal(reader.judge, offset + 1):
         return reader.fail_judged(offset)
     if reader.literal_kind == LITERAL_NULL:
         is_sent = reader.writer.put_null(&reader.place)

@@ -7,8 +7,9 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from ssop_codec._bounds cimport broken_number, int64_of
+from ssop_codec._bounds cimport broken_number, int64_of, keeps_bounds
 from ssop_codec._containers cimport end_scalar
+from ssop_codec._judge_values cimport judge_number
 from ssop_codec._program cimport (
     ABOVE_ZERO_BREAKS,
     BELOW_ZERO_BREAKS,
@@ -108,6 +109,7 @@ cdef const uint8_t* read_number(
     The byte that ends the number is not taken."""
     cdef const uint8_t* p = start
     cdef int after
+    cdef uint32_t signs = reader.node.signs
     while p < end:
         after = _state_after(reader.number_state, p[0])
         if after < 0:
@@ -119,7 +121,7 @@ cdef const uint8_t* read_number(
         reader.text[reader.text_size] = p[0]
         reader.text_size += 1
         reader.number_state = after
-        if reader.node.signs and after <= N_FRACTION:
+        if signs and after <= N_FRACTION:
             _judge_sign(reader, p[0], offset + (p - start))
             if reader.state == BROKEN:
                 break
@@ -148,14 +150,17 @@ cdef int end_number(Reader reader, uint64_t offset) except -1:
     reader.text[reader.text_size] = 0
     if is_integer_text:
         fits = int64_of(reader.text, reader.text + reader.text_size, &value)
-    if node.flags & (ENUM_NUMBERS | HAS_BOUNDS | HAS_MULTIPLE) or not (is_integer_text or node.types & NUMBER):
+    if not (is_integer_text or node.types & NUMBER) or (
+        node.flags & (ENUM_NUMBERS | HAS_BOUNDS | HAS_MULTIPLE)
+        and not keeps_bounds(node, reader.text, reader.text_size, fits, value)
+    ):
         keyword = broken_number(
             reader.program, node, reader.text, reader.text_size, is_integer_text, fits, value
         )
         if keyword is not None:
             return reader.fail(keyword, D_NONE, offset, True)
     if reader.judge is not None and reader.judge.in_value:
-        if reader.judge.end_number(reader.text, reader.text_size, is_integer_text, fits, value, offset):
+        if judge_number(reader.judge, reader.text, reader.text_size, is_integer_text, fits, value, offset):
             return reader.fail_judged(offset)
     if is_integer_text or node.types & NUMBER:
         is_sent = _put_number(reader, is_integer_text, fits, value)

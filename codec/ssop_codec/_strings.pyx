@@ -10,6 +10,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from ssop_codec._containers cimport end_key, end_scalar, read_key
+from ssop_codec._judge_texts cimport judge_string_bytes, judge_string_end
 from ssop_codec._program cimport ENUM_STRINGS, HAS_FORMAT, HAS_PATTERN, Node
 from ssop_codec._reader cimport Reader
 from ssop_codec._scan cimport begin_code_point, continue_code_point, is_digit, narrow, put_utf8
@@ -260,7 +261,7 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
     else:
         taken = take
         if reader.judge is not None and reader.judge.in_value:
-            taken = reader.judge.take_string(data, take)
+            taken = judge_string_bytes(reader.judge, data, take)
         _append(reader, data, taken, offset)
         if taken < take:
             return reader.fail_judged(offset + step * taken)
@@ -276,7 +277,7 @@ cdef bint _judge(Reader reader, const uint8_t* data, uint32_t size, uint64_t off
     cdef uint32_t taken
     if reader.judge is None or not reader.judge.in_value:
         return False
-    taken = reader.judge.take_string(data, size)
+    taken = judge_string_bytes(reader.judge, data, size)
     if taken < size:
         reader.fail_judged(offset + step * taken)
     return taken < size
@@ -338,7 +339,7 @@ cdef int _end_string(Reader reader, uint64_t offset) except -1:
         text = PyBytes_FromStringAndSize(<char*>reader.text, reader.text_size)
         if not keeps_format(rule, text):
             return reader.fail("format", D_NONE, offset, True)
-    if reader.judge is not None and reader.judge.in_value and reader.judge.end_string(offset + 1):
+    if reader.judge is not None and reader.judge.in_value and judge_string_end(reader.judge, offset + 1):
         return reader.fail_judged(offset)
     while reader.text_size > reader.text_room:
         # Strings that are judged whole were held back.

@@ -166,10 +166,10 @@ class CheckBuilder:
         )
         check.required = tuple(required)
         for key, needed in check.dependents:
-            for name in (key, *needed):
-                check.keys.setdefault(name, ALWAYS)
-        for name in required:
-            check.keys.setdefault(name, ALWAYS)
+            for text in (key, *needed):
+                check.keys.setdefault(text, ALWAYS)
+        for text in required:
+            check.keys.setdefault(text, ALWAYS)
         reader.count("properties", len(check.keys), pointer, "max_properties")
 
     def _fill_array(self, check: Check, schema: dict[str, Any], pointer: str) -> None:

@@ -137,7 +137,7 @@ def nothing() -> Facts:
 def places(*found: Place) -> Places:
     """Those that say anything, each once."""
     return tuple(
-        dict((pointer, (schema, pointer)) for schema, pointer in found if schema is not True and schema != {}).values()
+        {pointer: (schema, pointer) for schema, pointer in found if schema is not True and schema != {}}.values()
     )
 
 

@@ -82,11 +82,11 @@ class Reader:
                 continue
             if pointer in chain:
                 raise SchemaError(f"{pointer}/{keyword}", keyword, "refers to itself without a value in between")
-            facts = [self.read(place, chain | {pointer}) for place in self.same_value(schema, pointer, keyword)]
+            found = [self.read(place, chain | {pointer}) for place in self.same_value(schema, pointer, keyword)]
             if keyword in ("$ref", "allOf"):
-                parts += facts
+                parts += found
             else:
-                parts.append(merge(facts, keyword, pointer))
+                parts.append(merge(found, keyword, pointer))
         facts = conjoin(parts, pointer)
         left = [
             Residual(types & facts.types, pointer, keyword)
@@ -288,7 +288,7 @@ class Reader:
             raise SchemaError(pointer, keyword, "must be a list of values")
         return said if keyword == "enum" and isinstance(said, list) else [said]
 
-    def _enumerated(  # noqa: C901  # one branch per type of member
+    def _enumerated(  # one branch per type of member
         self, facts: Facts, said: object, keyword: str, pointer: str
     ) -> Facts:
         """Narrow the facts to the members; objects and arrays among them are compared by the judge."""

@@ -15,7 +15,9 @@ from .facts import NUMERIC, ArrayFacts, Facts, NumberFacts, ObjectFacts, Residua
 T = TypeVar("T", StringFacts, NumberFacts, ObjectFacts, ArrayFacts)
 
 
-def merge(branches: Sequence[Facts], keyword: str, pointer: str) -> Facts:
+def merge(  # noqa: C901  # one check per type
+    branches: Sequence[Facts], keyword: str, pointer: str
+) -> Facts:
     """One set of facts for all branches. `keyword` is `anyOf` or `oneOf`, `pointer` that of its schema."""
     exclusive = keyword == "oneOf"
     types = declared = judged = 0

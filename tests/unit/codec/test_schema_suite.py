@@ -46,7 +46,7 @@ def files() -> list[tuple[str, Path]]:
 @pytest.mark.parametrize(("draft", "path"), files(), ids=lambda value: value.stem if isinstance(value, Path) else value)
 def test_verdicts_are_those_of_the_suite(draft: str, path: Path) -> None:
     allowed = REFUSED[draft].get(path.name, set())
-    wrong = []
+    wrong: list[tuple[object, ...]] = []
     for group in json.loads(path.read_text()):
         try:
             # In the suite a format is an annotation.
