@@ -121,9 +121,16 @@ def dialect_of(schema: Any) -> Dialect:
     return "draft-07" if "draft-06" in said or "draft-07" in said else "2020-12"
 
 
+_UNKNOWN: Final[dict[Dialect, frozenset[str]]] = {
+    "2020-12": frozenset(),
+    "draft-07": NOT_BEFORE_2019,
+    "draft-04": NOT_BEFORE_DRAFT_06,
+}
+
+
 def unknown_to(dialect: Dialect) -> frozenset[str]:
     """Keywords of later drafts."""
-    return {"2020-12": frozenset[str](), "draft-07": NOT_BEFORE_2019, "draft-04": NOT_BEFORE_DRAFT_06}[dialect]
+    return _UNKNOWN[dialect]
 
 
 def has_bare_reference(schema: dict[str, Any], dialect: Dialect) -> bool:
@@ -135,9 +142,10 @@ def annotations_of(schema: dict[str, Any], pointer: str, dialect: Dialect) -> li
     """Names of the keywords that are taken as annotations. Raises SchemaError for one that is refused."""
     found = []
     bare = has_bare_reference(schema, dialect)
+    unknown = unknown_to(dialect)
     for keyword in schema:
         if keyword in SILENT or (keyword in KNOWN and not bare) or keyword == "$ref":
-            if keyword in unknown_to(dialect):
+            if keyword in unknown:
                 found.append(keyword)
             continue
         if keyword in REFUSED and dialect == "2020-12":
@@ -152,7 +160,8 @@ def effective(schema: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
         return schema
     if "$ref" in schema:
         return {"$ref": schema["$ref"]}
-    kept = {key: value for key, value in schema.items() if key not in unknown_to(dialect)}
+    unknown = unknown_to(dialect)
+    kept = {key: value for key, value in schema.items() if key not in unknown}
     if dialect == "draft-04":
         for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             # There it says of the bound beside it whether it is one itself.

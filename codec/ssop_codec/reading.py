@@ -76,7 +76,8 @@ class Reader:
             return self.plain({}, pointer) if schema else nothing()
         if len(chain) > self.limits.max_depth:
             raise SchemaError(pointer, "max_depth", f"more than {self.limits.max_depth} levels of unions")
-        parts = [self.plain(schema, pointer)]
+        says_more = not keywords.PLAIN.isdisjoint(schema) or not any(k in schema for k in keywords.IN_PLACE)
+        parts = [self.plain(schema, pointer)] if says_more else []
         for keyword in keywords.IN_PLACE:
             if keyword not in schema:
                 continue
