@@ -10,8 +10,11 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from ssop_codec._program cimport (
     ENUM_NUMBERS,
+    HAS_ABOVE,
+    HAS_BELOW,
     HAS_BOUNDS,
     HAS_MULTIPLE,
+    INT_BOUNDS,
     Node,
     Program,
 )
@@ -31,5 +34,15 @@ cdef str broken_number(
             return None
         if keeps_bounds(node, text, size, fits, value):
             return None
+        if fits and flags & INT_BOUNDS and not flags & ENUM_NUMBERS:
+            if value < node.minimum:
+                return "minimum"
+            if value > node.maximum:
+                return "maximum"
+            if flags & HAS_ABOVE and value <= node.exclusive_minimum:
+                return "exclusiveMinimum"
+            if flags & HAS_BELOW and value >= node.exclusive_maximum:
+                return "exclusiveMaximum"
+            return "multipleOf"
     keyword = broken_number_rule(program.rules[node - program.nodes], PyBytes_FromStringAndSize(<char*>text, size))
     return keyword or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from math import lcm
 from typing import Final
@@ -10,18 +11,20 @@ from typing import Final
 from .constants import FieldType
 from .errors import SchemaError
 from .facts import NUMERIC, ArrayFacts, Facts, NumberFacts, ObjectFacts, Residual, StringFacts, places
+from .limits import Limits
 from .number import Number, compare, is_integer, normal
 from .rules import UNBOUNDED
 
 _MAX_EXPONENT_GAP: Final = 400
 
 
-def conjoin(parts: Sequence[Facts], pointer: str) -> Facts:
-    """The facts of a value that has to keep all of `parts`, of which there is one at least."""
-    return reduce(lambda a, b: _both(a, b, pointer), parts)
+def conjoin(parts: Sequence[Facts], pointer: str, limits: Limits) -> Facts:
+    """The facts of a value that has to keep all of `parts`, of which there is one at least. Raises SchemaError where
+    together they name too many properties."""
+    return reduce(lambda a, b: _both(a, b, pointer, limits), parts)
 
 
-def _both(a: Facts, b: Facts, pointer: str) -> Facts:
+def _both(a: Facts, b: Facts, pointer: str, limits: Limits) -> Facts:
     residuals = list(dict.fromkeys((*a.residuals, *b.residuals)))
     string = _strings(a.string, b.string, residuals)
     number = _numbers(a.number, b.number, pointer)
@@ -43,7 +46,7 @@ def _both(a: Facts, b: Facts, pointer: str) -> Facts:
         string=string,
         number=number,
         bools=bools,
-        object=_objects(a.object, b.object),
+        object=_objects(a.object, b.object, pointer, limits),
         array=_arrays(a.array, b.array),
         residuals=tuple(r for r in residuals if r.types & types),
     )
@@ -55,8 +58,11 @@ def _least(a: int, b: int) -> int:
 
 def _strings(a: StringFacts, b: StringFacts, residuals: list[Residual]) -> StringFacts:
     if a.enum is not None or b.enum is not None:
-        members = a.enum if a.enum is not None else b.enum
-        return StringFacts(enum=tuple(m for m in members or () if a.allows(m) and b.allows(m)))
+        if a.enum is not None and b.enum is not None:
+            other = frozenset(b.enum)
+            return StringFacts(enum=tuple(m for m in a.enum if m in other))
+        members, bounds = (a.enum, b) if a.enum is not None else (b.enum, a)
+        return StringFacts(enum=tuple(m for m in members or () if bounds.allows(m)))
     if a.format and b.format and a.format != b.format:
         residuals.append(Residual(FieldType.STRING, b.format_at, "format"))
     if a.pattern and b.pattern and a.pattern != b.pattern:
@@ -76,8 +82,13 @@ def _strings(a: StringFacts, b: StringFacts, residuals: list[Residual]) -> Strin
 def _numbers(a: NumberFacts, b: NumberFacts, pointer: str) -> NumberFacts:
     is_double = a.is_double or b.is_double
     if a.enum is not None or b.enum is not None:
-        members = a.enum if a.enum is not None else b.enum
-        kept = tuple(m for m in members or () if a.allows(m) and b.allows(m))
+        kept: tuple[Number, ...]
+        if a.enum is not None and b.enum is not None:
+            other = frozenset(b.enum)
+            kept = tuple(m for m in a.enum if m in other)
+        else:
+            members, bounds = (a.enum, b) if a.enum is not None else (b.enum, a)
+            kept = tuple(m for m in members or () if bounds.allows(m))
         return NumberFacts(enum=kept, is_strict=a.is_strict or b.is_strict, is_double=is_double)
     return NumberFacts(
         integer_only=a.integer_only or b.integer_only,
@@ -108,11 +119,17 @@ def _multiple(a: Number | None, b: Number | None, pointer: str) -> Number | None
     return normal(lcm(*whole), exponent)
 
 
-def _objects(a: ObjectFacts, b: ObjectFacts) -> ObjectFacts:
+def _objects(a: ObjectFacts, b: ObjectFacts, pointer: str, limits: Limits) -> ObjectFacts:
+    if not b.origins or a == b:
+        return replace(a, required=tuple(dict.fromkeys((*a.required, *b.required))))
+    if not a.origins:
+        return replace(b, required=tuple(dict.fromkeys((*a.required, *b.required))))
     properties = {
         name: places(*a.properties.get(name, a.additional), *b.properties.get(name, b.additional))
         for name in dict.fromkeys((*a.properties, *b.properties))
     }
+    if len(properties) > limits.max_properties:
+        raise SchemaError(pointer, "max_properties", f"more than {limits.max_properties}")
     return ObjectFacts(
         origins=tuple(dict.fromkeys((*a.origins, *b.origins))),
         properties=properties,

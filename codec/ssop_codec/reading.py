@@ -47,7 +47,7 @@ class Reader:
         self.annotations: dict[str, None] = {}
         self.resolver = Resolver(root, dialect)
         self._known: dict[str, Facts] = {}
-        self.used = {"schema_steps": 0, "properties": 0, "enum_values": 0, "enum_bytes": 0}
+        self.used = {"schema_steps": 0, "merged_schemas": 0, "properties": 0, "enum_values": 0, "enum_bytes": 0}
 
     def read(self, place: Place, chain: frozenset[str] = frozenset()) -> Facts:
         """The facts of a schema. `chain` holds the schemas of the same value that lead here."""
@@ -88,7 +88,7 @@ class Reader:
                 parts += found
             else:
                 parts.append(merge(found, keyword, pointer))
-        facts = conjoin(parts, pointer)
+        facts = conjoin(parts, pointer, self.limits)
         left = [
             Residual(types & facts.types, pointer, keyword)
             for keyword, types in keywords.JUDGED.items()

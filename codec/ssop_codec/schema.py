@@ -46,6 +46,7 @@ class _Builder:
         self.closed: dict[_Origins, int] = {}
         self.depth = 0
         self.enum_values = 0
+        self.merged = 0
 
     def add(
         self,
@@ -67,7 +68,9 @@ class _Builder:
             raise SchemaError(pointer, "max_nodes", f"more than {self.limits.max_nodes} nodes")
         self.depth = max(self.depth, depth)
         read = [self.reader.read(place) for place in schemas] or [self.reader.plain({}, pointer)]
-        facts = conjoin(read, pointer)
+        self.merged += len(read) - 1
+        self.reader.count("merged_schemas", self.merged, pointer, "max_schema_steps")
+        facts = conjoin(read, pointer, self.limits)
         rule = scalar_rule(facts, pointer)
         self.rules.append(rule)
         self._count_members(rule)
