@@ -16,7 +16,7 @@ SSOP := $(BIN)/ssop
 CONSTRAINTS := $(wildcard requirements/constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
-CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd)
+CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h)
 SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration)
 SANITIZE := -fsanitize=address,undefined -fno-omit-frame-pointer -g -O1
 

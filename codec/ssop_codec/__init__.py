@@ -3,9 +3,10 @@
 Sans-IO: no clock, no logging, no transport. SPEC.md beside this package is the wire format.
 """
 
-from ._decoder import Decoder, scan_heads
+from ._decoder import HAS_PROBES, Decoder, scan_heads
 from ._encoder import Encoder
 from ._frame import Frame
+from ._value_writer import encode_frame, encode_values
 from .constants import (
     ALL_TYPES,
     CODEC_VERSION,
@@ -25,12 +26,13 @@ from .frames import End, Header
 from .limits import Limits
 from .rules import FieldNode, Schema
 from .schema import compile_schema, text_schema
-from .wire import RefStep, append_mesh_frame, encode_frame, mesh_chunk
+from .wire import RefStep, append_mesh_frame, mesh_chunk
 
 __all__ = [
     "ALL_TYPES",
     "CODEC_VERSION",
     "DONE",
+    "HAS_PROBES",
     "INVALID",
     "READY",
     "WIRE_VERSION",
@@ -56,6 +58,7 @@ __all__ = [
     "append_mesh_frame",
     "compile_schema",
     "encode_frame",
+    "encode_values",
     "mesh_chunk",
     "scan_heads",
     "text_schema",

@@ -10,6 +10,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from ssop_codec._judge_texts cimport judge_key_begin, judge_key_bytes, judge_key_end
+from ssop_codec._judge_values cimport judge_close
 from ssop_codec._program cimport NODE_FORBIDDEN, NODE_UNTYPED, Key, Node
 from ssop_codec._reader cimport Level, Reader
 from ssop_codec._scan cimport narrow
@@ -128,6 +130,8 @@ cdef int close_container(Reader reader, uint64_t offset) except -1:
             return reader.fail("minProperties", D_NONE, offset, False)
         if level.has_key_set:
             reader.key_sets[reader.depth - 1] = None
+    if reader.judge is not None and judge_close(reader.judge, reader.depth - 1, offset + 1):
+        return reader.fail_judged(offset)
     if not reader.writer.put_close(&level.place, level.is_array, level.count):
         return reader.fail("limit", D_BUFFER, offset, False)
     reader.depth -= 1
@@ -155,13 +159,15 @@ cdef int end_scalar(Reader reader, uint64_t end) except -1:
 # -- keys -----------------------------------------------------------------------------------------------
 
 
-cdef int begin_key(Reader reader) except -1:
+cdef int begin_key(Reader reader, uint64_t offset) except -1:
     """The quote of a key was read. Models mostly follow the order of the schema: the next property is guessed."""
     cdef Level* level = &reader.levels[reader.depth - 1]
     reader.state = IN_STRING
     reader.in_key = True
     reader.text_size = 0
     level.child_key = -1
+    if reader.judge is not None and reader.judge.watches and judge_key_begin(reader.judge, reader.depth):
+        return reader.fail_judged(offset)
     if level.next_key < level.node.key_count:
         reader.guess = <int32_t>level.node.order[level.next_key]
     else:
@@ -195,14 +201,28 @@ cdef int read_key(Reader reader, const uint8_t* data, uint32_t size, uint64_t of
         narrow(node.keys, &reader.low_key, &reader.high_key, i, reader.text[i])
         if reader.low_key == reader.high_key:
             if node.additional == NODE_FORBIDDEN:
-                return reader.fail(
-                    "additionalProperties", D_NONE, offset + step * (i - reader.text_size), False
-                )
+                i -= reader.text_size
+                if _judge_key(reader, data, i, offset, step):
+                    return 0
+                return reader.fail("additionalProperties", D_NONE, offset + step * i, False)
             break
     reader.text_size += take
+    if _judge_key(reader, data, take, offset, step):
+        return 0
     if take < size:
         return reader.fail("limit", D_KEY_SIZE, offset + step * take, False)
     return 0
+
+
+cdef bint _judge_key(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset, int step) except -1:
+    """Whether the judge finds a violation in these bytes of a key."""
+    cdef uint32_t taken
+    if reader.judge is None or not reader.judge.watches:
+        return False
+    taken = judge_key_bytes(reader.judge, data, size)
+    if taken < size:
+        reader.fail_judged(offset + step * taken)
+    return taken < size
 
 
 cdef int32_t _found_key(Reader reader, Node* node) noexcept:
@@ -240,6 +260,8 @@ cdef int end_key(Reader reader, uint64_t offset) except -1:
     reader.node = &reader.program.nodes[key.node]
     reader.place.number = <uint32_t>key.node
     reader.state = BEFORE_COLON
+    if reader.judge is not None and reader.judge.watches and judge_key_end(reader.judge, reader.text, reader.text_size):
+        return reader.fail_judged(offset)
     return 0
 
 
@@ -272,4 +294,6 @@ cdef int _end_model_key(Reader reader, Level* level, uint64_t offset) except -1:
     memcpy(at, reader.text, reader.text_size)
     reader.place.path_size = <uint32_t>(at + reader.text_size - reader.place.path)
     reader.state = BEFORE_COLON
+    if reader.judge is not None and reader.judge.watches and judge_key_end(reader.judge, reader.text, reader.text_size):
+        return reader.fail_judged(offset)
     return 0

@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, Final
 
 from typing_extensions import Buffer
 
@@ -8,11 +8,15 @@ from .errors import Violation
 from .frames import End, Header
 from .limits import Limits
 
+HAS_PROBES: Final[bool]
+
 class Decoder:
     """Rebuilds the documents of one request from its chunks."""
 
-    def __init__(self, *, limits: Limits | None = None) -> None: ...
-    def feed(self, chunk: Buffer) -> list[Frame]: ...
+    def __init__(self, *, limits: Limits | None = None, stream_id: int = 0) -> None: ...
+    def feed(self, chunk: Buffer, /) -> list[Frame]: ...
+    @property
+    def stream_id(self) -> int: ...
     @property
     def documents(self) -> dict[int, Document]: ...
     @property
@@ -34,4 +38,4 @@ class Decoder:
     @property
     def missing(self) -> int: ...
 
-def scan_heads(chunk: Buffer) -> list[tuple[int, int, int]]: ...
+def scan_heads(chunk: Buffer, /) -> list[tuple[int, int, int]]: ...

@@ -5,31 +5,45 @@ Fields and kinds that are not known are passed over, so that newer writers can b
 can get wrong raises FrameError and nothing else.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint64_t
+from cpython.list cimport PyList_Append
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from ssop_codec._claim cimport ssop_claim, ssop_yield
 from ssop_codec._document cimport Document
-from ssop_codec._fields cimport UINT32, Field, expect, next_field
+from ssop_codec._fields cimport UINT32, Field, next_frame
 from ssop_codec._frame cimport (
     FIRST_MESH_KIND,
+    HEADER,
     KIND_CLOSE,
     KIND_END,
     KIND_HEADER,
-    KIND_PART,
     KIND_VALUE,
     Frame,
+    check_header,
     content_fits,
+    path_of,
     read_frame,
 )
+from ssop_codec._probes cimport SSOP_HAS_PROBES, ssop_frame_received, ssop_next_stream
 from ssop_codec._wire cimport get_varint
 
-from .errors import FrameError
-from .limits import Limits
+from .errors import CodecError, FrameError
+from .limits import DEFAULT_LIMITS
+HAS_PROBES = bool(SSOP_HAS_PROBES)
+
+cdef enum:
+    # Sequence numbers are below 2**63; the common ones are taken without another look.
+    MAX_SEQ = 0x7FFFFFFF
 
 
 cdef class Decoder:
-    """Rebuilds the documents of one request from its chunks."""
+    """Rebuilds the documents of one request from its chunks.
+
+    It is used by one thread at a time: who comes while another thread is inside gets a CodecError.
+    """
 
     cdef object limits
     cdef dict _documents
@@ -37,29 +51,41 @@ cdef class Decoder:
     cdef uint64_t received
     cdef uint64_t verified
     cdef bint broken
+    cdef int is_claimed
+    cdef readonly uint64_t stream_id    # what tracers know the stream by
 
-    def __cinit__(self, *, limits=None):
-        self.limits = limits or Limits()
+    def __cinit__(self, *, limits=None, uint64_t stream_id=0):
+        self.limits = limits or DEFAULT_LIMITS
         self.main = Document(self.limits)
         self._documents = {0: self.main}
+        self.stream_id = stream_id or ssop_next_stream()
 
+    @cython.binding(False)
+    @cython.always_allow_keywords(False)
     def feed(self, chunk):
         """The frames of a chunk, or of several put together. Raises FrameError; the decoder is then of no
         further use."""
         cdef Py_buffer view
         if self.broken:
             raise FrameError("an earlier chunk was malformed")
-        PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
-        try:
-            # Frames keep the chunk for `raw`; bytes are kept as they are.
-            data = chunk if type(chunk) is bytes else PyBytes_FromStringAndSize(<char*>view.buf, view.len)
-        finally:
-            PyBuffer_Release(&view)
+        if type(chunk) is bytes:
+            data = chunk
+        else:
+            # Frames keep the chunk for what is made of it later.
+            PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
+            try:
+                data = PyBytes_FromStringAndSize(<char*>view.buf, view.len)
+            finally:
+                PyBuffer_Release(&view)
+        if not ssop_claim(&self.is_claimed):
+            raise CodecError("the decoder is in use by another thread")
         try:
             return self._feed(data)
         except FrameError:
             self.broken = True
             raise
+        finally:
+            ssop_yield(&self.is_claimed)
 
     cdef list _feed(self, bytes chunk):
         cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(chunk)
@@ -67,58 +93,58 @@ cdef class Decoder:
         cdef const uint8_t* end = start + PyBytes_GET_SIZE(chunk)
         cdef Field field
         cdef Frame frame
-        frames = []
+        cdef list frames = []
+        cdef const uint8_t* before
         while at < end:
-            next_field(&at, end, &field)
-            if field.number != 1:
+            before = at
+            if not next_frame(&at, end, &field):
                 continue
-            expect(&field, 2)
-            frame = read_frame(field.data, field.data + field.size)
-            frame.chunk = chunk
-            frame.begin = field.data - start
-            frame.size_bytes = <Py_ssize_t>field.size
+            frame = read_frame(chunk, field.data, field.data + field.size)
+            if not content_fits(frame.kind, frame.content):
+                raise FrameError("a frame holds the content of another kind")
             if frame.kind >= FIRST_MESH_KIND:
-                if not content_fits(frame.kind, frame.content):
-                    raise FrameError("a mesh frame holds the content of another kind")
-                frames.append(frame)
-            elif self._take(frame):
-                frames.append(frame)
+                PyList_Append(frames, frame)
+                continue
+            ssop_frame_received(self.stream_id, frame.number, at - before)
+            if self._take(frame):
+                PyList_Append(frames, frame)
         return frames
 
     cdef bint _take(self, Frame frame) except -1:
         """Apply a document frame; False for one that was here before."""
         cdef Document document = self.main
-        cdef tuple tokens
         self.received += 1
         if frame.document:
-            document = self._documents.get(frame.document)
-            if document is None:
-                if len(self._documents) >= self.limits.max_properties:
-                    raise FrameError("too many documents")
-                document = self._documents[frame.document] = Document(self.limits)
-        if not content_fits(frame.kind, frame.content):
-            raise FrameError("a frame holds the content of another kind")
-        if not document.follows(frame.number):
+            document = self._document(frame.document)
+        if frame.number == document.next_seq and document.end_frame is None and frame.number < MAX_SEQ:
+            document.next_seq += 1
+        elif not document.follows(frame.number):
+            # What is dropped is well-formed all the same.
+            if frame.content == HEADER:
+                check_header(frame)
+            path_of(frame)
             return False
-        if frame.kind == KIND_HEADER:
-            document.header_arrived(frame.header)
-        elif frame.kind == KIND_END:
-            document.end_arrived(frame.end)
-        elif KIND_VALUE <= frame.kind <= KIND_CLOSE:
-            tokens = document.resolve(frame.node, frame.steps)
-            if tokens is None:
+        if KIND_VALUE <= frame.kind <= KIND_CLOSE:
+            if not document.field_arrived(frame):
                 return True
-            frame.tokens = tokens
-            if frame.kind == KIND_PART:
-                document.part_arrived(tokens, frame.value)
-            elif frame.kind == KIND_VALUE:
-                frame.completed = document.value_arrived(tokens, frame.value, frame.parts)
-            else:
-                frame.completed = document.close_arrived(tokens, frame.size, frame.content == 15)
-            if frame.document:
-                frame.completed = None
+        else:
+            if frame.kind == KIND_HEADER:
+                document.header_arrived(frame)
+            elif frame.kind == KIND_END:
+                document.end_arrived(frame)
+            elif frame.content == HEADER:
+                check_header(frame)
+            path_of(frame)
         self.verified += 1
         return True
+
+    cdef Document _document(self, uint32_t number):
+        document = self._documents.get(number)
+        if document is None:
+            if len(self._documents) >= self.limits.max_properties:
+                raise FrameError("too many documents")
+            document = self._documents[number] = Document(self.limits)
+        return document
 
     @property
     def documents(self):
@@ -173,6 +199,8 @@ cdef class Decoder:
         return sum(document.missing for document in self._documents.values())
 
 
+@cython.binding(False)
+@cython.always_allow_keywords(False)
 def scan_heads(chunk):
     """`(kind, seq, node)` of each frame, without a look at values. Raises FrameError.
 
@@ -195,10 +223,8 @@ cdef list _scan(const uint8_t* at, Py_ssize_t size):
     cdef uint64_t[4] head
     heads = []
     while at < end:
-        next_field(&at, end, &frame)
-        if frame.number != 1:
+        if not next_frame(&at, end, &frame):
             continue
-        expect(&frame, 2)
         inner = frame.data
         inner_end = inner + frame.size
         head[1] = head[2] = head[3] = 0

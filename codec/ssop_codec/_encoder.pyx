@@ -5,12 +5,15 @@ It holds two parts: the reader, which `_machine` drives over the input, and the 
 the same encoder, written slowly and plainly; the two agree byte for byte.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from ssop_codec._frame_writer cimport FrameWriter
+from ssop_codec._claim cimport ssop_claim, ssop_yield
+from ssop_codec._frame_writer cimport End, FrameWriter
 from ssop_codec._machine cimport end_input, read
+from ssop_codec._probes cimport ssop_next_stream
 from ssop_codec._reader cimport Reader
 from ssop_codec._states cimport BROKEN, CLOSED
 from ssop_codec._strings cimport flush_plain_text
@@ -18,9 +21,9 @@ from ssop_codec._strings cimport flush_plain_text
 from ._program import program_of
 from .constants import MAX_BUFFER_BYTES, MIN_BUFFER_BYTES
 from .errors import CodecError
-from .limits import Limits
+from .limits import DEFAULT_LIMITS
 from .schema import raw_schema
-from .wire import end_frame, header_frames, incomplete_reason_or_default
+from .wire import end_frame, header_frames
 
 cdef enum:
     READY = 1
@@ -32,6 +35,11 @@ cdef enum:
     VERDICT_INVALID = 2
     VERDICT_INCOMPLETE = 3
 
+cdef enum:
+    STOPPED_EARLY = 6   # of the incomplete reasons: that nothing is known
+
+cdef str IN_USE = "the encoder is in use by another thread"
+
 # Headers kept with a schema, one for each buffer size; peers choose these.
 cdef int MAX_CACHED_HEADERS = 16
 
@@ -39,13 +47,15 @@ cdef int MAX_CACHED_HEADERS = 16
 cdef class Encoder:
     """Makes the frames of one document from the bytes that a model generates.
 
-    One encoder serves one document and is used by one thread at a time.
+    One encoder serves one document and is used by one thread at a time: who comes while another thread is inside gets
+    a CodecError. Different encoders, of one schema too, may be used by different threads at once.
     """
 
     cdef Reader reader
     cdef FrameWriter writer
     cdef bint is_finished
     cdef int final_verdict
+    cdef int is_claimed
 
     def __cinit__(
         self,
@@ -59,6 +69,7 @@ cdef class Encoder:
         track_spans=False,
         tool_name="",
         tool_call_id="",
+        uint64_t stream_id=0,
     ):
         schema = raw_schema() if schema is None else schema
         buffer = stream_buffer_bytes or schema.auto_buffer_bytes
@@ -69,7 +80,8 @@ cdef class Encoder:
         if not 0 <= document < 2**32 or not 1 <= first_seq < 2**63:
             raise ValueError("document or first_seq out of range")
         self.writer = FrameWriter(buffer, first_seq, document)
-        self.reader = Reader(program_of(schema), self.writer, limits or Limits(), envelope, track_spans)
+        self.writer.stream_id = stream_id or ssop_next_stream()
+        self.reader = Reader(program_of(schema), self.writer, limits or DEFAULT_LIMITS, envelope, track_spans)
         if document == 0 and first_seq > 1:
             # The document goes on after a failure: its header was sent by the encoder before this one.
             return
@@ -88,40 +100,62 @@ cdef class Encoder:
         for frame in frames:
             self.writer.push(frame)
 
+    # Called for every token: a plain method of one argument is the cheapest call that there is.
+    @cython.binding(False)
+    @cython.always_allow_keywords(False)
     def feed(self, data):
         """Read the next bytes of model output; returns flags READY, DONE, INVALID."""
         cdef Py_buffer view
         cdef int flags = 0
-        if self.is_finished:
-            raise CodecError("feed after finish")
-        if PyBytes_CheckExact(data):
-            read(self.reader, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
-        else:
-            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-            try:
-                read(self.reader, <const uint8_t*>view.buf, view.len)
-            finally:
-                PyBuffer_Release(&view)
-        if len(self.writer.sealed) > self.writer.taken:
-            flags = READY
-        if self.reader.state == CLOSED:
-            flags |= DONE
-        elif self.reader.state == BROKEN:
-            flags |= INVALID
+        if not ssop_claim(&self.is_claimed):
+            raise CodecError(IN_USE)
+        try:
+            if self.is_finished:
+                raise CodecError("feed after finish")
+            if PyBytes_CheckExact(data):
+                read(self.reader, <const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+            else:
+                PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+                try:
+                    read(self.reader, <const uint8_t*>view.buf, view.len)
+                finally:
+                    PyBuffer_Release(&view)
+            if len(self.writer.sealed) > self.writer.taken:
+                flags = READY
+            if self.reader.state == CLOSED:
+                flags |= DONE
+            elif self.reader.state == BROKEN:
+                flags |= INVALID
+        finally:
+            ssop_yield(&self.is_claimed)
         return flags
 
     def finish(
         self,
         *,
-        int finish_reason=0,
-        int incomplete_reason=0,
-        input_tokens=0,
-        output_tokens=0,
-        cached_input_tokens=0,
+        uint32_t finish_reason=0,
+        uint32_t incomplete_reason=0,
+        uint64_t input_tokens=0,
+        uint64_t output_tokens=0,
+        uint64_t cached_input_tokens=0,
     ):
         """The model's output has ended: decide the verdict and append the END frame. Idempotent."""
         if self.is_finished:
             return
+        if not ssop_claim(&self.is_claimed):
+            raise CodecError(IN_USE)
+        try:
+            self._finish(
+                finish_reason, incomplete_reason, input_tokens, output_tokens, cached_input_tokens
+            )
+        finally:
+            ssop_yield(&self.is_claimed)
+
+    cdef int _finish(
+        self, uint32_t finish_reason, uint32_t incomplete_reason, uint64_t input_tokens, uint64_t output_tokens,
+        uint64_t cached_input_tokens,
+    ) except -1:
+        cdef End end
         end_input(self.reader, incomplete_reason != 0)
         if self.reader.state == BROKEN:
             self.final_verdict = VERDICT_INVALID
@@ -130,6 +164,12 @@ cdef class Encoder:
         else:
             self.final_verdict = VERDICT_INCOMPLETE
         self.is_finished = True
+        end.verdict = self.final_verdict
+        end.incomplete_reason = incomplete_reason or STOPPED_EARLY if self.final_verdict == VERDICT_INCOMPLETE else 0
+        end.finish_reason = finish_reason
+        end.usage = [input_tokens, output_tokens, cached_input_tokens]
+        if self.final_verdict != VERDICT_INVALID and self.writer.put_end(&end):
+            return 0
         self.writer.push(
             end_frame(
                 self.writer.seq,
@@ -137,13 +177,14 @@ cdef class Encoder:
                 self.final_verdict,
                 document=self.writer.document,
                 violation=self.violation,
-                incomplete_reason=incomplete_reason_or_default(incomplete_reason),
+                incomplete_reason=end.incomplete_reason,
                 finish_reason=finish_reason,
                 input_tokens=input_tokens,
                 output_tokens=output_tokens,
                 cached_input_tokens=cached_input_tokens,
             )
         )
+        return 0
 
     def take(self):
         """The next sealed chunk, or an empty one."""
@@ -162,6 +203,8 @@ cdef class Encoder:
 
     cdef int _seal(self) except -1:
         """Seal what is pending. Of plain text that is what was read; other strings leave when they are whole."""
+        if self.is_claimed:
+            raise CodecError(IN_USE)
         if self.reader.is_text and not self.is_finished and self.reader.state != BROKEN:
             flush_plain_text(self.reader)
         return self.writer.seal()
@@ -177,6 +220,11 @@ cdef class Encoder:
     def verdict(self):
         """The verdict; 0 while the document is open."""
         return self.final_verdict
+
+    @property
+    def stream_id(self):
+        """What tracers know the stream by."""
+        return self.writer.stream_id
 
     @property
     def frames(self):

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 
 from . import describe, wire
-from .checks import broken_number_rule, keeps_format
+from ._judge_py import Finding, SlowJudge
+from ._pattern_py import slow_pattern
+from .checks import broken_number_rule, keeps_format, sign_breaks
 from .constants import DONE, INVALID, MIN_BUFFER_BYTES, READY, FieldType, FrameKind, Verdict
 from .errors import CodecError, Violation
-from .facts import escape
 from .limits import Limits
 from .number import parse_number, to_int64
+from .references import escape
 from .rules import FORBIDDEN, UNBOUNDED, UNTYPED, Rule, Schema
 from .schema import raw_schema
 from .wire import PathStep, RefStep
@@ -49,6 +51,10 @@ class D(IntEnum):
     OBJECT_KEYS = auto()
     BUFFER = auto()
     NUMBER_END = auto()
+    CHECKS = auto()
+    HELD = auto()
+    UNIQUE = auto()
+    PATTERN = auto()
 
 
 class BrokenError(Exception):
@@ -79,6 +85,7 @@ class Place:
 
 
 Reading = Generator[None, int, None]
+_Points = tuple[tuple[int, int], ...]
 _ESCAPES = {0x22: 0x22, 0x5C: 0x5C, 0x2F: 0x2F, 0x62: 8, 0x66: 12, 0x6E: 10, 0x72: 13, 0x74: 9}
 _BLANK = frozenset(b" \t\r\n")
 _DIGITS = frozenset(b"0123456789")
@@ -152,6 +159,8 @@ class Encoder:
         self.number: bytearray | None = None
         self.number_place = Place(self.schema.rules[0], 0)
         self.innermost: list[Place] = []
+        self.judge = SlowJudge(self.schema)
+        self.read = bytearray()
         self.text = bytearray()
         self.text_parts = 0
         self.utf8 = Utf8()
@@ -192,7 +201,15 @@ class Encoder:
             around = self.innermost[-1] if self.innermost else self.root
             raise BrokenError("limit", self.offset, around, D.DOCUMENT)
         self.offset += 1
+        self.read.append(byte)
         self.reading.send(byte)
+
+    def _obey(self, found: Finding | None, offset: int) -> None:
+        """Raise what the judge found."""
+        if found is not None:
+            rule = found.check.rule
+            place = Place(rule, 0, (), found.value.pointer, structure=rule)
+            raise BrokenError(found.rule, offset, place, D.NONE, *rule.required)
 
     def take(self) -> bytes:
         """The next sealed chunk, or an empty one."""
@@ -430,6 +447,7 @@ class Encoder:
             raise BrokenError("items", start, self.innermost[-1])
         if not rule.types & wanted:
             raise BrokenError(rule.enum_keyword if rule.declared_types & wanted else "type", start, place)
+        self._obey(self.judge.begin(rule, int(wanted), byte, place.pointer, start), start)
         if byte == 0x22:
             yield from self._string(place)
         elif byte in {0x7B, 0x5B}:
@@ -468,6 +486,8 @@ class Encoder:
             size = yield from self._items(inner)
         else:
             size = yield from self._members(inner)
+        start = self.judge.open[-1].start
+        self._obey(self.judge.end(bytes(self.read[start : self.offset])), self._at)
         closing = Place(place.rule, place.node, place.path, place.pointer, place.pointer_ends, rule)
         self._send(FrameKind.CLOSE, closing, wire.size_content(size, is_array=is_array), self._at)
         self.innermost.pop()
@@ -535,7 +555,7 @@ class Encoder:
             is_forbidden=True,
         )
 
-    def _members(self, around: Place) -> Generator[None, int, int]:  # noqa: C901  # the grammar, in order
+    def _members(self, around: Place) -> Generator[None, int, int]:  # the grammar, in order
         rule = around.rule
         seen: set[bytes] = set()
         size = 0
@@ -545,8 +565,7 @@ class Encoder:
             while True:
                 if byte != 0x22:
                     raise BrokenError("syntax", self._at, around, detail)
-                if size == rule.max_properties:
-                    raise BrokenError("maxProperties", self._at, around)
+                self._check_room(rule, size, around)
                 key = yield from self._key(around)
                 place = self._member(around, key, seen)
                 if (yield from self._token(around)) != 0x3A:
@@ -558,8 +577,7 @@ class Encoder:
                     break
                 if byte != 0x2C:
                     raise BrokenError("syntax", self._at, around, D.AFTER_MEMBER)
-                if size == rule.max_properties:
-                    raise BrokenError("maxProperties", self._at, around)
+                self._check_room(rule, size, around)
                 detail = D.KEY
                 byte = yield from self._token(around)
         missing = [n for n in rule.properties if n in rule.required and n.encode() not in seen]
@@ -569,6 +587,13 @@ class Encoder:
             raise BrokenError("minProperties", self._at, around)
         return size
 
+    def _check_room(self, rule: Rule, size: int, around: Place) -> None:
+        """Whether one more key can stand in the object."""
+        if size == rule.max_properties:
+            raise BrokenError("maxProperties", self._at, around)
+        if rule.additional == FORBIDDEN and size == len(rule.properties):
+            raise BrokenError("additionalProperties", self._at, around)
+
     def _member(self, around: Place, key: bytes, seen: set[bytes]) -> Place:
         rule = around.rule
         name = key.decode()
@@ -576,6 +601,7 @@ class Encoder:
             if key in seen:
                 raise BrokenError("duplicateKey", self._at, around)
             seen.add(key)
+            self._obey(self.judge.end_key(), self._at)
             return self._child(around, rule.properties[name], None, name)
         if rule.additional == FORBIDDEN:
             raise BrokenError("additionalProperties", self._at, around)
@@ -589,6 +615,7 @@ class Encoder:
         place = self._child(around, rule.additional, name, None)
         if len(wire.path_steps(place.path)) > self.buffer_bytes:
             raise BrokenError("limit", self._at, around, D.BUFFER)
+        self._obey(self.judge.end_key(), self._at)
         return place
 
     # -- strings ------------------------------------------------------------------------------------------
@@ -599,27 +626,33 @@ class Encoder:
         """The bytes of a string up to its closing quote, unescaped, into `take`."""
         utf8 = Utf8()
         high = 0
+        raw = b""
         while True:
             byte = yield from self._next()
             at = self._at
             if utf8.need:
                 if not utf8.accepts(byte):
                     raise BrokenError("utf8", at, place)
+                raw += bytes((byte,))
+                take.becomes(_utf8_points(utf8, raw), at)
                 take.more(bytes((byte,)), at)
             elif byte == 0x5C:
                 if not high:
                     take.starts(at)
+                    take.becomes(((0, 0xD7FF), (0xE000, 0x10FFFF)), at)
                 byte = yield from self._next()
                 at = self._at
                 if byte == 0x75:
                     unit = 0
-                    for _ in range(4):
+                    for left in (12, 8, 4, 0):
                         byte = yield from self._next()
                         at = self._at
                         digit = chr(byte)
                         if digit not in "0123456789abcdefABCDEF":
                             raise BrokenError("syntax", at, place, D.HEX)
                         unit = unit * 16 + int(digit, 16)
+                        if left or (0xD800 <= unit <= 0xDBFF and not high):
+                            take.becomes(_unit_points(unit << left, ((unit + 1) << left) - 1, high), at)
                     if high:
                         if not 0xDC00 <= unit <= 0xDFFF:
                             raise BrokenError("syntax", at, place, D.LOW_HALF)
@@ -631,6 +664,7 @@ class Encoder:
                     elif 0xDC00 <= unit <= 0xDFFF:
                         raise BrokenError("syntax", at, place, D.LONE_HALF)
                     take.counts()
+                    take.becomes(((unit, unit),), at)
                     take.more(chr(unit).encode(), at)
                 else:
                     if high:
@@ -638,6 +672,7 @@ class Encoder:
                     if byte not in _ESCAPES:
                         raise BrokenError("syntax", at, place, D.ESCAPE)
                     take.counts()
+                    take.becomes(((_ESCAPES[byte], _ESCAPES[byte]),), at)
                     take.more(bytes((_ESCAPES[byte],)), at)
             elif byte < 0x20:
                 raise BrokenError("syntax", at, place, D.CONTROL)
@@ -650,9 +685,12 @@ class Encoder:
                     raise BrokenError("utf8", at, place)
                 take.starts(at)
                 take.counts()
-                take.more(bytes((byte,)), at)
+                raw = bytes((byte,))
+                take.becomes(_utf8_points(utf8, raw), at)
+                take.more(raw, at)
 
     def _key(self, around: Place) -> Generator[None, int, bytes]:
+        self._obey(self.judge.begin_key(), self._at)
         sink = _KeySink(self, around)
         yield from self._characters(around, sink)
         return bytes(sink.text)
@@ -667,6 +705,7 @@ class Encoder:
     def _number(self, byte: int, place: Place) -> Reading:
         text = self.number = bytearray((byte,))
         self.number_place = place
+        self._judge_sign(text, place)
         while True:
             byte = yield from self._next()
             if not _is_number_prefix(bytes(text) + bytes((byte,))):
@@ -674,6 +713,7 @@ class Encoder:
             if len(text) == self.limits.max_number_bytes:
                 raise BrokenError("limit", self._at, place, D.NUMBER_SIZE)
             text.append(byte)
+            self._judge_sign(text, place)
         if text[-1] not in _DIGITS:
             raise BrokenError("syntax", self._at, place, D.DIGIT)
         if byte not in b" \t\r\n,]}":
@@ -681,12 +721,20 @@ class Encoder:
         self._end_number(place, bytes(text), self._at)
         self.held = byte
 
+    def _judge_sign(self, text: bytearray, place: Place) -> None:
+        """Whether no number that begins so lies within the bounds: an exponent can move digits, not the sign."""
+        digits = bytes(text).lower().partition(b"e")[0]
+        keyword = sign_breaks(place.rule, text[0] == 0x2D, not set(digits) & set(b"123456789"))
+        if keyword:
+            raise BrokenError(keyword, self._at, place)
+
     def _end_number(self, place: Place, text: bytes, offset: int) -> None:
         self.number = None
         rule = place.rule
         keyword = broken_number_rule(rule, text)
         if keyword:
             raise BrokenError(keyword, offset, place)
+        self._obey(self.judge.end(text, text), offset)
         self._send(FrameKind.VALUE, place, _number_content(rule, text), offset)
         if not self.innermost and self.track_spans and offset == self.offset:
             self._span(self.offset - len(text), self.offset)
@@ -698,6 +746,7 @@ class Encoder:
         for expected in word[1:]:
             if (yield from self._next()) != expected:
                 raise BrokenError("syntax", self._at, place, D.LITERAL)
+        self._obey(self.judge.end(word), self._at)
         self._send(FrameKind.VALUE, place, wire.value_content(value), self._at)
 
     # -- plain text ---------------------------------------------------------------------------------------
@@ -745,6 +794,9 @@ class _Sink:
     def counts(self) -> None:
         """It counts as a character."""
 
+    def becomes(self, points: _Points, offset: int) -> None:
+        """The code points that the open one can still be; one: it is read."""
+
     def more(self, data: bytes, offset: int) -> None:
         """Its bytes, or some of them."""
         raise NotImplementedError
@@ -752,6 +804,7 @@ class _Sink:
 
 class _KeySink(_Sink):
     def __init__(self, encoder: Encoder, around: Place) -> None:
+        self.encoder = encoder
         self.text = bytearray()
         self.around = around
         self.limit = encoder.limits.max_key_bytes
@@ -759,10 +812,12 @@ class _KeySink(_Sink):
 
     def more(self, data: bytes, offset: int) -> None:
         room = self.limit - len(self.text)
-        self.text += data[:room]
-        can_be_known = any(name.startswith(self.text) for name in self.names)
-        if self.around.rule.additional == FORBIDDEN and data[:room] and not can_be_known:
-            raise BrokenError("additionalProperties", offset, self.around)
+        for byte in data[:room]:
+            self.text.append(byte)
+            can_be_known = any(name.startswith(self.text) for name in self.names)
+            if self.around.rule.additional == FORBIDDEN and not can_be_known:
+                raise BrokenError("additionalProperties", offset, self.around)
+            self.encoder._obey(self.encoder.judge.take_key(byte), offset)  # noqa: SLF001  # one machine in two classes
         if len(data) > room:
             raise BrokenError("limit", offset, self.around, D.KEY_SIZE)
 
@@ -776,6 +831,13 @@ class _StringSink(_Sink):
         self.parts = 0
         self.room = encoder._room(place, 0)  # noqa: SLF001  # one machine in two classes
         self._check_room(encoder.offset - 1)
+        shape = place.rule.pattern or place.rule.shape
+        self.keyword = "pattern" if place.rule.pattern else "format"
+        self.pattern = slow_pattern(shape.text) if shape else None
+        if self.pattern is not None:
+            self.state = self.pattern.start()
+            if self.pattern.is_dead(self.state):
+                raise BrokenError(self.keyword, encoder.offset - 1, place)
 
     def _check_room(self, offset: int) -> None:
         if self.room < 4:
@@ -788,19 +850,27 @@ class _StringSink(_Sink):
     def counts(self) -> None:
         self.chars += 1
 
+    def becomes(self, points: _Points, offset: int) -> None:
+        if self.pattern is None:
+            return
+        if points and not any(self.pattern.can_take(self.state, low, high) for low, high in points):
+            raise BrokenError(self.keyword, offset, self.place)
+        if len(points) == 1 and points[0][0] == points[0][1]:
+            self.state = self.pattern.step(self.state, points[0][0])
+
     def more(self, data: bytes, offset: int) -> None:
         rule = self.place.rule
-        if rule.enum_strings is not None:
-            self.text += data
-            if not any(member.startswith(self.text) for member in rule.enum_strings):
-                raise BrokenError(rule.enum_keyword, offset, self.place)
-        elif rule.string_format:
-            if len(self.text) + len(data) > self.encoder.limits.max_format_bytes:
+        room = self.encoder.limits.max_format_bytes - len(self.text)
+        for number, byte in enumerate(data):
+            if rule.enum_strings is not None:
+                if not any(member.startswith(self.text + bytes((byte,))) for member in rule.enum_strings):
+                    raise BrokenError(rule.enum_keyword, offset, self.place)
+            elif rule.string_format and number == room:
                 raise BrokenError("limit", offset, self.place, D.FORMAT_SIZE)
-            self.text += data
-        else:
-            self.text += data
-            self._cut_parts(offset)
+            self.encoder._obey(self.encoder.judge.take(byte), offset)  # noqa: SLF001
+            self.text.append(byte)
+            if rule.enum_strings is None and not rule.string_format:
+                self._cut_parts(offset)
 
     def _cut_parts(self, offset: int) -> None:
         while len(self.text) > self.room:
@@ -821,11 +891,39 @@ class _StringSink(_Sink):
                 raise BrokenError(rule.enum_keyword, offset, self.place)
         elif self.chars < rule.min_length:
             raise BrokenError("minLength", offset, self.place)
+        elif self.pattern is not None and not self.pattern.accepts(self.state):
+            raise BrokenError(self.keyword, offset, self.place)
         elif rule.string_format and not keeps_format(rule, bytes(self.text)):
             raise BrokenError("format", offset, self.place)
+        judge = self.encoder.judge
+        whole = bytes(self.encoder.read[judge.open[-1].start : offset + 1])
+        self.encoder._obey(judge.end(whole), offset)  # noqa: SLF001
         self._cut_parts(offset)
         content = wire.string_content(bytes(self.text))
         self.encoder._send(FrameKind.VALUE, self.place, content, offset, self.parts)  # noqa: SLF001
+
+
+def _utf8_points(utf8: Utf8, raw: bytes) -> _Points:
+    """The code points that begin with the bytes."""
+    if not utf8.need:
+        return ((ord(raw.decode()),) * 2,)
+    low = raw + bytes((utf8.low,)) + b"\x80" * (utf8.need - 1)
+    high = raw + bytes((utf8.high,)) + b"\xbf" * (utf8.need - 1)
+    return ((ord(low.decode()), ord(high.decode())),)
+
+
+def _unit_points(low: int, high: int, first_half: int) -> _Points:
+    """The code points that begin with a UTF-16 unit from `low` to `high`, or end so behind a first half."""
+    points = []
+    if first_half:
+        base = 0x10000 + (first_half - 0xD800) * 0x400 - 0xDC00
+        points.append((base + max(low, 0xDC00), base + min(high, 0xDFFF)))
+    else:
+        points.append((low, min(high, 0xD7FF)))
+        points.append((max(low, 0xE000), high))
+        first, last = max(low, 0xD800) - 0xD800, min(high, 0xDBFF) - 0xD800
+        points.append((0x10000 + first * 0x400, 0x10000 + last * 0x400 + 0x3FF))
+    return tuple((first, last) for first, last in points if first <= last)
 
 
 def _is_number_prefix(text: bytes) -> bool:

@@ -56,6 +56,21 @@ cdef inline int expect(Field* field, uint32_t wire) except -1:
     return 0
 
 
+cdef inline bint next_frame(const uint8_t** at, const uint8_t* end, Field* field) except -1:
+    """Read one field of a chunk and move behind it; False where it is no frame."""
+    cdef const uint8_t* p = at[0]
+    if end - p > 1 and p[0] == 0x0A and p[1] < 0x80 and p[1] <= end - p - 2:
+        field.size = p[1]
+        field.data = p + 2
+        at[0] = p + 2 + p[1]
+        return True
+    next_field(at, end, field)
+    if field.number != 1:
+        return False
+    expect(field, 2)
+    return True
+
+
 cdef inline uint64_t uint_of(Field* field, uint64_t limit) except? 0:
     expect(field, 0)
     if field.value > limit:

@@ -6,19 +6,27 @@ from .frames import End, Header
 class Frame:
     """One frame, read-only."""
 
-    seq: int
     kind: int
     node: int
     document: int
     parts: int
     value: str | float | int | bool | Decimal | None
-    size: int | None
-    header: Header | None
-    end: End | None
-    mesh: bytes | None
-    raw: bytes
-    delta: dict[str, Any]
-    tokens: tuple[str | int, ...]
+    @property
+    def seq(self) -> int: ...
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def header(self) -> Header | None: ...
+    @property
+    def end(self) -> End | None: ...
+    @property
+    def mesh(self) -> bytes | None: ...
+    @property
+    def raw(self) -> bytes: ...
+    @property
+    def delta(self) -> dict[str, Any]: ...
+    @property
+    def tokens(self) -> tuple[str | int, ...]: ...
     @property
     def is_part(self) -> bool: ...
     @property

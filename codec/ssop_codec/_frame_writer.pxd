@@ -10,6 +10,14 @@ cdef struct Place:
     uint8_t* path       # steps as frames carry them
 
 
+cdef struct End:
+    uint64_t verdict
+    uint64_t incomplete_reason
+    uint64_t finish_reason
+    uint64_t frames
+    uint64_t[3] usage       # input, output and cached tokens
+
+
 cdef class FrameWriter:
     cdef uint8_t* out           # the chunk that is being filled
     cdef uint32_t out_size
@@ -20,6 +28,7 @@ cdef class FrameWriter:
     cdef uint64_t seq           # of the next frame
     cdef uint64_t first_seq
     cdef uint32_t document
+    cdef uint64_t stream_id     # for tracers
     cdef bint has_field         # a VALUE, PART or CLOSE frame was made
 
     cdef int push(self, bytes frame) except -1
@@ -27,6 +36,7 @@ cdef class FrameWriter:
     cdef bytes take(self)
     cdef list drain(self)
     cdef uint32_t room(self, Place* place, uint32_t parts) noexcept
+    cdef int put_end(self, End* end) except -1
     # Those below return whether the frame fits a chunk; one that does not is not made.
     cdef bint put_string(
         self, int kind, Place* place, uint32_t parts, const uint8_t* data, uint32_t size

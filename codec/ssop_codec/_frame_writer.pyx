@@ -9,7 +9,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from ssop_codec._states cimport KIND_CLOSE, KIND_VALUE
+from ssop_codec._probes cimport ssop_frame_sent
+from ssop_codec._states cimport KIND_CLOSE, KIND_END, KIND_VALUE
 from ssop_codec._wire cimport put_varint, varint_size
 
 
@@ -42,6 +43,7 @@ cdef class FrameWriter:
         else:
             memcpy(self.out + self.out_size, PyBytes_AS_STRING(frame), size)
             self.out_size += <uint32_t>size
+        ssop_frame_sent(self.stream_id, self.seq, size)
         self.seq += 1
         return 0
 
@@ -150,6 +152,60 @@ cdef class FrameWriter:
         put_varint(at + 1, count)
         return _end(self)
 
+    cdef int put_end(self, End* end) except -1:
+        """The last frame of a document without a violation. Usage gives way where the buffer is small."""
+        cdef uint64_t usage = 0
+        cdef uint64_t body = 0
+        cdef uint64_t room
+        cdef Place root
+        cdef uint8_t* at
+        cdef int i
+        for i in range(3):
+            usage += _field_size(end.usage[i])
+        body = (
+            _field_size(end.verdict) + _field_size(end.incomplete_reason) + _field_size(end.finish_reason)
+            + _field_size(self.seq)
+        )
+        if usage:
+            usage += 1 + varint_size(usage)
+            # What a content field of any length leaves, as for a header.
+            room = 3 + 2 * self.length_size + 1 + varint_size(self.seq) + 2
+            if self.document:
+                room += 1 + varint_size(self.document)
+            if room + body + usage > self.buffer_bytes:
+                usage = 0
+        body += usage
+        root.number = root.path_size = 0
+        end.frames = self.seq
+        at = _begin(self, KIND_END, &root, 0, 2 + varint_size(body) + body)
+        if at is NULL:
+            return False
+        at[0] = 0x8A
+        at[1] = 0x01
+        at = put_varint(at + 2, body)
+        at = _put_uint(at, 0x08, end.verdict)
+        at = _put_uint(at, 0x18, end.incomplete_reason)
+        at = _put_uint(at, 0x20, end.finish_reason)
+        at = _put_uint(at, 0x28, end.frames)
+        if usage:
+            at[0] = 0x32
+            at = put_varint(at + 1, usage - 2)
+            for i in range(3):
+                at = _put_uint(at, <uint8_t>(0x08 + 8 * i), end.usage[i])
+        return True
+
+
+cdef inline uint64_t _field_size(uint64_t value) noexcept:
+    """Bytes of a varint field, which is left out where it is 0."""
+    return 1 + varint_size(value) if value else 0
+
+
+cdef inline uint8_t* _put_uint(uint8_t* at, uint8_t tag, uint64_t value) noexcept:
+    if not value:
+        return at
+    at[0] = tag
+    return put_varint(at + 1, value)
+
 
 cdef uint8_t* _begin(FrameWriter writer, int kind, Place* place, uint32_t parts, uint64_t content) except? NULL:
     """Write the head of a frame; returns the place of its `content` bytes, NULL where no chunk holds it."""
@@ -186,6 +242,7 @@ cdef uint8_t* _begin(FrameWriter writer, int kind, Place* place, uint32_t parts,
     if writer.document:
         at[0] = 0x30
         at = put_varint(at + 1, writer.document)
+    ssop_frame_sent(writer.stream_id, writer.seq, total)
     writer.seq += 1
     return at
 

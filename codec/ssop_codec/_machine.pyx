@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from ssop_codec._containers cimport begin_item, begin_key, close_container, end_scalar, open_container
 from ssop_codec._envelope cimport is_before_document
+from ssop_codec._judge_values cimport judge_begin, judge_literal
 from ssop_codec._numbers cimport begin_number, end_number, may_end, read_number
 from ssop_codec._program cimport NO_FALSE, NO_TRUE
 from ssop_codec._reader cimport Level, Reader
@@ -85,6 +86,8 @@ cdef int _read_json(Reader reader, const uint8_t* start, const uint8_t* end) exc
     """Each state reads what it can; a byte that it does not take is read again in the state that follows."""
     cdef const uint8_t* p = start
     cdef uint64_t base = reader.offset
+    if reader.judge is not None:
+        reader.judge.take_chunk(start, end - start, base)
     while p < end:
         if IN_STRING <= reader.state <= IN_UNIT:
             p = read_string(reader, p, end, base + (p - start))
@@ -175,8 +178,8 @@ cdef int _read_after_member(Reader reader, uint8_t c, uint64_t offset) except -1
             reader.state = BEFORE_VALUE
             begin_item(reader, offset)
         else:
-            if level.count >= level.node.max_properties:
-                return reader.fail("maxProperties", D_NONE, offset, False)
+            if level.count >= level.node.most_keys:
+                return _fail_full(reader, level, offset)
             reader.state = BEFORE_KEY
     elif c == (0x5D if level.is_array else 0x7D):
         close_container(reader, offset)
@@ -185,13 +188,19 @@ cdef int _read_after_member(Reader reader, uint8_t c, uint64_t offset) except -1
     return 1
 
 
+cdef int _fail_full(Reader reader, Level* level, uint64_t offset) except -1:
+    """No key can stand here: there are as many as allowed, or all that have a name."""
+    is_full = level.count >= level.node.max_properties
+    return reader.fail("maxProperties" if is_full else "additionalProperties", D_NONE, offset, False)
+
+
 cdef int _read_before_key(Reader reader, uint8_t c, uint64_t offset) except -1:
     cdef Level* level
     if c == 0x22:
         level = &reader.levels[reader.depth - 1]
-        if level.count >= level.node.max_properties:
-            return reader.fail("maxProperties", D_NONE, offset, False)
-        begin_key(reader)
+        if level.count >= level.node.most_keys:
+            return _fail_full(reader, level, offset)
+        begin_key(reader, offset)
     elif c == 0x7D and reader.state == BEFORE_FIRST_KEY:
         close_container(reader, offset)
     else:
@@ -230,12 +239,17 @@ cdef int _begin_value(Reader reader, uint8_t c, uint64_t offset) except -1:
             return reader.fail("type", D_NONE, offset, True)
         return reader.fail_member(offset)
     reader.value_start = offset
+    if reader.judge is not None and (
+        reader.judge.watches or reader.node.root_count or wanted == OBJECT or wanted == ARRAY
+    ):
+        if judge_begin(reader.judge, reader.node, reader.depth, wanted, c, offset):
+            return reader.fail_judged(offset)
     if wanted == STRING:
         return begin_string(reader, offset)
     if wanted == OBJECT or wanted == ARRAY:
         return open_container(reader, wanted == ARRAY, offset)
     if wanted == NUMERIC:
-        return begin_number(reader, c)
+        return begin_number(reader, c, offset)
     return _begin_literal(reader, c, offset)
 
 
@@ -262,6 +276,8 @@ cdef int _read_literal(Reader reader, uint8_t c, uint64_t offset) except -1:
     reader.literal += 1
     if reader.literal[0]:
         return 0
+    if reader.judge is not None and reader.judge.in_value and judge_literal(reader.judge, offset + 1):
+        return reader.fail_judged(offset)
     if reader.literal_kind == LITERAL_NULL:
         is_sent = reader.writer.put_null(&reader.place)
     else:

@@ -5,7 +5,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 from ssop_codec._reader cimport Reader
 
-cdef int begin_number(Reader reader, uint8_t c) except -1
+cdef int begin_number(Reader reader, uint8_t c, uint64_t offset) except -1
 cdef const uint8_t* read_number(
     Reader reader, const uint8_t* start, const uint8_t* end, uint64_t offset
 ) except NULL

@@ -1,27 +1,30 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Reads numbers, judges them exactly and sends them as int64, double or as they were written.
 
-Most are judged in C: an integer within int64 by integers, another by the double nearest to it where that lies
-strictly between the bounds. What is left is judged in `checks`, with whole decimals.
+`_bounds` judges them.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
+from ssop_codec._bounds cimport broken_number, int64_of, keeps_bounds
 from ssop_codec._containers cimport end_scalar
+from ssop_codec._judge_values cimport judge_number
 from ssop_codec._program cimport (
+    ABOVE_ZERO_BREAKS,
+    BELOW_ZERO_BREAKS,
     ENUM_NUMBERS,
-    HAS_ABOVE,
-    HAS_BELOW,
     HAS_BOUNDS,
     HAS_MULTIPLE,
-    INT_BOUNDS,
     IS_DOUBLE,
+    MINUS_BREAKS,
+    PLUS_BREAKS,
     Node,
 )
 from ssop_codec._reader cimport Reader
 from ssop_codec._scan cimport double_of, is_blank, is_digit
 from ssop_codec._states cimport (
+    BROKEN,
     D_BUFFER,
     D_DIGIT,
     D_NONE,
@@ -39,17 +42,36 @@ from ssop_codec._states cimport (
     NUMBER,
 )
 
-from .checks import broken_number_rule
+from .checks import sign_breaks
 from .number import parse_number, to_int64
 
 
-cdef int begin_number(Reader reader, uint8_t c) except -1:
+cdef int begin_number(Reader reader, uint8_t c, uint64_t offset) except -1:
     """`c` is a minus or a digit."""
     reader.state = IN_NUMBER
     reader.text[0] = c
     reader.text_size = 1
     reader.number_state = N_MINUS if c == 0x2D else N_ZERO if c == 0x30 else N_WHOLE
+    if reader.node.signs:
+        return _judge_sign(reader, c, offset)
     return 0
+
+
+cdef int _judge_sign(Reader reader, uint8_t c, uint64_t offset) except -1:
+    """Whether no number that begins so lies within the bounds. An exponent can move any digits but not the sign."""
+    cdef bint is_negative = reader.text[0] == 0x2D
+    cdef bint may_be_zero = not 0x31 <= c <= 0x39
+    cdef uint32_t signs = reader.node.signs
+    if may_be_zero and reader.text_size > 1:
+        return 0
+    if not signs & (
+        (MINUS_BREAKS if may_be_zero else MINUS_BREAKS | BELOW_ZERO_BREAKS)
+        if is_negative
+        else (PLUS_BREAKS if may_be_zero else PLUS_BREAKS | ABOVE_ZERO_BREAKS)
+    ):
+        return 0
+    rule = reader.program.rules[reader.node - reader.program.nodes]
+    return reader.fail(sign_breaks(rule, is_negative, may_be_zero), D_NONE, offset, True)
 
 
 cdef int _state_after(int state, uint8_t c) noexcept nogil:
@@ -87,6 +109,7 @@ cdef const uint8_t* read_number(
     The byte that ends the number is not taken."""
     cdef const uint8_t* p = start
     cdef int after
+    cdef uint32_t signs = reader.node.signs
     while p < end:
         after = _state_after(reader.number_state, p[0])
         if after < 0:
@@ -98,6 +121,10 @@ cdef const uint8_t* read_number(
         reader.text[reader.text_size] = p[0]
         reader.text_size += 1
         reader.number_state = after
+        if signs and after <= N_FRACTION:
+            _judge_sign(reader, p[0], offset + (p - start))
+            if reader.state == BROKEN:
+                break
         p += 1
     return p
 
@@ -111,88 +138,45 @@ cdef int _stop(Reader reader, uint8_t c, uint64_t offset) except -1:
     return reader.fail("syntax", D_NUMBER_END, offset, True)
 
 
-cdef bint _int64_of(const uint8_t* p, const uint8_t* end, int64_t* value) noexcept:
-    """Whether the integer fits, and its value."""
-    cdef bint negative = p[0] == 0x2D
-    cdef uint64_t magnitude = 0
-    if negative:
-        p += 1
-    if end - p > 19:
-        return False
-    while p < end:
-        magnitude = magnitude * 10 + (p[0] - 0x30)
-        p += 1
-    if magnitude > <uint64_t>INT64_MAX + negative:
-        return False
-    value[0] = <int64_t>(0 - magnitude) if negative else <int64_t>magnitude
-    return True
-
-
 cdef int end_number(Reader reader, uint64_t offset) except -1:
     """Judge the number in `text`, and send it."""
     cdef Node* node = reader.node
     cdef bint is_integer_text = reader.number_state == N_ZERO or reader.number_state == N_WHOLE
     cdef bint fits = False
+    cdef bint is_sent
     cdef int64_t value = 0
-    cdef uint32_t flags = node.flags
-    cdef str keyword = None
+    cdef str keyword
     # For double_of, which reads up to a zero byte.
     reader.text[reader.text_size] = 0
     if is_integer_text:
-        fits = _int64_of(reader.text, reader.text + reader.text_size, &value)
-    elif not node.types & NUMBER:
-        # 1.0 and 1e2 are integers.
-        return _end_odd_integer(reader, offset)
-    if flags & (ENUM_NUMBERS | HAS_BOUNDS | HAS_MULTIPLE):
-        if fits and flags & INT_BOUNDS and not flags & ENUM_NUMBERS:
-            if value < node.minimum:
-                keyword = "minimum"
-            elif value > node.maximum:
-                keyword = "maximum"
-            elif flags & HAS_ABOVE and value <= node.exclusive_minimum:
-                keyword = "exclusiveMinimum"
-            elif flags & HAS_BELOW and value >= node.exclusive_maximum:
-                keyword = "exclusiveMaximum"
-            elif flags & HAS_MULTIPLE and value % node.multiple_of:
-                keyword = "multipleOf"
-        elif flags & (ENUM_NUMBERS | HAS_MULTIPLE) or not _is_between(reader):
-            keyword = broken_number_rule(_rule(reader), _text(reader))
-        if keyword:
+        fits = int64_of(reader.text, reader.text + reader.text_size, &value)
+    if not (is_integer_text or node.types & NUMBER) or (
+        node.flags & (ENUM_NUMBERS | HAS_BOUNDS | HAS_MULTIPLE)
+        and not keeps_bounds(node, reader.text, reader.text_size, fits, value)
+    ):
+        keyword = broken_number(
+            reader.program, node, reader.text, reader.text_size, is_integer_text, fits, value
+        )
+        if keyword is not None:
             return reader.fail(keyword, D_NONE, offset, True)
-    if not _put_number(reader, is_integer_text, fits, value):
-        return reader.fail("limit", D_BUFFER, offset, True)
-    return end_scalar(reader, offset)
-
-
-cdef object _rule(Reader reader):
-    return reader.program.schema.rules[reader.node - reader.program.nodes]
-
-
-cdef bytes _text(Reader reader):
-    return PyBytes_FromStringAndSize(<char*>reader.text, reader.text_size)
-
-
-cdef bint _is_between(Reader reader) except? -1:
-    """The double nearest to the number lies strictly between the bounds; then so does the number."""
-    cdef double value = double_of(reader.text, reader.text_size)
-    return reader.node.low < value < reader.node.high
-
-
-cdef int _end_odd_integer(Reader reader, uint64_t offset) except -1:
-    """An integer written with a point or an exponent."""
-    cdef bint is_sent
-    text = _text(reader)
-    keyword = broken_number_rule(_rule(reader), text)
-    if keyword:
-        return reader.fail(keyword, D_NONE, offset, True)
-    value = to_int64(parse_number(text))
-    if value is None:
-        is_sent = reader.writer.put_json(&reader.place, reader.text, reader.text_size)
+    if reader.judge is not None and reader.judge.in_value:
+        if judge_number(reader.judge, reader.text, reader.text_size, is_integer_text, fits, value, offset):
+            return reader.fail_judged(offset)
+    if is_integer_text or node.types & NUMBER:
+        is_sent = _put_number(reader, is_integer_text, fits, value)
     else:
-        is_sent = reader.writer.put_int(&reader.place, value)
+        is_sent = _put_odd_integer(reader)
     if not is_sent:
         return reader.fail("limit", D_BUFFER, offset, True)
     return end_scalar(reader, offset)
+
+
+cdef bint _put_odd_integer(Reader reader) except -1:
+    """An integer written with a point or an exponent: 1.0 and 1e2 are integers."""
+    value = to_int64(parse_number(PyBytes_FromStringAndSize(<char*>reader.text, reader.text_size)))
+    if value is None:
+        return reader.writer.put_json(&reader.place, reader.text, reader.text_size)
+    return reader.writer.put_int(&reader.place, value)
 
 
 cdef bint _put_number(Reader reader, bint is_integer_text, bint fits, long long value) except -1:

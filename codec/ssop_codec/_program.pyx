@@ -6,7 +6,9 @@ from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, INT64_MIN, UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from .checks import sign_breaks
 from .number import is_integer, to_int64
+from .rules import Rule
 
 
 cdef class Program:
@@ -19,21 +21,35 @@ cdef class Program:
         self.owned = []
         # One more: the rule of untyped values.
         self.node_count = len(schema.rules)
-        self.nodes = <Node*>calloc(self.node_count + 1, sizeof(Node))
-        if self.nodes is NULL:
+        self.check_count = len(schema.checks)
+        self.nodes = <Node*>calloc(self.node_count + 2 + self.check_count, sizeof(Node))
+        self.checks = <Check*>calloc(self.check_count + 1, sizeof(Check))
+        if self.nodes is NULL or self.checks is NULL:
             raise MemoryError
-        for number in range(self.node_count):
-            self._fill(number, schema.rules[number])
+        self.rules = [*schema.rules, Rule(), *(check.rule for check in schema.checks), Rule(types=0, declared_types=0)]
+        for number in range(<uint32_t>len(self.rules)):
+            self._fill(number, self.rules[number])
+        self.patterns = list(schema.patterns.values())
+        places = {text: number for number, text in enumerate(schema.patterns)}
+        for number in range(self.check_count):
+            self.checks[number].node = &self.nodes[self.node_count + 1 + number]
+            self._fill_check(number, schema.checks[number], places)
+        cdef Check* never = &self.checks[self.check_count]
+        never.node = &self.nodes[self.node_count + 1 + self.check_count]
+        never.additional = never.items = never.contains = never.names = CHECK_ALWAYS
+        never.max_contains = UINT64_MAX
+        never.pattern = -1
         cdef Node* untyped = &self.nodes[self.node_count]
         untyped.types = untyped.declared_types = 127
         untyped.object_at = untyped.array_at = <int32_t>self.node_count
         untyped.additional = untyped.items = NODE_UNTYPED
-        untyped.max_properties = untyped.max_items = untyped.max_length = UINT64_MAX
+        untyped.max_properties = untyped.most_keys = untyped.max_items = untyped.max_length = UINT64_MAX
         untyped.low = -INFINITY
         untyped.high = INFINITY
 
     def __dealloc__(self):
         free(self.nodes)
+        free(self.checks)
 
     cdef void* _block(self, size_t size) except NULL:
         block = bytearray(max(<Py_ssize_t>size, 1))
@@ -88,6 +104,9 @@ cdef class Program:
         node.additional = rule.additional
         node.min_properties = rule.min_properties
         node.max_properties = UINT64_MAX if rule.max_properties < 0 else rule.max_properties
+        node.most_keys = node.max_properties
+        if node.additional == NODE_FORBIDDEN:
+            node.most_keys = min(node.most_keys, <uint64_t>node.key_count)
         # Items.
         node.prefix_count = len(rule.prefix)
         node.prefix = <int32_t*>self._block(node.prefix_count * sizeof(int32_t))
@@ -107,10 +126,81 @@ cdef class Program:
                 self.max_member_bytes = max(self.max_member_bytes, <uint32_t>len(text))
         if rule.string_format:
             node.flags |= HAS_FORMAT
+        shape = rule.pattern if rule.pattern is not None else rule.shape
+        if shape is not None:
+            node.flags |= HAS_PATTERN if rule.pattern is not None else HAS_PATTERN | IS_SHAPE
+            self.owned.append(shape)
+            node.pattern = <void*>shape
+        node.root_count = len(rule.roots)
+        node.roots = <Root*>self._block(node.root_count * sizeof(Root))
+        for i in range(node.root_count):
+            node.roots[i].types, node.roots[i].check = rule.roots[i]
         self._fill_number(node, rule)
         return 0
 
+    cdef int32_t* _numbers(self, object numbers) except NULL:
+        cdef int32_t* block = <int32_t*>self._block(len(numbers) * sizeof(int32_t))
+        cdef Py_ssize_t i
+        for i in range(len(numbers)):
+            block[i] = numbers[i]
+        return block
+
+    cdef int _fill_check(self, uint32_t number, object check, dict places) except -1:
+        cdef Check* into = &self.checks[number]
+        cdef uint32_t i, slot
+        into.settled = check.settled
+        texts = sorted(check.keys)
+        place = {text: i for i, text in enumerate(texts)}
+        into.keys = self._keys(texts)
+        into.key_count = len(texts)
+        into.words = (into.key_count + 63) // 64
+        into.key_flags = <uint8_t*>self._block(into.key_count)
+        for i in range(into.key_count):
+            text = texts[i]
+            into.keys[i].position = i
+            into.keys[i].node = check.keys[text]
+            into.key_flags[i] = (
+                (KEY_REQUIRED if text in check.required else 0) | (KEY_PROPERTY if text in check.properties else 0)
+            )
+        into.required_count = len(check.required)
+        into.additional = check.additional
+        into.pattern_count = len(check.patterns)
+        into.patterns = <uint32_t*>self._numbers([places[text] for text, _ in check.patterns])
+        into.pattern_checks = self._numbers([kid for _, kid in check.patterns])
+        into.dependent_count = len(check.dependents)
+        into.dependents = <Dependent*>self._block(into.dependent_count * sizeof(Dependent))
+        for i in range(into.dependent_count):
+            key, needed = check.dependents[i]
+            into.dependents[i].key = place[key]
+            into.dependents[i].needed = <uint32_t*>self._numbers([place[text] for text in needed])
+            into.dependents[i].needed_count = len(needed)
+        into.prefix_count = len(check.prefix)
+        into.prefix = self._numbers(check.prefix)
+        into.items = check.items
+        into.contains = check.contains
+        into.min_contains = check.min_contains
+        into.max_contains = UINT64_MAX if check.max_contains < 0 else check.max_contains
+        into.names = check.names
+        into.pattern = -1 if check.pattern is None else places[check.pattern]
+        into.is_unique = check.is_unique
+        into.has_members = check.members is not None
+        kids = [kid for group in check.groups for kid in group.kids]
+        into.kid_count = len(kids)
+        into.kids = self._numbers(kids)
+        into.group_count = len(check.groups)
+        into.groups = <Group*>self._block(into.group_count * sizeof(Group))
+        slot = 0
+        for i in range(into.group_count):
+            group = check.groups[i]
+            into.groups[i].kind = ("all", "any", "one", "not", "if", "when").index(group.kind)
+            into.groups[i].first = slot
+            into.groups[i].count = len(group.kids)
+            into.groups[i].key = place.get(group.key, 0)
+            slot += into.groups[i].count
+        return 0
+
     cdef int _fill_number(self, Node* node, object rule) except -1:
+        cdef uint32_t i
         if rule.enum_numbers is not None:
             node.flags |= ENUM_NUMBERS
         bounds = (rule.minimum, rule.maximum, rule.exclusive_minimum, rule.exclusive_maximum)
@@ -131,6 +221,9 @@ cdef class Program:
             node.exclusive_minimum = 0 if bounds[2] is None else to_int64(bounds[2])
             node.exclusive_maximum = 0 if bounds[3] is None else to_int64(bounds[3])
             node.multiple_of = 1 if rule.multiple_of is None else to_int64(rule.multiple_of)
+        for i, (is_negative, is_zero) in enumerate(((True, True), (True, False), (False, True), (False, False))):
+            if sign_breaks(rule, is_negative, is_zero):
+                node.signs |= <uint32_t>1 << i
         node.low = -INFINITY
         node.high = INFINITY
         for bound in (bounds[0], bounds[2]):

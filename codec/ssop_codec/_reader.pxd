@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from ssop_codec._envelope cimport Envelope
 from ssop_codec._frame_writer cimport FrameWriter, Place
+from ssop_codec._judge cimport Judge
 from ssop_codec._program cimport Node, Program
 from ssop_codec._scan cimport Utf8
 
@@ -34,6 +35,7 @@ cdef struct Caps:
 cdef class Reader:
     cdef Program program
     cdef FrameWriter writer
+    cdef Judge judge            # None where the rules of the nodes say all
     cdef Caps caps
     cdef bint is_text
     cdef bint is_raw
@@ -59,6 +61,8 @@ cdef class Reader:
     cdef uint32_t parts
     cdef uint64_t chars
     cdef Utf8 utf8
+    cdef int pattern_state
+    cdef uint32_t point         # code point being read, where a pattern asks for it
     cdef uint32_t unit          # \u escape being read
     cdef int unit_digits
     cdef uint32_t high          # first half of a surrogate pair
@@ -73,6 +77,7 @@ cdef class Reader:
     cdef int detail
     cdef uint64_t broken_at
     cdef bint in_child
+    cdef bint is_judged         # the judge found it
     cdef object cached_violation
     # Spans of the values, where they are asked for.
     cdef bint track_spans
@@ -81,5 +86,6 @@ cdef class Reader:
 
     cdef int fail(self, str rule, int detail, uint64_t offset, bint in_child) except -1
     cdef int fail_member(self, uint64_t offset) except -1
+    cdef int fail_judged(self, uint64_t offset) except -1
     cdef object violation(self)
     cdef str _pointer(self)

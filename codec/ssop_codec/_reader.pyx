@@ -9,6 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 
 from ssop_codec._frame_writer cimport FrameWriter
+from ssop_codec._judge cimport Judge
 from ssop_codec._program cimport IS_CONST, Program
 from ssop_codec._states cimport AT_START, BROKEN, D_NONE, IN_ENVELOPE
 
@@ -30,6 +31,8 @@ cdef class Reader:
         self.is_raw = schema.is_raw
         self.is_envelope = is_envelope and not self.is_text
         self.track_spans = track_spans
+        if program.check_count:
+            self.judge = Judge(program, limits)
         self.spans = []
         self.caps.depth = limits.max_depth
         self.caps.document_bytes = limits.max_document_bytes
@@ -72,6 +75,13 @@ cdef class Reader:
         """The value is none of its enumeration."""
         return self.fail("const" if self.node.flags & IS_CONST else "enum", D_NONE, offset, True)
 
+    cdef int fail_judged(self, uint64_t offset) except -1:
+        """Record the violation that the judge found."""
+        if self.state == BROKEN:
+            return 0
+        self.is_judged = True
+        return self.fail(self.judge.rule, self.judge.detail, offset, True)
+
     cdef object violation(self):
         """The first violation, or None."""
         if self.state != BROKEN:
@@ -85,8 +95,9 @@ cdef class Reader:
         cdef uint32_t i
         cdef Level* level
         tokens = []
-        for i in range(self.depth):
-            if i + 1 == self.depth and not self.in_child:
+        cdef uint32_t depth = self.judge.broken_depth if self.is_judged else self.depth
+        for i in range(depth):
+            if i + 1 == depth and not self.in_child:
                 break
             level = &self.levels[i]
             if level.is_array:
@@ -102,6 +113,13 @@ cdef class Reader:
 
 cdef object _violation(Reader reader):
     """Put the violation into words."""
+    cdef Judge judge = reader.judge
+    if reader.is_judged:
+        if reader.detail:
+            return Violation(reader.broken, reader._pointer(), reader.broken_at, describe.DETAILS[reader.detail])
+        rule = reader.program.rules[reader.program.node_count + 1 + judge.broken_check]
+        text = describe.expected(reader.broken, rule, rule, rule.required)
+        return Violation(reader.broken, reader._pointer(), reader.broken_at, text)
     rules = reader.program.schema.rules
     cdef Level* level = &reader.levels[reader.depth - 1] if reader.depth else NULL
     cdef Py_ssize_t number

@@ -20,12 +20,14 @@ cdef enum:
     KIND_VALUE = 2
     KIND_PART = 3
     KIND_CLOSE = 4
+    KIND_END = 5
 
 cdef enum:
     # Positions in describe.DETAILS.
     D_NONE, D_VALUE, D_VALUE_OR_END, D_KEY, D_KEY_OR_END, D_COLON, D_AFTER_MEMBER, D_AFTER_ITEM, D_DIGIT
     D_LITERAL, D_ESCAPE, D_HEX, D_LOW_HALF, D_CONTROL, D_LONE_HALF, D_DEPTH, D_DOCUMENT, D_BLANKS, D_KEY_SIZE
-    D_NUMBER_SIZE, D_FORMAT_SIZE, D_OBJECT_KEYS, D_BUFFER, D_NUMBER_END
+    D_NUMBER_SIZE, D_FORMAT_SIZE, D_OBJECT_KEYS, D_BUFFER, D_NUMBER_END, D_CHECKS, D_HELD, D_UNIQUE
+    D_PATTERN
 
 cdef enum:
     # Number states: after a minus, a leading zero, whole digits, the point, ...

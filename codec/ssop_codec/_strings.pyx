@@ -10,7 +10,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from ssop_codec._containers cimport end_key, end_scalar, read_key
-from ssop_codec._program cimport ENUM_STRINGS, HAS_FORMAT, Node
+from ssop_codec._judge_texts cimport judge_string_bytes, judge_string_end
+from ssop_codec._program cimport ENUM_STRINGS, HAS_FORMAT, HAS_PATTERN, Node
 from ssop_codec._reader cimport Reader
 from ssop_codec._scan cimport begin_code_point, continue_code_point, is_digit, narrow, put_utf8
 from ssop_codec._states cimport (
@@ -30,6 +31,16 @@ from ssop_codec._states cimport (
     IN_UNIT,
     KIND_PART,
     KIND_VALUE,
+)
+from ssop_codec._string_pattern cimport (
+    begin_pattern,
+    end_pattern,
+    fail_pattern,
+    judge_escape,
+    judge_plain,
+    judge_point,
+    judge_unit,
+    judge_utf8,
 )
 
 from .checks import keeps_format
@@ -53,6 +64,8 @@ cdef int begin_string(Reader reader, uint64_t offset) except -1:
     reader.text_room = reader.writer.room(&reader.place, 0)
     if reader.text_room < 4:
         return reader.fail("limit", D_BUFFER, offset, True)
+    if reader.node.flags & HAS_PATTERN:
+        return begin_pattern(reader, offset)
     return 0
 
 
@@ -72,10 +85,10 @@ cdef const uint8_t* read_string(
         elif reader.state == IN_UNIT:
             _read_unit(reader, p[0], at)
         elif reader.utf8.need:
-            if continue_code_point(&reader.utf8, p[0]):
-                _add(reader, p, 1, at, 0)
-            else:
+            if not continue_code_point(&reader.utf8, p[0]):
                 reader.fail("utf8", D_NONE, at, not reader.in_key)
+            elif _keeps_pattern(reader, p[0], at):
+                _add(reader, p, 1, at, 0)
         elif PLAIN[p[0]]:
             while q < end and PLAIN[q[0]]:
                 q += 1
@@ -95,6 +108,8 @@ cdef const uint8_t* read_string(
                 reader.fail("maxLength", D_NONE, at, True)
             else:
                 reader.state = IN_ESCAPE
+                if not reader.high and not reader.in_key and reader.node.flags & HAS_PATTERN:
+                    judge_escape(reader, at)
         else:
             _begin_code_point(reader, p[0], at)
         p = q
@@ -114,7 +129,17 @@ cdef int _begin_code_point(Reader reader, uint8_t c, uint64_t offset) except -1:
         if reader.chars == reader.node.max_length:
             return reader.fail("maxLength", D_NONE, offset, True)
         reader.chars += 1
+    if not _keeps_pattern(reader, c, offset):
+        return 0
     return _add(reader, &c, 1, offset, 0)
+
+
+cdef bint _keeps_pattern(Reader reader, uint8_t c, uint64_t offset) except -1:
+    """Whether a byte of a longer code point leaves a text that matches; no failure is told twice."""
+    if reader.in_key or not reader.node.flags & HAS_PATTERN:
+        return True
+    judge_utf8(reader, c, offset)
+    return reader.state != BROKEN
 
 
 # -- escapes --------------------------------------------------------------------------------------------
@@ -158,7 +183,7 @@ cdef int _read_unit(Reader reader, uint8_t c, uint64_t offset) except -1:
     reader.unit = reader.unit << 4 | digit
     reader.unit_digits += 1
     if reader.unit_digits < 4:
-        return 0
+        return judge_unit(reader, offset) if in_child and reader.node.flags & HAS_PATTERN else 0
     cdef uint32_t unit = reader.unit
     if reader.high:
         if not 0xDC00 <= unit <= 0xDFFF:
@@ -166,6 +191,10 @@ cdef int _read_unit(Reader reader, uint8_t c, uint64_t offset) except -1:
         unit = 0x10000 + ((reader.high - 0xD800) << 10) + (unit - 0xDC00)
         reader.high = 0
     elif 0xD800 <= unit <= 0xDBFF:
+        if in_child and reader.node.flags & HAS_PATTERN:
+            judge_unit(reader, offset)
+            if reader.state == BROKEN:
+                return 0
         reader.high = unit
         reader.state = IN_STRING
         return 0
@@ -179,6 +208,10 @@ cdef int _add_escaped(Reader reader, uint32_t point, uint64_t offset) except -1:
     cdef uint32_t size = put_utf8(utf8, point)
     reader.state = IN_STRING
     reader.chars += 1
+    if not reader.in_key and reader.node.flags & HAS_PATTERN:
+        judge_point(reader, point, offset)
+        if reader.state == BROKEN:
+            return 0
     return _add(reader, utf8, size, offset, 0)
 
 
@@ -189,7 +222,8 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
     """Bytes of a string, unescaped. `step` 1: plain bytes, each a code point, the first at `offset`;
     0: bytes of one code point, all known at `offset`."""
     cdef uint32_t take = size
-    cdef uint32_t i
+    cdef uint32_t asked = size
+    cdef uint32_t i, taken
     cdef uint64_t room
     cdef Node* node
     if reader.in_key:
@@ -199,25 +233,54 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
         room = node.max_length - reader.chars
         if take > room:
             take = <uint32_t>room
+        asked = take
+        if node.flags & HAS_PATTERN:
+            take = judge_plain(reader, data, take)
         reader.chars += take
     if node.flags & ENUM_STRINGS:
         for i in range(take):
             narrow(node.strings, &reader.low_key, &reader.high_key, reader.text_size + i, data[i])
             if reader.low_key == reader.high_key:
+                if _judge(reader, data, i, offset, step):
+                    return 0
                 return reader.fail_member(offset + step * i)
+        if _judge(reader, data, take, offset, step):
+            return 0
         memcpy(reader.text + reader.text_size, data, take)
         reader.text_size += take
     elif node.flags & HAS_FORMAT:
         room = reader.caps.format_bytes - reader.text_size
         if take > room:
+            if _judge(reader, data, <uint32_t>room, offset, step):
+                return 0
             return reader.fail("limit", D_FORMAT_SIZE, offset + step * room, True)
+        if _judge(reader, data, take, offset, step):
+            return 0
         memcpy(reader.text + reader.text_size, data, take)
         reader.text_size += take
     else:
-        _append(reader, data, take, offset)
+        taken = take
+        if reader.judge is not None and reader.judge.in_value:
+            taken = judge_string_bytes(reader.judge, data, take)
+        _append(reader, data, taken, offset)
+        if taken < take:
+            return reader.fail_judged(offset + step * taken)
+    if take < asked:
+        return fail_pattern(reader, offset + step * take)
     if take < size:
         return reader.fail("maxLength", D_NONE, offset + step * take, True)
     return 0
+
+
+cdef bint _judge(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset, int step) except -1:
+    """Whether the judge finds a violation in these bytes."""
+    cdef uint32_t taken
+    if reader.judge is None or not reader.judge.in_value:
+        return False
+    taken = judge_string_bytes(reader.judge, data, size)
+    if taken < size:
+        reader.fail_judged(offset + step * taken)
+    return taken < size
 
 
 cdef int _append(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset) except -1:
@@ -267,11 +330,17 @@ cdef int _end_string(Reader reader, uint64_t offset) except -1:
             return reader.fail_member(offset)
     elif reader.chars < node.min_length:
         return reader.fail("minLength", D_NONE, offset, True)
-    elif node.flags & HAS_FORMAT:
+    if node.flags & HAS_PATTERN:
+        end_pattern(reader, offset)
+        if reader.state == BROKEN:
+            return 0
+    if node.flags & HAS_FORMAT:
         rule = reader.program.schema.rules[node - reader.program.nodes]
         text = PyBytes_FromStringAndSize(<char*>reader.text, reader.text_size)
         if not keeps_format(rule, text):
             return reader.fail("format", D_NONE, offset, True)
+    if reader.judge is not None and reader.judge.in_value and judge_string_end(reader.judge, offset + 1):
+        return reader.fail_judged(offset)
     while reader.text_size > reader.text_room:
         # Strings that are judged whole were held back.
         _cut_part(reader, offset)

@@ -27,6 +27,10 @@ cdef inline int get_varint(const uint8_t** at, const uint8_t* end, uint64_t* val
     cdef const uint8_t* p = at[0]
     cdef uint64_t result = 0
     cdef int shift = 0
+    if p < end and p[0] < 0x80:
+        at[0] = p + 1
+        value[0] = p[0]
+        return 0
     while p < end and shift < 64:
         if shift == 63 and p[0] > 1:
             return -1

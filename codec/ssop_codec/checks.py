@@ -13,6 +13,7 @@ def broken_number_rule(rule: Rule, text: bytes) -> str:
     value = parse_number(text)
     broken = (
         ("type", not rule.types & FieldType.NUMBER and not is_integer(value)),
+        ("type", rule.is_strict and not rule.types & FieldType.NUMBER and bool(set(text) & set(b".eE"))),
         (rule.enum_keyword, rule.enum_numbers is not None and value not in rule.enum_numbers),
         ("minimum", rule.minimum is not None and compare(value, rule.minimum) < 0),
         ("maximum", rule.maximum is not None and compare(value, rule.maximum) > 0),
@@ -27,6 +28,22 @@ def broken_number_rule(rule: Rule, text: bytes) -> str:
         ("multipleOf", rule.multiple_of is not None and not is_multiple(value, rule.multiple_of)),
     )
     return next((keyword for keyword, is_broken in broken if is_broken), "")
+
+
+def sign_breaks(rule: Rule, is_negative: bool, may_be_zero: bool) -> str:
+    """The keyword that every number of a sign breaks, or an empty string; `may_be_zero`: the digits so far are 0."""
+    zero = (0, 0)
+    if is_negative:
+        if rule.minimum is not None and compare(rule.minimum, zero) >= int(may_be_zero):
+            return "minimum"
+        if rule.exclusive_minimum is not None and compare(rule.exclusive_minimum, zero) >= 0:
+            return "exclusiveMinimum"
+        return ""
+    if rule.maximum is not None and compare(rule.maximum, zero) <= -int(may_be_zero):
+        return "maximum"
+    if rule.exclusive_maximum is not None and compare(rule.exclusive_maximum, zero) <= 0:
+        return "exclusiveMaximum"
+    return ""
 
 
 def keeps_format(rule: Rule, text: bytes) -> bool:

@@ -35,8 +35,32 @@ DETAILS: Final = (
     "within max_object_keys",
     "a frame that fits stream_buffer_size",
     "the end of the number",
+    "within max_live_checks",
+    "within max_held_bytes",
+    "within max_unique_items",
+    "a pattern that needs fewer states",
 )
 """What `syntax` and `limit` expect; the encoders name an entry by its position."""
+
+
+_JUDGED: Final = {
+    "anyOf": "what one branch at least allows",
+    "oneOf": "what exactly one branch allows",
+    "allOf": "what all branches allow",
+    "$ref": "no value here",
+    "not": "what the schema under not does not allow",
+    "if": "what then or else allows",
+    "then": "what the schema under then allows",
+    "else": "what the schema under else allows",
+    "dependentSchemas": "what the schema of a property that is there allows",
+    "dependencies": "what the schema of a property that is there allows",
+    "dependentRequired": "the properties that others need",
+    "propertyNames": "a name that the schema allows",
+    "uniqueItems": "no item twice",
+    "contains": "an item that the schema under contains allows",
+    "minContains": "more items that the schema under contains allows",
+    "maxContains": "fewer items that the schema under contains allows",
+}
 
 
 def expected(rule_name: str, rule: Rule, structure: Rule, missing: tuple[str, ...] = ()) -> str:
@@ -60,11 +84,13 @@ def _expected(name: str, rule: Rule, structure: Rule, missing: tuple[str, ...]) 
         "minLength": f"at least {rule.min_length} characters",
         "maxLength": f"at most {rule.max_length} characters",
         "format": f"the format {rule.string_format}",
+        "pattern": f"a text that matches {rule.pattern.text if rule.pattern else ''}",
         "minItems": f"at least {structure.min_items} items",
         "maxItems": f"at most {structure.max_items} items",
         "minProperties": f"at least {structure.min_properties} properties",
         "maxProperties": f"at most {structure.max_properties} properties",
         "required": "the properties " + ", ".join(missing),
+        **_JUDGED,
     }
     if name in fixed:
         return fixed[name]

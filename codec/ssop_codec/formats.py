@@ -8,6 +8,9 @@ from collections.abc import Callable
 from datetime import date
 from typing import Final
 
+from .pattern_syntax import PatternError
+from .pattern_syntax import parse as parse_pattern
+
 _DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 _TIME = re.compile(
     r"([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(?:\.\d+)?(?:[zZ]|([+-])([01]\d|2[0-3]):([0-5]\d))", re.ASCII
@@ -19,7 +22,7 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _CHAR = r"[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2}"
 _AUTHORITY = (
     r"//(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
-    r"(?:\[(?P<ip>[0-9A-Fa-f:.]+|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\]"
+    r"(?:\[(?P<ip>[0-9A-Fa-f:.]+|[vV][0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\]"
     r"|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(?::\d*)?"
 )
 _PATH = rf"(?:{_AUTHORITY}(?:/(?:{_CHAR})*)*|/?(?:(?:{_CHAR})+(?:/(?:{_CHAR})*)*)?)"
@@ -29,6 +32,14 @@ _RELATIVE = re.compile(rf"(?![^/?#]*:){_PATH}{_TAIL}", re.ASCII)
 _DURATION = re.compile(
     r"P(?:\d+W|(?=\d|T)(?:\d+Y)?(?:\d+M)?(?:\d+D)?(?:T(?=\d)(?:\d+H)?(?:\d+M)?(?:\d+S)?)?)", re.ASCII
 )
+_UCS = re.compile("[\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef\U00010000-\U000efffd]")
+_VARIABLE = r"(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})+(?:\.(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})+)*(?::[1-9][0-9]{0,3}|\*)?"
+_TEMPLATE = re.compile(
+    r"(?:[^\x00-\x20\x7f\"<>\\^`{|}%]|%[0-9A-Fa-f]{2}|\{[+#./;?&=,!@|]?" + _VARIABLE + r"(?:," + _VARIABLE + r")*\})*"
+)
+_PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd]")
+_POINTER = re.compile(r"(?:/(?:[^~/]|~[01])*)*", re.DOTALL)
+_RELATIVE_POINTER = re.compile(r"(?:0|[1-9][0-9]*)(?:#|(?:/(?:[^~/]|~[01])*)*)", re.DOTALL)
 
 
 def is_date(text: str) -> bool:
@@ -122,7 +133,7 @@ def _has_good_address(match: re.Match[str] | None) -> bool:
     if match is None:
         return False
     literal = match["ip"]
-    return literal is None or literal[0] == "v" or is_ipv6(literal)
+    return literal is None or literal[0] in "vV" or is_ipv6(literal)
 
 
 def is_duration(text: str) -> bool:
@@ -134,6 +145,71 @@ def is_duration(text: str) -> bool:
     times = "".join(c for c in time_part if c.isalpha())
     return units != "YD" and times != "HS"
 
+
+def is_iri(text: str) -> bool:
+    """RFC 3987 IRI with its scheme: a URI where letters beyond ASCII may stand."""
+    return is_uri(_plain(text))
+
+
+def is_iri_reference(text: str) -> bool:
+    """RFC 3987 IRI, or a reference relative to one."""
+    return is_uri_reference(_plain(text))
+
+
+def _plain(text: str) -> str:
+    """The IRI with a letter for what a URI lacks; characters of private use stand in the query only."""
+    address, mark, query = text.partition("?")
+    return _UCS.sub("a", address) + mark + _PRIVATE.sub("a", _UCS.sub("a", query))
+
+
+def is_json_pointer(text: str) -> bool:
+    """RFC 6901."""
+    return _POINTER.fullmatch(text) is not None
+
+
+def is_relative_json_pointer(text: str) -> bool:
+    """A number of levels up, then a pointer or `#`."""
+    return _RELATIVE_POINTER.fullmatch(text) is not None
+
+
+def is_uri_template(text: str) -> bool:
+    """RFC 6570."""
+    return _TEMPLATE.fullmatch(text) is not None
+
+
+def is_regex(text: str) -> bool:
+    """A regular expression that one of two readers takes: ours of ECMA-262, or that of Python."""
+    try:
+        parse_pattern(text, max_depth=100)
+    except PatternError:
+        try:
+            re.compile(text)
+        except (re.error, RecursionError, OverflowError):
+            return False
+    return True
+
+
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*"
+_DAY = "[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+_HOUR = "(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\\.[0-9]+)?(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+_ATOM = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_URI_CHARS = r"[!#$%&'()*+,\-.\/0-9:;=?@A-Z_a-z~\[\]]*"
+SHAPES: Final[dict[str, str]] = {
+    "date": f"^{_DAY}$",
+    "time": f"^{_HOUR}$",
+    "date-time": f"^{_DAY}[Tt]{_HOUR}$",
+    "uuid": "^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
+    "ipv4": r"^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.|$)){4}$",
+    "ipv6": "^[0-9a-fA-F:.]+$",
+    "hostname": f"^{_HOST}$",
+    "email": rf'^(?:{_ATOM}(?:\.{_ATOM})*|"(?:[ !#-\[\]-~]|\\[ -~])*")@(?:\[[^\]]*\]|{_HOST})$',
+    "uri": rf"^[A-Za-z][A-Za-z0-9+.\-]*:{_URI_CHARS}$",
+    "uri-reference": f"^{_URI_CHARS}$",
+    "duration": "^P(?:[0-9]+W|(?:[0-9]+Y)?(?:[0-9]+M)?(?:[0-9]+D)?(?:T(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+S)?)?)$",
+    "json-pointer": "^(?:/(?:[^~/]|~[01])*)*$",
+}
+"""Regular expressions that every text of a format matches, and most others do not: they tell early what the format
+itself tells when the text is whole."""
 
 FORMATS: Final[dict[str, Callable[[str], bool]]] = {
     "date": is_date,
@@ -147,4 +223,10 @@ FORMATS: Final[dict[str, Callable[[str], bool]]] = {
     "uri": is_uri,
     "uri-reference": is_uri_reference,
     "duration": is_duration,
+    "iri": is_iri,
+    "iri-reference": is_iri_reference,
+    "uri-template": is_uri_template,
+    "json-pointer": is_json_pointer,
+    "relative-json-pointer": is_relative_json_pointer,
+    "regex": is_regex,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from ._pattern import Pattern
 from .constants import ALL_TYPES
 from .number import Number
 
@@ -14,6 +15,10 @@ UNTYPED: Final = -2
 """In place of a child's node: any value, without a node of its own."""
 UNBOUNDED: Final = -1
 """In place of a maximum count."""
+ALWAYS: Final = -3
+"""In place of a check: whatever the value is."""
+NEVER: Final = -4
+"""In place of a check: no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,8 @@ class Rule:
     bools: frozenset[bool] = frozenset((False, True))
     is_double: bool = False
     """The schema says `number` and not `integer`: integers, too, travel as doubles."""
+    is_strict: bool = False
+    """An integer has neither point nor exponent, as in draft-04."""
     minimum: Number | None = None
     maximum: Number | None = None
     exclusive_minimum: Number | None = None
@@ -57,6 +64,9 @@ class Rule:
     min_length: int = 0
     max_length: int = UNBOUNDED
     string_format: str = ""
+    shape: Pattern | None = None
+    """What every text of the format matches, where there is no pattern."""
+    pattern: Pattern | None = None
     properties: dict[str, int] = field(default_factory=dict)
     """Node of each named property, in the order of the schema."""
     required: tuple[str, ...] = ()
@@ -71,6 +81,56 @@ class Rule:
     """Node in whose subtree the properties stand: this one, or the one that a reference names."""
     array_at: int = 0
     """The same for items."""
+    roots: tuple[tuple[int, int], ...] = ()
+    """Types, and the check in `Schema.checks` that values of these types have to keep, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Checks of the same value that a keyword joins."""
+
+    kind: str
+    """`all`, `any`, `one`, `not`, `if` or `when`."""
+    keyword: str
+    kids: tuple[int, ...]
+    """Numbers of checks. `if`: condition, then, else; `ALWAYS` where one is absent."""
+    key: bytes = b""
+    """`when`: the checks count where the object has this key."""
+
+
+@dataclass(slots=True)
+class Check:
+    """A schema as the judge runs it over the events of a value. Its number is its position in `Schema.checks`."""
+
+    pointer: str
+    rule: Rule
+    """What it says about scalars, counts and types."""
+    settled: int
+    """Types of values that keep the check's own keywords as soon as their type (or literal) is known."""
+    keys: dict[bytes, int] = field(default_factory=dict)
+    """Check of each key that the schema names, or ALWAYS."""
+    properties: frozenset[bytes] = frozenset()
+    """Those of them that are no additional properties."""
+    required: tuple[bytes, ...] = ()
+    additional: int = ALWAYS
+    """Check of other keys; ALWAYS or NEVER."""
+    patterns: tuple[tuple[str, int], ...] = ()
+    """Regular expressions of `patternProperties` and their checks."""
+    dependents: tuple[tuple[bytes, tuple[bytes, ...]], ...] = ()
+    """`dependentRequired`."""
+    prefix: tuple[int, ...] = ()
+    items: int = ALWAYS
+    contains: int = ALWAYS
+    min_contains: int = 1
+    max_contains: int = UNBOUNDED
+    contains_keyword: str = "contains"
+    names: int = ALWAYS
+    """Check of each key, as a string."""
+    is_unique: bool = False
+    members: frozenset[object] | None = None
+    """Objects and arrays that `enum` or `const` allows, frozen; None where it does not stand."""
+    pattern: str | None = None
+    groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +149,9 @@ class Schema:
     caps: dict[str, int]
     """What the schema uses of each cap."""
     rules: tuple[Rule, ...] = field(repr=False, default=())
+    checks: tuple[Check, ...] = field(repr=False, default=())
+    patterns: dict[str, Pattern] = field(repr=False, default_factory=dict)
+    """Automata of the regular expressions that `checks` name."""
     is_text: bool = False
     is_raw: bool = False
     cache: dict[object, object] = field(repr=False, default_factory=dict)

@@ -5,20 +5,31 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
+from functools import reduce
 from math import ceil
+from operator import or_
 from typing import Any, Final
 
 from .canonical import canonical
+from .checking import CheckBuilder
+from .conjunction import conjoin
 from .constants import MAX_AUTO_BUFFER_BYTES, MIN_AUTO_BUFFER_BYTES, FieldStep, FieldType
 from .errors import SchemaError
-from .facts import Facts, Place, Reader, plain_tree
+from .facts import ArrayFacts, Facts, Places
+from .keywords import Dialect, dialect_of
 from .limits import Limits
-from .rules import FORBIDDEN, UNBOUNDED, UNTYPED, FieldNode, Rule, Schema
+from .reading import Reader, plain_tree
+from .references import escape
+from .rules import ALWAYS, FORBIDDEN, UNBOUNDED, UNTYPED, FieldNode, Rule, Schema
+from .scalars import scalar_rule
 
 SHARED_SUBTREE_NODES: Final = 32
 """A definition with more nodes than this is expanded once; its later uses refer to it. So schemas whose
 definitions use each other many times stay small."""
+
+_Origins = tuple[str, tuple[str, ...]]
 
 _HEAD_BYTES: Final = 24
 _OPEN_STRING_BYTES: Final = 512
@@ -28,16 +39,19 @@ class _Builder:
     def __init__(self, reader: Reader, limits: Limits) -> None:
         self.reader = reader
         self.limits = limits
+        self.checks = CheckBuilder(reader)
         self.rules: list[Rule] = []
         self.nodes: list[FieldNode] = []
-        self.open: dict[tuple[str, str], int] = {}
-        self.closed: dict[tuple[str, str], int] = {}
+        self.open: dict[_Origins, int] = {}
+        self.closed: dict[_Origins, int] = {}
         self.depth = 0
         self.enum_values = 0
+        self.merged = 0
 
     def add(
         self,
-        place: Place,
+        schemas: Places,
+        pointer: str,
         *,
         depth: int = 0,
         parent: int = 0,
@@ -46,25 +60,31 @@ class _Builder:
         index: int = 0,
         required: bool = False,
     ) -> int:
-        """Give the schema a node and all below it theirs; returns its number."""
-        pointer = place[1]
+        """Give the schemas of one value a node and all below it theirs; returns its number."""
         if depth > self.limits.max_depth:
             raise SchemaError(pointer, "max_depth", f"more than {self.limits.max_depth} levels")
         node = len(self.rules)
         if node >= self.limits.max_nodes:
             raise SchemaError(pointer, "max_nodes", f"more than {self.limits.max_nodes} nodes")
         self.depth = max(self.depth, depth)
-        facts = self.reader.read(place)
-        rule = _scalar_rule(facts, pointer)
+        read = [self.reader.read(place) for place in schemas] or [self.reader.plain({}, pointer)]
+        self.merged += len(read) - 1
+        self.reader.count("merged_schemas", self.merged, pointer, "max_schema_steps")
+        facts = conjoin(read, pointer, self.limits)
+        rule = scalar_rule(facts, pointer)
         self.rules.append(rule)
         self._count_members(rule)
-        objects = ("object", facts.object.origin)
-        arrays = ("array", facts.array.origin)
+        objects = ("object", facts.object.origins)
+        arrays = ("array", facts.array.origins)
         rule.object_at = self._target(objects, node) if _has_members(facts) else node
         rule.array_at = self._target(arrays, node) if _has_items(facts) else node
+        if node not in (rule.object_at, rule.array_at) and rule.object_at != rule.array_at:
+            # A node refers to one other at most: its arrays are judged beside the rules.
+            rule.array_at = node
+            facts = replace(facts, array=ArrayFacts())
+            self._add_roots(rule, [(int(FieldType.ARRAY), self.checks.whole(place)) for place in schemas])
+        self._add_roots(rule, [(residual.types, self.checks.root(residual)) for residual in facts.residuals])
         refs = {at for at in (rule.object_at, rule.array_at) if at != node}
-        if len(refs) > 1:
-            raise SchemaError(pointer, "anyOf", "two recursive branches are not supported")
         self.nodes.append(FieldNode(node, parent, step, key, index, facts.types, min(refs, default=None), required))
         own = []
         if _has_members(facts) and rule.object_at == node:
@@ -83,24 +103,31 @@ class _Builder:
                 self.closed.setdefault(origin, node)
         return node
 
+    def _add_roots(self, rule: Rule, found: list[tuple[int, int]]) -> None:
+        roots = dict.fromkeys(check for _, check in (*((t, c) for t, c in rule.roots), *found) if check != ALWAYS)
+        rule.roots = tuple(
+            (reduce(or_, (types for types, check in (*rule.roots, *found) if check == root)), root) for root in roots
+        )
+
     def _count_members(self, rule: Rule) -> None:
         self.enum_values += len(rule.enum_strings or ()) + len(rule.enum_numbers or ())
         cap = self.limits.max_table_enum_values
         if self.enum_values > cap:
             raise SchemaError(rule.pointer, "max_table_enum_values", f"more than {cap}")
 
-    def _target(self, origin: tuple[str, str], node: int) -> int:
-        at = self.open.get(origin)
-        return self.closed.get(origin, node) if at is None else at
+    def _target(self, origins: _Origins, node: int) -> int:
+        at = self.open.get(origins)
+        return self.closed.get(origins, node) if at is None else at
 
     def _add_properties(self, facts: Facts, rule: Rule, node: int, depth: int) -> None:
         said = facts.object
         rule.required = said.required
         rule.min_properties, rule.max_properties = said.min_properties, said.max_properties
         required = frozenset(said.required)
-        for key, place in said.properties.items():
+        for key, schemas in said.properties.items():
             rule.properties[key] = self.add(
-                place,
+                schemas,
+                schemas[0][1] if schemas else f"{rule.pointer}/properties/{escape(key)}",
                 depth=depth,
                 parent=node,
                 step=FieldStep.PROPERTY,
@@ -113,18 +140,25 @@ class _Builder:
         said = facts.array
         rule.min_items, rule.max_items = said.min_items, said.max_items
         rule.prefix = tuple(
-            self.add(place, depth=depth, parent=node, step=FieldStep.PREFIX_ITEM, index=index)
-            for index, place in enumerate(said.prefix)
+            self.add(
+                schemas,
+                schemas[0][1] if schemas else f"{rule.pointer}/prefixItems/{index}",
+                depth=depth,
+                parent=node,
+                step=FieldStep.PREFIX_ITEM,
+                index=index,
+            )
+            for index, schemas in enumerate(said.prefix)
         )
         rule.items = self._rest(said.items, node, FieldStep.ITEM, depth)
 
-    def _rest(self, place: Place, node: int, step: int, depth: int) -> int:
+    def _rest(self, schemas: Places, node: int, step: int, depth: int) -> int:
         """Node of additional properties or items; none where nothing or anything is allowed."""
-        if place[0] is False:
+        if any(schema is False for schema, _ in schemas):
             return FORBIDDEN
-        if not _typed(place):
+        if not schemas:
             return UNTYPED
-        return self.add(place, depth=depth, parent=node, step=step)
+        return self.add(schemas, schemas[0][1], depth=depth, parent=node, step=step)
 
 
 def _has_members(facts: Facts) -> bool:
@@ -137,31 +171,8 @@ def _has_items(facts: Facts) -> bool:
     return bool(facts.types & FieldType.ARRAY and (said.prefix or _typed(said.items)))
 
 
-def _typed(place: Place) -> bool:
-    return place[0] is not True and place[0] != {} and place[0] is not False
-
-
-def _scalar_rule(facts: Facts, pointer: str) -> Rule:
-    string, number = facts.string, facts.number
-    strings = None if string.enum is None else tuple(sorted(s.encode() for s in string.enum))
-    return Rule(
-        pointer=pointer,
-        types=facts.types,
-        declared_types=facts.declared_types,
-        enum_keyword=facts.enum_keyword,
-        enum_strings=strings if facts.types & FieldType.STRING else None,
-        enum_numbers=number.enum if facts.types & FieldType.INTEGER else None,
-        bools=facts.bools,
-        is_double=number.is_double and bool(facts.types & FieldType.NUMBER),
-        minimum=number.minimum,
-        maximum=number.maximum,
-        exclusive_minimum=number.exclusive_minimum,
-        exclusive_maximum=number.exclusive_maximum,
-        multiple_of=number.multiple_of,
-        min_length=string.min_length,
-        max_length=string.max_length,
-        string_format=string.format,
-    )
+def _typed(schemas: Places) -> bool:
+    return bool(schemas) and all(schema is not False for schema, _ in schemas)
 
 
 def compile_schema(
@@ -169,11 +180,12 @@ def compile_schema(
     *,
     limits: Limits | None = None,
     format_assertion: bool = True,
+    dialect: Dialect | None = None,
 ) -> Schema:
-    """Compile a JSON Schema (Draft 2020-12 vocabulary).
+    """Compile a JSON Schema.
 
-    `format_assertion` False takes every `format` as an annotation. Raises SchemaError, which names the
-    JSON Pointer of the keyword that is refused.
+    `format_assertion` False takes every `format` as an annotation. `dialect` None: what `$schema` says, else 2020-12.
+    Raises SchemaError, which names the JSON Pointer of the keyword that is refused.
     """
     limits = limits or Limits()
     tree = _parse(schema, limits)
@@ -183,9 +195,9 @@ def compile_schema(
         raise SchemaError("", "schema", str(error)) from None
     if len(text) > limits.max_schema_bytes:
         raise SchemaError("", "max_schema_bytes", f"more than {limits.max_schema_bytes} bytes")
-    reader = Reader(tree, limits, format_assertion=format_assertion)
+    reader = Reader(tree, limits, format_assertion=format_assertion, dialect=dialect or dialect_of(tree))
     builder = _Builder(reader, limits)
-    builder.add((tree, ""))
+    builder.add(((tree, ""),), "")
     return Schema(
         hash=hashlib.sha256(text).digest(),
         canonical=text,
@@ -197,9 +209,12 @@ def compile_schema(
             "depth": builder.depth,
             "nodes": len(builder.rules),
             "table_enum_values": builder.enum_values,
+            "checks": len(builder.checks.checks),
             **reader.used,
         },
         rules=tuple(builder.rules),
+        checks=tuple(builder.checks.checks),
+        patterns=builder.checks.patterns,
     )
 
 

@@ -1,6 +1,7 @@
-"""`anyOf` and `oneOf` whose branches the first byte of a value tells apart.
+"""`anyOf` and `oneOf` as rules of one node.
 
-Branches that share a type are merged where that cannot change what is accepted; else they are refused.
+For each JSON type: where one branch allows it, the facts of that branch count; where several do, their facts are
+merged if that changes nothing; else the node takes any value of the type, and the judge runs the branches beside it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from .constants import FieldType
-from .errors import SchemaError
-from .facts import NUMERIC, ArrayFacts, Facts, NumberFacts, ObjectFacts, StringFacts
+from .facts import NUMERIC, ArrayFacts, Facts, NumberFacts, ObjectFacts, Residual, StringFacts
 
 T = TypeVar("T", StringFacts, NumberFacts, ObjectFacts, ArrayFacts)
 
@@ -18,52 +18,67 @@ T = TypeVar("T", StringFacts, NumberFacts, ObjectFacts, ArrayFacts)
 def merge(  # noqa: C901  # one check per type
     branches: Sequence[Facts], keyword: str, pointer: str
 ) -> Facts:
-    """One set of facts for all branches. `keyword` is `anyOf` or `oneOf`."""
+    """One set of facts for all branches. `keyword` is `anyOf` or `oneOf`, `pointer` that of its schema."""
     exclusive = keyword == "oneOf"
+    types = declared = judged = 0
+    residuals: dict[Residual, None] = {}
+    for branch in branches:
+        types |= branch.types
+        declared |= branch.declared_types
 
     def having(bits: int) -> list[Facts]:
         return [branch for branch in branches if branch.types & bits]
 
-    def refuse(what: str) -> SchemaError:
-        return SchemaError(pointer, keyword, f"more than one branch allows {what}")
+    def is_plain(bits: int, found: Sequence[Facts]) -> bool:
+        """Whether facts can say all; residuals of a branch that stands alone are kept."""
+        nonlocal judged
+        own = [r for branch in found for r in branch.residuals if r.types & bits]
+        if len(found) > 1 and own:
+            judged |= bits
+            return False
+        residuals.update(dict.fromkeys(Residual(r.types & bits, r.pointer, r.keyword) for r in own))
+        return True
 
-    types = declared = 0
-    for branch in branches:
-        types |= branch.types
-        declared |= branch.declared_types
-    if exclusive and len(having(FieldType.NULL)) > 1:
-        raise refuse("null")
+    if is_plain(FieldType.NULL, having(FieldType.NULL)) and exclusive and len(having(FieldType.NULL)) > 1:
+        judged |= FieldType.NULL
     bools: frozenset[bool] = frozenset()
+    is_plain(FieldType.BOOLEAN, having(FieldType.BOOLEAN))
     for branch in having(FieldType.BOOLEAN):
         if exclusive and bools & branch.bools:
-            raise refuse("the same boolean")
+            judged |= FieldType.BOOLEAN
         bools |= branch.bools
-    strings = [branch.string for branch in having(FieldType.STRING)]
-    numbers = [branch.number for branch in having(NUMERIC)]
-    objects = [branch.object for branch in having(FieldType.OBJECT)]
-    arrays = [branch.array for branch in having(FieldType.ARRAY)]
-    string = _same(strings, exclusive) or _merge_strings(strings, exclusive)
-    number = _same(numbers, exclusive) or _merge_numbers(numbers, exclusive)
-    object_ = _same(objects, exclusive)
-    array = _same(arrays, exclusive)
-    if string is None:
-        raise refuse("strings")
-    if number is None:
-        raise refuse("numbers")
-    if object_ is None and objects:
-        raise refuse("objects")
-    if array is None and arrays:
-        raise refuse("arrays")
+    string: StringFacts | None = StringFacts()
+    number: NumberFacts | None = NumberFacts()
+    object_: ObjectFacts | None = None
+    array: ArrayFacts | None = None
+    if is_plain(FieldType.STRING, having(FieldType.STRING)):
+        strings = [branch.string for branch in having(FieldType.STRING)]
+        string = _same(strings, exclusive) or _merge_strings(strings, exclusive)
+    if is_plain(NUMERIC, having(NUMERIC)):
+        numbers = [branch.number for branch in having(NUMERIC)]
+        number = _same(numbers, exclusive) or _merge_numbers(numbers, exclusive)
+    if is_plain(FieldType.OBJECT, having(FieldType.OBJECT)):
+        object_ = _same([branch.object for branch in having(FieldType.OBJECT)], exclusive)
+    if is_plain(FieldType.ARRAY, having(FieldType.ARRAY)):
+        array = _same([branch.array for branch in having(FieldType.ARRAY)], exclusive)
+    judged |= FieldType.STRING if string is None else 0
+    judged |= NUMERIC if number is None else 0
+    judged |= FieldType.OBJECT if object_ is None else 0
+    judged |= FieldType.ARRAY if array is None else 0
+    judged &= types
+    if judged:
+        residuals[Residual(int(judged), pointer, keyword)] = None
     keywords = {branch.enum_keyword for branch in branches} - {""}
     return Facts(
         types=types,
         declared_types=declared,
         enum_keyword=("enum" if len(branches) > 1 else min(keywords)) if keywords else "",
-        string=string,
-        number=number,
+        string=string or StringFacts(),
+        number=number or NumberFacts(is_double=all(branch.number.is_double for branch in having(NUMERIC))),
         bools=bools,
-        object=object_ or ObjectFacts(pointer),
-        array=array or ArrayFacts(pointer),
+        object=object_ or ObjectFacts(),
+        array=array or ArrayFacts(),
+        residuals=tuple(residuals),
     )
 
 

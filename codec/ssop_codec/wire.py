@@ -122,31 +122,6 @@ def size_content(size: int, *, is_array: bool) -> bytes:
     return (b"\x78" if is_array else b"\x70") + varint(size)
 
 
-def encode_frame(
-    seq: int,
-    kind: int,
-    value: str | int | float | bool | bytes | None = None,
-    *,
-    node: int = 0,
-    path: Sequence[PathStep] = (),
-    parts: int = 0,
-    document: int = 0,
-    is_array: bool = False,
-) -> bytes:
-    """A chunk with one VALUE, PART or CLOSE frame, from a Python value.
-
-    `bytes` are the text of a JSON number; an int beyond int64 becomes such a text. For CLOSE the value is
-    the size of the container, an object unless `is_array`.
-    """
-    if kind == FrameKind.CLOSE:
-        if not isinstance(value, int):
-            raise TypeError("the value of a CLOSE frame is a size")
-        content = size_content(value, is_array=is_array)
-    else:
-        content = value_content(value)
-    return chunk_of(head(seq, kind, node, path_steps(path), parts, document) + content)
-
-
 def value_content(  # noqa: PLR0911  # one return per type
     value: str | int | float | bool | bytes | None,
 ) -> bytes:
@@ -329,4 +304,4 @@ def incomplete_reason_or_default(reason: int) -> int:
     return reason or IncompleteReason.STOPPED_EARLY
 
 
-__all__ = ["FieldStep", "PathStep", "RefStep", "append_mesh_frame", "encode_frame", "mesh_chunk"]
+__all__ = ["FieldStep", "PathStep", "RefStep", "append_mesh_frame", "mesh_chunk"]

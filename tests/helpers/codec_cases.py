@@ -33,6 +33,19 @@ VALUES = st.recursive(
 )
 
 
+PATTERNS: dict[str, st.SearchStrategy[str]] = {
+    "^[a-z]+$": st.text("az", min_size=1, max_size=8),
+    "^[é-ó€\\u{1F600}-\\u{1F60F}]{2,4}$": st.text("éó€😀😏", min_size=2, max_size=4),
+    "b+c": st.text("abc", max_size=8),
+    "^(?!x)[a-zé]*$": st.text("axé", max_size=6),
+    "(ab|a-)+$": st.text("ab-", max_size=8),
+    "^[^\\u0100-\\u{10FFFF}]*$": st.text(st.characters(codec="utf-8", max_codepoint=0x120), max_size=4),
+    "[^\\s\\S]": st.just(""),
+    "": st.text(max_size=4),
+}
+"""Patterns, and texts that mostly match."""
+
+
 def _optional(draw: Any, schema: dict[str, Any], keyword: str, values: st.SearchStrategy[Any]) -> None:
     if draw(st.integers(0, 3)) == 0:
         schema[keyword] = draw(values)
@@ -49,6 +62,9 @@ def string_schemas(draw: Any) -> dict[str, Any]:
     else:
         _optional(draw, schema, "minLength", st.integers(0, 6))
         _optional(draw, schema, "maxLength", st.integers(0, 12))
+        if kind == 2:
+            schema["pattern"] = draw(st.sampled_from(list(PATTERNS)))
+            _optional(draw, schema, "format", st.sampled_from(("date", "hostname")))
     return schema
 
 
@@ -159,6 +175,8 @@ def fitting(schema: Any) -> st.SearchStrategy[Any]:
             texts = {"date": "2024-02-29", "email": "a@b.example", "date-time": "2024-01-01T00:00:00Z"}
             texts["uuid"] = "123e4567-e89b-12d3-a456-426614174000"
             known = texts.get(schema.get("format", ""))
+            if "pattern" in schema:
+                makers.append(PATTERNS[schema["pattern"]])
             makers.append(st.just(known) | TEXTS if known else TEXTS)
         elif name == "integer":
             makers.append(st.integers(-20, 20) | st.integers(-(2**70), 2**70))

@@ -44,10 +44,18 @@ def _gpu() -> str | None:
     return None if Path("/dev/nvidiactl").exists() else "no NVIDIA GPU"
 
 
+def _sdt() -> str | None:
+    found = [*Path("/usr/include").glob("sys/sdt.h"), *Path("/usr/include").glob("*/sys/sdt.h")]
+    if not found:
+        return "no sys/sdt.h: systemtap-sdt-dev is not installed"
+    return None if shutil.which("readelf") else "no readelf on the PATH"
+
+
 COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "buf": _program("buf"),
     "gpu": _gpu,
     "redis_7_0": _program("redis-server"),
+    "sdt": _sdt,
     "suites": _suites,
     "openssl": _program("openssl"),
     "protoc": lambda: None if GENERATOR.exists() else "the protobuf generator is not installed: make protos",

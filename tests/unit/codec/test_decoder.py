@@ -16,6 +16,7 @@ from ssop_codec import (
     append_mesh_frame,
     compile_schema,
     encode_frame,
+    encode_values,
     mesh_chunk,
     scan_heads,
 )
@@ -186,6 +187,58 @@ def test_encode_frame_is_what_the_stubs_write(value: Any) -> None:
     frame = message.frames[0]
     assert [step.WhichOneof("step") for step in frame.path] == ["index", "key", "ref_node"]
     assert (frame.seq, frame.node, frame.parts, frame.document) == (300, 5, 1, 2)
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 500, 20_000])
+def test_encode_frame_writes_lengths_as_the_stubs_do(size: int) -> None:
+    chunk = encode_frame(1, FrameKind.PART, "x" * size, path=["k" * size])
+    assert frame_pb2.Chunk.FromString(chunk).SerializeToString(deterministic=True) == chunk
+
+
+def test_encode_values_is_the_frames_put_together() -> None:
+    values: list[tuple[int, tuple[int | str, ...], Any]] = [
+        (n, (n, "k" * n), value) for n, value in enumerate(["x" * 300, 7, 2**70, 0.5, None, True])
+    ]
+    frames = [
+        encode_frame(300 + n, FrameKind.VALUE, value, node=node, path=path, document=2)
+        for n, (node, path, value) in enumerate(values)
+    ]
+    assert encode_values(300, values, document=2) == b"".join(frames)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"seq": -1}, OverflowError),
+        ({"node": 2**32}, OverflowError),
+        ({"path": [-1]}, OverflowError),
+        ({"path": [None]}, TypeError),
+        ({"value": object()}, TypeError),
+        ({"kind": FrameKind.CLOSE, "value": "x"}, TypeError),
+        ({"value": "\ud800"}, UnicodeEncodeError),
+    ],
+)
+def test_encode_frame_refuses_what_no_frame_holds(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        encode_frame(**{"seq": 1, "kind": FrameKind.VALUE, "value": 1} | options)
+
+
+def test_path_under_another_address_is_the_same_place() -> None:
+    table = Encoder(MAP).flush()
+    frames = [
+        encode_frame(2, FrameKind.VALUE, 1, node=1, path=["x"]),
+        encode_frame(3, FrameKind.VALUE, 2, path=["a", "y"]),
+        encode_frame(4, FrameKind.CLOSE, 2, node=1),
+    ]
+    decoder, _ = decode([table, *frames])
+    assert decoder.result == {"a": {"x": 1, "y": 2}}
+
+
+def test_header_is_made_anew_and_equal() -> None:
+    decoder, frames = decode(chunks_of(b'{"a":1}'))
+    assert frames[0].header is not None
+    assert frames[0].header == decoder.header
+    assert [node.key for node in frames[0].header.nodes] == ["", "a", "b"]
 
 
 def test_append_mesh_frame_takes_any_content_field() -> None:

@@ -1,0 +1,315 @@
+"""The judge written for the reader, not for the machine: it keeps the values and weighs them anew after each byte.
+
+The oracle that `_judge` is tested against. Product code never imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from ._pattern_py import slow_pattern
+from .checks import broken_number_rule, keeps_format
+from .constants import FieldType
+from .frozen import freeze_text
+from .rules import ALWAYS, NEVER, UNBOUNDED, Check, Group, Rule, Schema
+
+_NUMERIC = int(FieldType.INTEGER | FieldType.NUMBER)
+_CONTAINERS = int(FieldType.OBJECT | FieldType.ARRAY)
+_NOTHING = Check("", Rule(types=0, declared_types=0), 0)
+
+
+class Status(IntEnum):
+    """What is known of a check."""
+
+    OPEN = 0
+    KEPT = 1
+    FAILED = 2
+
+
+@dataclass(eq=False)
+class Value:
+    """A value, as far as it came."""
+
+    types: int
+    first: int
+    pointer: str
+    start: int
+    text: bytearray = field(default_factory=bytearray)
+    """Of a string unescaped, of a number as it stands."""
+    whole: bytes = b""
+    """The JSON text, once it has ended."""
+    items: list[Value] = field(default_factory=list)
+    keys: list[Value] = field(default_factory=list)
+    """Of an object, each a string."""
+    members: list[Value] = field(default_factory=list)
+    """Values of the keys; the last key may lack its own."""
+    roots: tuple[int, ...] = ()
+    has_ended: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a value breaks."""
+
+    rule: str
+    check: Check
+    value: Value
+
+
+class SlowJudge:
+    """Judges the values of one document."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.checks = schema.checks
+        self.open: list[Value] = []
+        self._known: dict[tuple[int, int], Status] = {}
+
+    # -- events: each returns what is broken now ------------------------------------------------------------------
+
+    def begin(self, rule: Rule, types: int, first: int, pointer: str, start: int) -> Finding | None:
+        """A value begins."""
+        roots = tuple(check for mask, check in rule.roots if mask & types)
+        value = Value(types, first, pointer, start, roots=roots)
+        if self.open:
+            around = self.open[-1]
+            (around.items if around.types == FieldType.ARRAY else around.members).append(value)
+        self.open.append(value)
+        return self.find()
+
+    def take(self, byte: int) -> Finding | None:
+        """A byte of the open string, unescaped."""
+        self.open[-1].text.append(byte)
+        return self.find()
+
+    def begin_key(self) -> Finding | None:
+        """The quote of a key."""
+        around = self.open[-1]
+        around.keys.append(Value(FieldType.STRING, 0x22, around.pointer, 0))
+        return self.find()
+
+    def take_key(self, byte: int) -> Finding | None:
+        """A byte of the open key, unescaped."""
+        self.open[-1].keys[-1].text.append(byte)
+        return self.find()
+
+    def end_key(self) -> Finding | None:
+        """The closing quote of a key: it is judged as a name, then as that of a member."""
+        key = self.open[-1].keys[-1]
+        key.has_ended = True
+        return self.find(closing=key) or self.find()
+
+    def end(self, whole: bytes, text: bytes | None = None) -> Finding | None:
+        """The open value is whole."""
+        value = self.open[-1]
+        value.whole = whole
+        if text is not None:
+            value.text[:] = text
+        value.has_ended = True
+        found = self.find()
+        self.open.pop()
+        return found
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def find(self, closing: Value | None = None) -> Finding | None:
+        """The first root that has failed, of the innermost value first."""
+        self._known.clear()
+        self.closing = closing
+        for value in reversed(self.open):
+            for root in value.roots:
+                if self.status(root, value) == Status.FAILED:
+                    return self._blame(root, value)
+        return None
+
+    def status(self, number: int, value: Value) -> Status:
+        """What is known of a check of a value."""
+        if number == ALWAYS:
+            return Status.KEPT
+        if number == NEVER:
+            return Status.FAILED
+        known = self._known.get((number, id(value)))
+        if known is None:
+            check = self.checks[number]
+            own = self._own(check, value)
+            found = [own if isinstance(own, Status) else Status.FAILED]
+            found += [self._group(group, value) for group in check.groups]
+            if Status.FAILED in found:
+                known = Status.FAILED
+            else:
+                known = Status.KEPT if set(found) == {Status.KEPT} else Status.OPEN
+            self._known[number, id(value)] = known
+        return known
+
+    def _group(  # noqa: PLR0911  # one line per kind
+        self, group: Group, value: Value
+    ) -> Status:
+        kids = [self.status(kid, value) for kid in group.kids]
+        if group.kind == "not":
+            return Status((0, 2, 1)[kids[0]])
+        if group.kind == "if":
+            condition, then, otherwise = kids
+            if condition != Status.OPEN:
+                return then if condition == Status.KEPT else otherwise
+            return then if then == otherwise else Status.OPEN
+        if group.kind == "when":
+            if group.key in (bytes(key.text) for key in self._whole_keys(value)):
+                return kids[0]
+            is_over = value.has_ended or value.types != FieldType.OBJECT
+            return Status.KEPT if is_over or kids[0] == Status.KEPT else Status.OPEN
+        kept, failed = kids.count(Status.KEPT), kids.count(Status.FAILED)
+        if group.kind == "all":
+            return Status.FAILED if failed else Status.KEPT if kept == len(kids) else Status.OPEN
+        if failed == len(kids):
+            return Status.FAILED
+        if group.kind == "any":
+            return Status.KEPT if kept else Status.OPEN
+        if kept > 1:
+            return Status.FAILED
+        return Status.KEPT if kept and failed == len(kids) - 1 else Status.OPEN
+
+    def _blame(self, number: int, value: Value) -> Finding:
+        check = self.checks[number] if number != NEVER else _NOTHING
+        own = self._own(check, value)
+        if isinstance(own, tuple):
+            return self._blame(*own)
+        if isinstance(own, str):
+            return Finding(own, check, value)
+        group = next(g for g in check.groups if self._group(g, value) == Status.FAILED)
+        if group.kind in ("all", "when"):
+            kid = next(kid for kid in group.kids if self.status(kid, value) == Status.FAILED)
+            if kid != NEVER:
+                return self._blame(kid, value)
+        rule = group.keyword
+        if group.kind == "if":
+            rule = ("if", "then", "else")[self.status(group.kids[0], value)]
+        return Finding(rule, check, value)
+
+    def _own(  # one branch per type
+        self, check: Check, value: Value
+    ) -> Status | str | tuple[int, Value]:
+        """What the keywords of the check itself say: a status, the keyword that is broken, or the check of a member
+        that is, and the member."""
+        rule = check.rule
+        if not rule.types & value.types:
+            return rule.enum_keyword if rule.declared_types & value.types else "type"
+        if value.types == FieldType.BOOLEAN and (value.first == 0x74) not in rule.bools:
+            return rule.enum_keyword
+        if value.types == FieldType.STRING:
+            found: str | tuple[int, Value] = self._string(check, value)
+        elif value.types == _NUMERIC:
+            found = broken_number_rule(rule, bytes(value.text)) if value.has_ended else ""
+        elif value.types == FieldType.OBJECT:
+            found = self._object(check, value)
+        elif value.types == FieldType.ARRAY:
+            found = self._array(check, value)
+        else:
+            found = ""
+        if found:
+            return found
+        if value.has_ended or (check.settled & value.types and not self._missing(check, value)):
+            return Status.KEPT
+        return Status.OPEN
+
+    def _missing(self, check: Check, value: Value) -> bool:
+        keys = {bytes(key.text) for key in self._whole_keys(value)}
+        return value.types == FieldType.OBJECT and not set(check.required) <= keys
+
+    def _string(  # noqa: PLR0911  # one line per keyword, in order
+        self, check: Check, value: Value
+    ) -> str:
+        rule = check.rule
+        text = bytes(value.text)
+        if rule.enum_strings is not None and not any(member.startswith(text) for member in rule.enum_strings):
+            return rule.enum_keyword
+        if rule.max_length != UNBOUNDED and sum(byte & 0xC0 != 0x80 for byte in text) > rule.max_length:
+            return "maxLength"
+        pattern = None if check.pattern is None else slow_pattern(check.pattern)
+        if pattern is not None:
+            state = pattern.start()
+            points = text.decode(errors="ignore")
+            for point in points:
+                state = pattern.step(state, ord(point))
+            if points and pattern.is_dead(state):
+                return "pattern"
+        if not value.has_ended:
+            return ""
+        if rule.enum_strings is not None and text not in rule.enum_strings:
+            return rule.enum_keyword
+        if len(text.decode()) < rule.min_length:
+            return "minLength"
+        if pattern is not None and not pattern.accepts(state):
+            return "pattern"
+        return "format" if rule.string_format and not keeps_format(rule, text) else ""
+
+    def _whole_keys(self, value: Value) -> Iterator[Value]:
+        return (key for key in value.keys if key.has_ended and key is not self.closing)
+
+    def _member_checks(self, check: Check, key: bytes) -> list[int]:
+        kids = [check.keys[key]] if key in check.properties else []
+        matched = [kid for text, kid in check.patterns if slow_pattern(text).search(key.decode())]
+        if key not in check.properties and not matched:
+            return [check.additional]
+        return kids + matched
+
+    def _object(  # noqa: C901, PLR0911, PLR0912  # one line per keyword, in order
+        self, check: Check, value: Value
+    ) -> str | tuple[int, Value]:
+        whole = list(self._whole_keys(value))
+        if check.rule.max_properties != UNBOUNDED and len(whole) > check.rule.max_properties:
+            return "maxProperties"
+        for key in whole:
+            if self._member_checks(check, bytes(key.text)) == [NEVER] and check.additional == NEVER:
+                known = bytes(key.text) in check.properties
+                if not known and not any(slow_pattern(t).search(key.text.decode()) for t, _ in check.patterns):
+                    return "additionalProperties"
+        if value.keys and check.additional == NEVER and not check.patterns:
+            text = bytes(value.keys[-1].text)
+            if text and not any(name.startswith(text) for name in check.keys):
+                return "additionalProperties"
+        if check.names != ALWAYS and any(self.status(check.names, key) == Status.FAILED for key in value.keys):
+            return "propertyNames"
+        for key, member in zip(value.keys, value.members, strict=False):
+            for kid in self._member_checks(check, bytes(key.text)):
+                if self.status(kid, member) == Status.FAILED:
+                    return kid, member
+        if not value.has_ended:
+            return ""
+        keys = {bytes(key.text) for key in whole}
+        if self._missing(check, value):
+            return "required"
+        if len(keys) < check.rule.min_properties:
+            return "minProperties"
+        if any(key in keys and not keys.issuperset(needed) for key, needed in check.dependents):
+            return "dependentRequired"
+        return self._whole(check, value)
+
+    def _array(  # noqa: PLR0911  # one line per keyword, in order
+        self, check: Check, value: Value
+    ) -> str | tuple[int, Value]:
+        rule = check.rule
+        if rule.max_items != UNBOUNDED and len(value.items) > rule.max_items:
+            return "maxItems"
+        for index, item in enumerate(value.items):
+            kid = check.prefix[index] if index < len(check.prefix) else check.items
+            if self.status(kid, item) == Status.FAILED:
+                return kid, item
+        ended = [item for item in value.items if item.has_ended]
+        matched = sum(self.status(check.contains, item) == Status.KEPT for item in ended)
+        if check.max_contains != UNBOUNDED and matched > check.max_contains:
+            return "maxContains"
+        if check.is_unique and len({freeze_text(item.whole) for item in ended}) < len(ended):
+            return "uniqueItems"
+        if not value.has_ended:
+            return ""
+        if len(value.items) < rule.min_items:
+            return "minItems"
+        if matched < check.min_contains:
+            return check.contains_keyword
+        return self._whole(check, value)
+
+    def _whole(self, check: Check, value: Value) -> str:
+        if check.members is None or freeze_text(value.whole) in check.members:
+            return ""
+        return check.rule.enum_keyword

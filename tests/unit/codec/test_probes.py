@@ -1,0 +1,40 @@
+"""Probes for the kernel's tracers: that the modules hold them, and that streams have numbers."""
+
+import subprocess
+from importlib.util import find_spec
+
+import pytest
+
+from ssop_codec import HAS_PROBES, Decoder, Encoder
+
+
+def notes_of(module: str) -> list[str]:
+    """The names of the probes in a module, once for each place."""
+    spec = find_spec(module)
+    assert spec is not None
+    done = subprocess.run(["readelf", "-n", str(spec.origin)], capture_output=True, text=True, check=True)
+    return [words[1] for words in map(str.split, done.stdout.splitlines()) if words[:1] == ["Name:"]]
+
+
+@pytest.mark.needs("sdt")
+@pytest.mark.parametrize(("module", "name"), [("_frame_writer", "frame_sent"), ("_decoder", "frame_received")])
+def test_modules_hold_the_notes_of_their_probes(module: str, name: str) -> None:
+    assert HAS_PROBES
+    assert set(notes_of(f"ssop_codec.{module}")) == {name}
+
+
+def test_streams_without_a_number_get_one_of_their_own() -> None:
+    assert len({Encoder(None).stream_id for _ in range(3)}) == 3
+    assert len({Decoder().stream_id for _ in range(3)}) == 3
+    assert Encoder(None, stream_id=2**64 - 1).stream_id == 2**64 - 1
+    assert Decoder(stream_id=7).stream_id == 7
+
+
+def test_stream_id_changes_no_frame() -> None:
+    chunks = []
+    for stream_id in (0, 5):
+        encoder = Encoder(None, stream_id=stream_id)
+        encoder.feed(b"[1,2]")
+        encoder.finish()
+        chunks.append(encoder.drain(True))
+    assert chunks[0] == chunks[1]
