@@ -450,8 +450,10 @@ async def test_grammar_that_the_engine_can_not_hold_is_announced_only_once(runni
 @pytest.mark.asyncio(loop_scope="module")
 async def test_client_that_does_not_read_holds_no_slot(running: NodeUnderTest) -> None:
     await idle(running)
-    async with await start_long(running) as stream:
-        assert backend_of(running).load_now().slots_busy == 1
+    text = {"type": "string", "minLength": 1500, "maxLength": 2000}
+    schema = {"type": "object", "properties": {"text": text}, "required": ["text"], "additionalProperties": False}
+    async with running.client.open(user_prompt(LONG, schema=schema, max_output_tokens=1000)) as stream:
+        await eventually(lambda: backend_of(running).load_now().slots_busy == 1)
         await idle(running, 60)
         answer = Answer()
         while (message := await stream.read()) is not None:
