@@ -35,7 +35,6 @@ from .references import Place, Resolver, escape
 from .rules import UNBOUNDED
 from .unions import merge
 
-
 _NO_STRING: Final = StringFacts()
 _NO_OBJECT: Final = ObjectFacts()
 _NO_ARRAY: Final = ArrayFacts()
