@@ -189,9 +189,9 @@ async def test_log_probabilities_that_a_backend_lacks_are_refused() -> None:
 async def test_refused_schema_names_the_keyword() -> None:
     running, _ = node_of()
     with pytest.raises(MeshError) as caught:
-        await running.client.generate(user_prompt("x", schema={"type": "object", "frobnicate": 1}))
+        await running.client.generate(user_prompt("x", schema={"type": "object", "unevaluatedProperties": False}))
     assert caught.value.reason == ErrorReason.ERROR_REASON_SCHEMA_REFUSED
-    assert caught.value.metadata["keyword"] == "frobnicate"
+    assert caught.value.metadata["keyword"] == "unevaluatedProperties"
 
 
 async def test_unknown_model_is_named() -> None:
