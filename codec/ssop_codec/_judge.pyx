@@ -272,7 +272,7 @@ cdef class Judge:
             group = &it.groups[i]
             if self._status_of(trial, group, has_ended) != FAILED:
                 continue
-            if group.kind == G_ALL or group.kind == G_WHEN:
+            if group.kind == G_ALL:
                 for k in range(group.first, group.first + group.count):
                     if self._kid(trial, k, has_ended) == FAILED:
                         kid = self.kids[trial.kids + k]

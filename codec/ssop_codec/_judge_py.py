@@ -177,7 +177,7 @@ class SlowJudge:
         if isinstance(own, str):
             return Finding(own, check, value)
         group = next(g for g in check.groups if self._group(g, value) == Status.FAILED)
-        if group.kind in ("all", "when"):
+        if group.kind == "all":
             kid = next(kid for kid in group.kids if self.status(kid, value) == Status.FAILED)
             if kid != NEVER:
                 return self._blame(kid, value)

@@ -20,6 +20,8 @@ from .rules import ALWAYS, NEVER, UNBOUNDED, Check, Group, Rule
 from .scalars import scalar_rule
 
 _OPEN, _DONE = 1, 2
+_ABOUT_OBJECTS = keywords.ABOUT_OBJECTS | {"propertyNames", "dependentRequired", "dependencies"}
+_ABOUT_ARRAYS = keywords.ABOUT_ARRAYS | {"contains", "uniqueItems"}
 
 
 class CheckBuilder:
@@ -111,8 +113,10 @@ class CheckBuilder:
         facts = self.reader.plain(schema, pointer)
         check.rule = scalar_rule(facts, pointer)
         self._fill_scalars(check, schema, pointer, facts)
-        self._fill_object(check, schema, pointer, is_part)
-        self._fill_array(check, schema, pointer)
+        if not _ABOUT_OBJECTS.isdisjoint(schema):
+            self._fill_object(check, schema, pointer, is_part)
+        if not _ABOUT_ARRAYS.isdisjoint(schema):
+            self._fill_array(check, schema, pointer)
         check.groups = tuple(self._groups(schema, pointer))
         for group in check.groups:
             if group.kind == "when":
@@ -182,8 +186,6 @@ class CheckBuilder:
             check.min_contains = size(schema, "minContains", pointer, 1)
             check.max_contains = size(schema, "maxContains", pointer, UNBOUNDED)
             check.contains_keyword = "minContains" if "minContains" in schema else "contains"
-        else:
-            check.min_contains = 0
         unique = schema.get("uniqueItems", False)
         if not isinstance(unique, bool):
             raise SchemaError(f"{pointer}/uniqueItems", "uniqueItems", "must be true or false")

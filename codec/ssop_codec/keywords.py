@@ -73,6 +73,14 @@ PLAIN: Final = frozenset(
 )
 """Judged by the rules of a node."""
 
+ABOUT_STRINGS: Final = frozenset(("minLength", "maxLength", "format", "pattern"))
+ABOUT_NUMBERS: Final = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
+ABOUT_OBJECTS: Final = frozenset(
+    ("properties", "required", "additionalProperties", "minProperties", "maxProperties", "patternProperties")
+)
+ABOUT_ARRAYS: Final = frozenset(("prefixItems", "items", "additionalItems", "minItems", "maxItems"))
+"""Most schemas say nothing about most types."""
+
 OBJECT, ARRAY, ANY = 32, 64, 127
 JUDGED: Final = {
     "patternProperties": OBJECT,

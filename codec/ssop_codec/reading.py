@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from . import keywords
 from ._pattern import Pattern
@@ -34,6 +34,11 @@ from .pattern import compile_pattern
 from .references import Place, Resolver, escape
 from .rules import UNBOUNDED
 from .unions import merge
+
+_NO_STRING: Final = StringFacts()
+_NO_OBJECT: Final = ObjectFacts()
+_NO_ARRAY: Final = ArrayFacts()
+_BOTH: Final = frozenset((False, True))
 
 
 class Reader:
@@ -127,15 +132,16 @@ class Reader:
         types = ALL_TYPES if said is None else said
         names = schema.get("type", ())
         names = names if isinstance(names, list) else [names]
+        is_double = "number" in names and "integer" not in names
         facts = Facts(
             types=types,
             declared_types=types,
             enum_keyword="",
-            string=self._string(schema, pointer),
-            number=self._number(schema, pointer, types, "number" in names and "integer" not in names),
-            bools=frozenset((False, True)),
-            object=self._object(schema, pointer),
-            array=self._array(schema, pointer),
+            string=_NO_STRING if keywords.ABOUT_STRINGS.isdisjoint(schema) else self._string(schema, pointer),
+            number=self._number(schema, pointer, types, is_double),
+            bools=_BOTH,
+            object=_NO_OBJECT if keywords.ABOUT_OBJECTS.isdisjoint(schema) else self._object(schema, pointer),
+            array=_NO_ARRAY if keywords.ABOUT_ARRAYS.isdisjoint(schema) else self._array(schema, pointer),
         )
         for keyword in ("enum", "const"):
             if keyword in schema:
@@ -178,12 +184,16 @@ class Reader:
         return compile_pattern(text, limits=self.limits, pointer=pointer)
 
     def _number(self, schema: dict[str, Any], pointer: str, types: int, is_double: bool) -> NumberFacts:
+        integer_only = not types & FieldType.NUMBER
+        is_strict = self.dialect == "draft-04" and integer_only
+        if keywords.ABOUT_NUMBERS.isdisjoint(schema):
+            return NumberFacts(integer_only=integer_only, is_strict=is_strict, is_double=is_double)
         step = self._bound(schema, "multipleOf", pointer)
         if step is not None and step[0] <= 0:
             raise SchemaError(f"{pointer}/multipleOf", "multipleOf", "must be above 0")
         return NumberFacts(
-            integer_only=not types & FieldType.NUMBER,
-            is_strict=self.dialect == "draft-04" and not types & FieldType.NUMBER,
+            integer_only=integer_only,
+            is_strict=is_strict,
             is_double=is_double,
             minimum=self._bound(schema, "minimum", pointer),
             maximum=self._bound(schema, "maximum", pointer),

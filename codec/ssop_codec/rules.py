@@ -121,7 +121,7 @@ class Check:
     prefix: tuple[int, ...] = ()
     items: int = ALWAYS
     contains: int = ALWAYS
-    min_contains: int = 1
+    min_contains: int = 0
     max_contains: int = UNBOUNDED
     contains_keyword: str = "contains"
     names: int = ALWAYS

@@ -131,7 +131,7 @@ def test_dependent_keywords_count_where_the_key_is() -> None:
     schema = {"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"c": {"maxProperties": 1}}}
     assert is_valid(schema, {"b": 1})
     assert broken(schema, '{"a": 1}').rule == "dependentRequired"
-    assert broken(schema, '{"c": 1, "b": 1}').rule == "maxProperties"
+    assert broken(schema, '{"c": 1, "b": 1}').rule == "dependentSchemas"
 
 
 def test_list_of_items_is_a_tuple() -> None:
