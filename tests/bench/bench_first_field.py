@@ -22,7 +22,7 @@ from ssop_cli import data
 from ssop_sdk import SsopClient, SsopError
 
 BATCH_SIZES = (1, 4, 16)
-POSTS = 32
+POSTS = 24
 
 
 @dataclass(frozen=True)
