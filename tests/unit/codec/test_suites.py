@@ -15,7 +15,6 @@ from ssop_codec.pattern import compile_pattern
 pytestmark = pytest.mark.needs("suites")
 
 
-
 def cases() -> list[dict[str, Any]]:
     folder = suites_dir()
     if folder is None:
