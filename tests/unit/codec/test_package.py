@@ -12,7 +12,7 @@ import ssop_codec
 from helpers.codec_cases import decode
 from ssop_codec import Decoder, Encoder, Limits, SchemaError, Violation, _encoder, compile_schema
 
-FOREIGN = ("google", "grpc", "ssop", "asyncio", "logging", "ssop_codec._encoder_py")
+FOREIGN = ("google", "grpc", "ssop", "asyncio", "logging", "ssop_codec._encoder_py", "ssop_codec._reader_py")
 
 
 def test_all_names_exist() -> None:
