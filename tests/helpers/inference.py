@@ -21,6 +21,7 @@ from ssop_inference.assembly import build_node
 from ssop_inference.backend import Capabilities, GenerateRequest, Load, Outcome, Stop, Token
 from ssop_inference.core.constraint import Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
+from ssop_inference.embedded import EmbeddedBackend
 from ssop_inference.metrics import NodeMetrics
 from ssop_inference.node import Model, Node
 from ssop_inference.resource import Memory
@@ -28,6 +29,21 @@ from ssop_inference.servicer import InferenceServicer
 from ssop_inference.settings import InferenceSettings
 
 HELD = Constraint(Mode.FULL)
+POST = "The battery of my new Aurora phone swelled after a week. Support never answered. Avoid!"
+OPINION: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "main_entity": {"type": "string", "maxLength": 24},
+        "sentiment": {"enum": ["positive", "negative", "neutral"]},
+        "score": {"type": "number", "minimum": 0, "maximum": 1},
+        "is_urgent": {"type": "boolean"},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 1, "maxItems": 2},
+        "summary": {"type": "string", "maxLength": 60},
+    },
+    "required": ["main_entity", "sentiment", "score", "is_urgent", "tags", "summary"],
+    "additionalProperties": False,
+}
+LONG = "Write a very long story about the sea."
 SERVICE = inference_pb2.DESCRIPTOR.services_by_name["InferenceService"]
 
 
@@ -257,3 +273,26 @@ def scripted_node(*backends: ScriptedBackend, **fields: Any) -> NodeUnderTest:
 def now_ms() -> float:
     """A steady clock, in milliseconds."""
     return time.monotonic() * 1000
+
+
+def backend_of(running: NodeUnderTest) -> EmbeddedBackend:
+    """The real model's backend."""
+    backend = running.node.models[0].backend
+    assert isinstance(backend, EmbeddedBackend)
+    return backend
+
+
+async def idle(running: NodeUnderTest, timeout_s: float = 30) -> None:
+    """Wait until neither the node nor the engine counts a slot as busy: the engine ends its batch first."""
+    backend = backend_of(running)
+    async with asyncio.timeout(timeout_s):
+        while backend.load_now().slots_busy or await backend.busy_engine_slots():
+            await asyncio.sleep(0.002)
+
+
+async def start_long(running: NodeUnderTest) -> Any:
+    """A long generation that has begun: its stream, to be closed by the test."""
+    stream = running.client.open(user_prompt(LONG, max_output_tokens=400, temperature=0.8))
+    for _ in range(3):
+        assert await stream.read() is not None
+    return stream

@@ -1,0 +1,188 @@
+"""A cache and a retrieval service that do what a test says."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from ssop.v1 import cache_pb2, mesh_pb2, rag_pb2
+from ssop.v1.cache_pb2 import CacheOutcome
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.call import Call, Service, bind
+from ssop_chassis.errors import MeshError
+
+R = ErrorReason
+
+
+@dataclass
+class _Generation:
+    chunks: list[bytes] = field(default_factory=list)
+    fence: int = 0
+    state: str = "open"
+    followers: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ScriptedCache:
+    """A CacheService that really stores, in memory, until a test makes it fail."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[str, bytes], tuple[bytes, str]] = {}
+        self.generations: dict[tuple[str, bytes], _Generation] = {}
+        self.admitted: list[cache_pb2.AdmitRequest] = []
+        self.settled: dict[str, mesh_pb2.Usage] = {}
+        self.commits: list[cache_pb2.CommitRequest] = []
+        self.appends = 0
+        self.calls = 0
+        self.error: MeshError | None = None
+        self.is_frozen = False
+
+    async def _meet(self) -> None:
+        self.calls += 1
+        if self.is_frozen:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+
+    async def admit(self, call: Call) -> None:
+        await self._meet()
+        request = cache_pb2.AdmitRequest.FromString(call.request)
+        self.admitted.append(request)
+        response = cache_pb2.AdmitResponse()
+        name = (call.principal.tenant, request.cache_key)
+        if request.cache_key:
+            generation = self.generations.get(name)
+            if name in self.stored:
+                chunk, model = self.stored[name]
+                response.outcome = CacheOutcome.CACHE_OUTCOME_HIT
+                response.answer.MergeFrom(cache_pb2.StoredAnswer(chunk=chunk, age_ms=1234, model=model))
+            elif request.no_lease:
+                response.outcome = CacheOutcome.CACHE_OUTCOME_MISS
+            elif generation is not None and generation.state == "open":
+                response.outcome = CacheOutcome.CACHE_OUTCOME_FOLLOW
+            else:
+                fence = len(self.admitted)
+                self.generations[name] = _Generation(fence=fence)
+                response.outcome = CacheOutcome.CACHE_OUTCOME_LEASE
+                response.fencing_token = fence
+        await call.write(response.SerializeToString())
+
+    async def settle(self, call: Call) -> None:
+        await self._meet()
+        request = cache_pb2.SettleRequest.FromString(call.request)
+        self.settled.setdefault(request.request_id, request.usage)
+        await call.write(cache_pb2.SettleResponse().SerializeToString())
+
+    async def lookup(self, call: Call) -> None:
+        await self._meet()
+        request = cache_pb2.LookupRequest.FromString(call.request)
+        is_hit = (call.principal.tenant, request.cache_key) in self.stored
+        outcome = CacheOutcome.CACHE_OUTCOME_HIT if is_hit else CacheOutcome.CACHE_OUTCOME_MISS
+        await call.write(cache_pb2.LookupResponse(outcome=outcome).SerializeToString())
+
+    async def follow(self, call: Call) -> None:
+        request = cache_pb2.FollowRequest.FromString(call.request)
+        generation = self.generations.get((call.principal.tenant, request.cache_key))
+        if generation is None:
+            raise MeshError(R.ERROR_REASON_REQUEST_UNKNOWN, "scripted")
+        generation.followers += 1
+        sent = 0
+        while True:
+            while sent < len(generation.chunks):
+                sent += 1
+                await call.write(cache_pb2.FollowResponse(chunk=generation.chunks[sent - 1]).SerializeToString())
+            if generation.state == "lost":
+                raise MeshError(R.ERROR_REASON_LEASE_LOST, "scripted")
+            if generation.state == "done":
+                return
+            generation.changed.clear()
+            await generation.changed.wait()
+
+    async def append(self, call: Call) -> None:
+        await self._meet()
+        self.appends += 1
+        request = cache_pb2.AppendRequest.FromString(call.request)
+        generation = self._leased(call, request.cache_key, request.fencing_token)
+        generation.chunks.append(request.chunk)
+        generation.changed.set()
+        response = cache_pb2.AppendResponse(has_followers=generation.followers > 0)
+        await call.write(response.SerializeToString())
+
+    async def commit(self, call: Call) -> None:
+        await self._meet()
+        request = cache_pb2.CommitRequest.FromString(call.request)
+        self.commits.append(request)
+        generation = self._leased(call, request.cache_key, request.fencing_token)
+        generation.chunks.append(request.chunk)
+        generation.state = "done" if request.is_complete else "lost"
+        generation.changed.set()
+        if request.is_complete:
+            self.stored[(call.principal.tenant, request.cache_key)] = (b"".join(generation.chunks), request.model)
+        await call.write(cache_pb2.CommitResponse().SerializeToString())
+
+    def _leased(self, call: Call, key: bytes, fence: int) -> _Generation:
+        generation = self.generations.get((call.principal.tenant, key))
+        if generation is None or generation.fence != fence or generation.state != "open":
+            raise MeshError(R.ERROR_REASON_LEASE_LOST, "scripted")
+        return generation
+
+    def service(self) -> Service:
+        return bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], self)
+
+
+class ScriptedRag:
+    """A RagService with one passage, in the collections that a test names."""
+
+    def __init__(self) -> None:
+        self.collections: dict[str, dict[str, int]] = {}
+        self.prefetches: list[rag_pb2.PrefetchRequest] = []
+        self.cancelled_prefetches: list[str] = []
+        self.retrievals: list[rag_pb2.RetrieveRequest] = []
+        self.error: MeshError | None = None
+        self.is_frozen = False
+
+    async def _meet(self) -> None:
+        if self.is_frozen:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+
+    async def list_collections(self, call: Call) -> None:
+        await self._meet()
+        response = rag_pb2.ListCollectionsResponse()
+        for name, version in self.collections.get(call.principal.tenant, {}).items():
+            response.collections.add(collection=name, passages=1, index_version=version)
+        await call.write(response.SerializeToString())
+
+    async def prefetch(self, call: Call) -> None:
+        await self._meet()
+        self.prefetches.append(rag_pb2.PrefetchRequest.FromString(call.request))
+        await call.write(rag_pb2.PrefetchResponse(is_started=True).SerializeToString())
+
+    async def cancel_prefetch(self, call: Call) -> None:
+        await self._meet()
+        self.cancelled_prefetches.append(rag_pb2.CancelPrefetchRequest.FromString(call.request).request_id)
+        await call.write(rag_pb2.CancelPrefetchResponse().SerializeToString())
+
+    async def retrieve(self, call: Call) -> None:
+        await self._meet()
+        request = rag_pb2.RetrieveRequest.FromString(call.request)
+        self.retrievals.append(request)
+        mine = self.collections.get(call.principal.tenant, {})
+        for name in request.collections:
+            if name not in mine:
+                raise MeshError(R.ERROR_REASON_COLLECTION_UNKNOWN, "scripted")
+        versions = [f"{name}:{mine[name]}" for name in sorted(request.collections or mine)]
+        response = rag_pb2.RetrieveResponse(
+            index_version=",".join(versions),
+            is_prefetch_hit=any(p.request_id == request.request_id for p in self.prefetches),
+        )
+        response.passages.add(ref=mesh_pb2.PassageRef(collection="c", document_id="d"), text="a passage")
+        await call.write(response.SerializeToString())
+
+    async def upsert_documents(self, call: Call) -> None:
+        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "scripted")
+
+    async def delete_documents(self, call: Call) -> None:
+        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "scripted")
+
+    def service(self) -> Service:
+        return bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], self)

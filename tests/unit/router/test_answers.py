@@ -1,0 +1,199 @@
+"""Stored answers, followers, and a cache that fails."""
+
+import asyncio
+
+import pytest
+
+from helpers.eventually import eventually
+from helpers.scripted_mesh import (
+    GOOD,
+    Mesh,
+    R,
+    answering,
+    ask,
+    encode,
+    failing,
+    hanging,
+    reason,
+    run_router,
+    used,
+)
+from ssop.v1 import inference_pb2, mesh_pb2
+from ssop.v1.content_pb2 import Sampling
+from ssop.v1.mesh_pb2 import CacheReason
+from ssop.v1.router_pb2 import CacheOptions, GenerateRequest
+from ssop_chassis.call import Call
+from ssop_chassis.errors import MeshError
+
+
+async def test_small_replay_is_one_message(mesh: Mesh) -> None:
+    await mesh.generate(ask(model="grok-3-lite"))
+    assert len((await mesh.generate(ask(model="grok-3-lite"))).chunks) == 1
+
+
+async def test_stored_answer_is_replayed_byte_for_byte(mesh: Mesh) -> None:
+    first = await mesh.generate(ask(model="grok-3-lite"))
+    second = await mesh.generate(ask(model="grok-3-lite"))
+    assert second.documents == first.documents
+    assert second.decision.cache_reason == CacheReason.CACHE_REASON_HIT
+    assert second.status.is_cached
+    assert second.status.age_ms == 1234
+    assert not second.accounting.is_billed
+    assert used(mesh) == ["lite-1"]
+
+
+async def test_replay_is_charged_nothing(mesh: Mesh) -> None:
+    await mesh.generate(ask(model="grok-3-lite"))
+    await mesh.generate(ask(model="grok-3-lite", request_id="second"))
+    await eventually(lambda: "second" in mesh.cache.settled)
+    assert mesh.cache.settled["second"] == mesh_pb2.Usage()
+
+
+async def test_answer_is_never_another_tenants(mesh: Mesh) -> None:
+    await mesh.generate(ask(model="grok-3-lite"))
+    other = await mesh.generate(ask(model="grok-3-lite"), key=mesh.keys.of("other"))
+    assert other.decision.cache_reason == CacheReason.CACHE_REASON_MISS
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (ask(policy="no_cache"), CacheReason.CACHE_REASON_POLICY_OFF),
+        (ask(prompt=ask().prompt), CacheReason.CACHE_REASON_MISS),
+    ],
+)
+async def test_cache_reason(mesh: Mesh, request_: GenerateRequest, expected: int) -> None:
+    assert (await mesh.generate(request_)).decision.cache_reason == expected
+
+
+async def test_sampled_answers_are_cached_only_when_asked_for(mesh: Mesh) -> None:
+    request = ask()
+    request.prompt.sampling.CopyFrom(Sampling(temperature=0.7))
+    assert (await mesh.generate(request)).decision.cache_reason == CacheReason.CACHE_REASON_TEMPERATURE
+    assert not mesh.cache.stored
+    request.cache.CopyFrom(CacheOptions(allow_sampled=True))
+    assert (await mesh.generate(request)).decision.cache_reason == CacheReason.CACHE_REASON_MISS
+    assert mesh.cache.stored
+
+
+async def test_cache_only_never_generates(mesh: Mesh) -> None:
+    answer = await mesh.generate(ask(policy="cache_only"))
+    assert reason(answer) == R.ERROR_REASON_CACHE_MISS
+    assert used(mesh) == []
+
+
+async def test_cache_that_is_down_is_done_without(mesh: Mesh) -> None:
+    mesh.cache.error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
+    answer = await mesh.generate()
+    assert answer.error is None
+    assert answer.status.unavailable == ["cache"]
+    assert answer.decision.cache_reason == CacheReason.CACHE_REASON_UNAVAILABLE
+    assert mesh.metric("ssop_router_unavailable_total", dependency="cache") == 1
+
+
+async def test_cache_that_is_frozen_costs_little_and_is_left_alone(mesh: Mesh) -> None:
+    mesh.cache.is_frozen = True
+    answers = [await mesh.generate() for _ in range(6)]
+    assert all(answer.status.unavailable == ["cache"] for answer in answers)
+    assert all(answer.accounting.admission_ms < 500 for answer in answers)
+    assert answers[-1].accounting.admission_ms < 50
+
+
+async def test_limits_are_refusals(mesh: Mesh) -> None:
+    mesh.cache.error = MeshError(R.ERROR_REASON_RATE_LIMITED, "scripted", retry_after_ms=700)
+    answer = await mesh.generate()
+    assert reason(answer) == R.ERROR_REASON_RATE_LIMITED
+    assert answer.error is not None
+    assert answer.error.retry_after_ms == 700
+    assert used(mesh) == []
+
+
+async def test_same_question_at_the_same_time_is_generated_once() -> None:
+    async with run_router(append_interval_ms=5) as mesh:
+        go_on = asyncio.Event()
+        chunks = encode(GOOD)
+
+        async def script(call: Call, _: object) -> None:
+            await call.write(chunks[0])
+            await call.write(chunks[1])
+            await go_on.wait()
+            for chunk in chunks[2:]:
+                await call.write(chunk)
+
+        mesh.nodes["lite-1"].script = script
+        leader = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
+        await eventually(lambda: mesh.nodes["lite-1"].running == 1)
+        followers = [asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite"))) for _ in range(5)]
+        await eventually(lambda: any(g.followers == 5 for g in mesh.cache.generations.values()))
+        go_on.set()
+        first = await leader
+        for follower in await asyncio.gather(*followers):
+            assert follower.documents == first.documents
+            assert follower.decision.cache_reason == CacheReason.CACHE_REASON_FOLLOWER
+            assert not follower.accounting.is_billed
+        assert used(mesh) == ["lite-1"]
+
+
+async def test_leader_that_goes_away_generates_on_for_its_followers() -> None:
+    async with run_router(append_interval_ms=5) as mesh:
+        go_on = asyncio.Event()
+        chunks = encode(GOOD)
+
+        async def script(call: Call, _: object) -> None:
+            await call.write(chunks[0])
+            await call.write(chunks[1])
+            await go_on.wait()
+            for chunk in chunks[2:]:
+                await call.write(chunk)
+
+        mesh.nodes["lite-1"].script = script
+        leader = mesh.open(ask(model="grok-3-lite"))
+        await leader.read()
+        follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
+        await eventually(lambda: any(g.followers for g in mesh.cache.generations.values()))
+        appends = mesh.cache.appends
+        await eventually(
+            lambda: (
+                mesh.cache.appends > appends or any(job.has_followers for job in mesh.router.pipeline._running.values())
+            )
+        )
+        await eventually(lambda: any(job.has_followers for job in mesh.router.pipeline._running.values()))
+        await leader.cancel()
+        go_on.set()
+        answer = await follower
+        assert answer.error is None
+        assert used(mesh) == ["lite-1"]
+        assert mesh.nodes["lite-1"].cancelled == 0
+
+
+async def test_follower_takes_over_when_the_leader_fails_before_a_field(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = hanging()
+    leader = mesh.open(ask(model="grok-3-lite"))
+    await eventually(lambda: mesh.nodes["lite-1"].running == 1)
+    follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
+    await eventually(lambda: any(g.followers for g in mesh.cache.generations.values()))
+    mesh.nodes["lite-1"].script = answering()
+    await leader.cancel()
+    answer = await follower
+    assert answer.error is None
+    assert answer.decision.cache_reason == CacheReason.CACHE_REASON_MISS
+    assert mesh.cache.stored
+
+
+async def test_degraded_generation_has_no_followers(mesh: Mesh) -> None:
+    go_on = asyncio.Event()
+
+    async def script(call: Call, request: inference_pb2.InferenceServiceGenerateRequest) -> None:
+        await go_on.wait()
+        await answering()(call, request)
+
+    mesh.nodes["full-1"].script = mesh.nodes["full-2"].script = failing()
+    mesh.nodes["lite-1"].script = script
+    leader = asyncio.ensure_future(mesh.generate(ask(model="grok-3")))
+    await eventually(lambda: mesh.nodes["lite-1"].running == 1)
+    await eventually(lambda: len(mesh.cache.commits) == 1)
+    second = asyncio.ensure_future(mesh.generate(ask(model="grok-3")))
+    await eventually(lambda: mesh.nodes["lite-1"].running == 2)
+    go_on.set()
+    assert (await leader).status.degraded_level == 2
+    assert (await second).status.degraded_level == 2

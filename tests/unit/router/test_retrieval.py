@@ -1,0 +1,87 @@
+"""Passages on their way into a request."""
+
+from helpers.scripted_mesh import (
+    Mesh,
+    R,
+    ask,
+    reason,
+    run_router,
+)
+from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
+from ssop.v1.router_pb2 import RetrievalOptions
+from ssop_chassis.errors import MeshError
+
+
+async def test_passages_go_to_the_node_and_into_the_status(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    answer = await mesh.generate(ask(model="grok-3-lite"))
+    assert answer.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_RETRIEVED
+    assert [p.document_id for p in answer.status.passages] == ["d"]
+    assert mesh.nodes["lite-1"].requests[0].passages[0].text == "a passage"
+    assert answer.accounting.retrieval_wait_ms > 0
+
+
+async def test_tenant_without_collections_retrieves_nothing(mesh: Mesh) -> None:
+    answer = await mesh.generate()
+    assert answer.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_NO_COLLECTION
+    assert not mesh.rag.retrievals
+
+
+async def test_new_index_version_is_another_answer() -> None:
+    async with run_router(collections_ttl_ms=0) as mesh:
+        mesh.rag.collections["acme"] = {"docs": 3}
+        await mesh.generate(ask(model="grok-3-lite"))
+        hit = await mesh.generate(ask(model="grok-3-lite"))
+        mesh.rag.collections["acme"] = {"docs": 4}
+        miss = await mesh.generate(ask(model="grok-3-lite"))
+        assert hit.decision.cache_reason == CacheReason.CACHE_REASON_HIT
+        assert miss.decision.cache_reason == CacheReason.CACHE_REASON_MISS
+
+
+async def test_answer_from_other_versions_than_its_key_says_is_not_stored() -> None:
+    async with run_router(collections_ttl_ms=60_000) as mesh:
+        mesh.rag.collections["acme"] = {"docs": 3}
+        await mesh.generate(ask(model="grok-3-lite", policy="no_cache"))
+        mesh.rag.collections["acme"] = {"docs": 4}
+        await mesh.generate(ask(model="grok-3-lite"))
+        assert not mesh.cache.stored
+        assert mesh.metric("ssop_router_answers_not_stored_total", reason="index_changed") == 1
+
+
+async def test_retrieval_that_is_down_is_done_without_and_not_stored(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    mesh.rag.error = MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
+    answer = await mesh.generate()
+    assert answer.error is None
+    assert answer.status.unavailable == ["rag"]
+    assert answer.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_UNAVAILABLE
+    assert not mesh.cache.stored
+
+
+async def test_retrieval_that_is_frozen_is_waited_for_a_little() -> None:
+    async with run_router(retrieval_timeout_ms=30) as mesh:
+        mesh.rag.collections["acme"] = {"docs": 3}
+        mesh.rag.is_frozen = True
+        answers = [await mesh.generate(ask(f"t{index}")) for index in range(5)]
+        assert all(answer.status.unavailable == ["rag"] for answer in answers)
+        # An unbounded wait would last until the deadline of the call.
+        assert answers[-1].accounting.total_ms < 10_000
+
+
+async def test_unknown_collection_is_the_callers_error(mesh: Mesh) -> None:
+    answer = await mesh.generate(ask(retrieval=RetrievalOptions(collections=["nowhere"])))
+    assert reason(answer) == R.ERROR_REASON_COLLECTION_UNKNOWN
+
+
+async def test_named_collection_needs_the_scope_rag(mesh: Mesh) -> None:
+    key = mesh.keys.of(scopes=["lite", "full", "ssop"])
+    answer = await mesh.generate(ask(retrieval=RetrievalOptions(collections=["docs"])), key=key)
+    assert reason(answer) == R.ERROR_REASON_SCOPE_MISSING
+    assert answer.error is not None
+    assert answer.error.metadata["scope"] == "rag"
+
+
+async def test_key_without_rag_is_served_without_passages(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    answer = await mesh.generate(key=mesh.keys.of(scopes=["lite", "full", "ssop"]))
+    assert answer.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_SCOPE
