@@ -9,6 +9,7 @@ from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import Schema
 from ssop_inference.backend import Generation, Outcome, Stop
+from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.constraint import Constraint, Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending
 from ssop_inference.metrics import NodeMetrics
@@ -39,6 +40,7 @@ class Delivery:
         model: str,
         schema: Schema,
         constraint: Constraint,
+        buffer: BufferEstimate | None,
         prompt: content_pb2.Prompt,
         metrics: NodeMetrics,
         deadline_s: float,
@@ -52,9 +54,11 @@ class Delivery:
         self._first_token_s: float | None = None
         self._has_first_field = False
         self.has_lost_constraint = False
+        # A size that the caller fixed says nothing about the schema.
+        self._buffer = None if prompt.stream_buffer_size else buffer
         self._writer = DocumentWriter(
             schema,
-            stream_buffer_bytes=prompt.stream_buffer_size,
+            stream_buffer_bytes=prompt.stream_buffer_size if self._buffer is None else self._buffer.buffer_bytes,
             is_envelope=constraint.mode is Mode.ENVELOPE,
             has_logprobs=prompt.logprobs,
         )
@@ -69,6 +73,8 @@ class Delivery:
             ending = await self._stream(generation)
             for chunk in self._writer.finish(ending):
                 await self._call.write(chunk)
+            if self._buffer is not None:
+                self._buffer.observe(self._writer.splits)
             outcome = frame_pb2.Verdict.Name(frame_pb2.Verdict.ValueType(self._writer.verdict)).removeprefix("VERDICT_")
         except MeshError as error:
             outcome = error.reason_name

@@ -14,6 +14,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.tracing import AttributeValue, generation_span
 from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
 from ssop_inference.backend import GenerateRequest, Outcome
+from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.constraint import LOST, TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, build_messages, compact_schema
 from ssop_inference.core.request import check_buffer, check_request, read_sampling
@@ -36,6 +37,7 @@ class Plan:
     schema: Schema
     constraint: Constraint
     tree: Any = None
+    buffer: BufferEstimate | None = None
 
 
 _TEXT_PLAN: Final = Plan(text_schema(), TEXT)
@@ -72,6 +74,7 @@ class InferenceServicer:
             model=model.name,
             schema=plan.schema,
             constraint=plan.constraint,
+            buffer=plan.buffer,
             prompt=prompt,
             metrics=self._metrics,
             deadline_s=deadline_s,
@@ -182,7 +185,8 @@ def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> tuple[st
 def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:
     schema = compile_schema(text, format_assertion=format_assertion)
     tree = json.loads(text)
-    return Plan(schema, model.backend.constrain(tree, format_assertion=format_assertion), tree)
+    constraint = model.backend.constrain(tree, format_assertion=format_assertion)
+    return Plan(schema, constraint, tree, BufferEstimate(schema.auto_buffer_bytes))
 
 
 def _messages(model: Model, plan: Plan, prompt: content_pb2.Prompt, passages: Any) -> tuple[ChatMessage, ...]:

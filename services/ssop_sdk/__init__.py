@@ -22,7 +22,7 @@ with SsopClient(api_key="sk-...", target="127.0.0.1:7300", output_schema=SCHEMA)
 
 `AsyncSsopClient` is the same for asyncio, and has sessions, on which a prompt arrives in pieces. `GrokClient` and
 `client.chat.completions.create` have the shape that users of OpenAI's client know. All errors are `SsopError`.
-The package imports gRPC, protobuf and the codec only; Pydantic where a schema is one of its types.
+The package imports gRPC, protobuf and the codec only; Pydantic or msgspec where a schema is one of their types.
 """
 
 from ssop_codec import Frame

@@ -15,7 +15,7 @@ from ssop_sdk.json_text import dump_json
 
 SchemaLike = Any
 """JSON Schema as a mapping, JSON text or UTF-8 bytes; a Pydantic model, a `TypeAdapter`, or a type that Pydantic
-takes (a dataclass, a TypedDict, `list[int]`); an `ssop.v1.OutputSchema`."""
+takes (a dataclass, a TypedDict, `list[int]`); a `msgspec.Struct`; an `ssop.v1.OutputSchema`."""
 
 
 def _identity(value: Any) -> Any:
@@ -49,6 +49,22 @@ def _of_model(model: Any) -> AnswerSchema:
     )
 
 
+def _of_struct(struct: type) -> AnswerSchema:
+    # Whoever has such a class has the library; nobody else needs it.
+    import msgspec  # noqa: PLC0415
+
+    decoder: Any = msgspec.json.Decoder(struct)
+
+    def load(value: Any) -> Any:
+        try:
+            return decoder.decode(dump_json(value))
+        except msgspec.ValidationError as error:
+            # As Pydantic's is one: what a batch counts as the fault of one item.
+            raise ValueError(str(error)) from error
+
+    return AnswerSchema(OutputSchema(json_schema=_dump(msgspec.json.schema(struct))), load)
+
+
 def _is_typed(schema: Any) -> bool:
     if isinstance(schema, types.GenericAlias | types.UnionType) or typing.get_origin(schema) is not None:
         return True
@@ -61,7 +77,7 @@ def read_schema(schema: SchemaLike, *, format_assertion: bool | None = None) -> 
     """Take a schema in any of the forms of `SchemaLike`; None is plain text.
 
     Raises TypeError for what can't be a schema, ValueError for mappings that are no JSON. Raises what Pydantic
-    raises where a type has no JSON Schema.
+    and msgspec raise where a type has no JSON Schema.
     """
     answer = _read(schema)
     if answer is not None and format_assertion is not None:
@@ -99,11 +115,14 @@ def _of_type(schema: Any) -> AnswerSchema:
         return _of_model(schema)
     if hasattr(schema, "json_schema") and hasattr(schema, "validate_json"):
         return _of_adapter(schema)
+    if isinstance(schema, type) and hasattr(schema, "__struct_fields__"):
+        return _of_struct(schema)
     if _is_typed(schema):
         # Pydantic is an extra of the distribution, and most callers need no more than a mapping.
         from pydantic import TypeAdapter  # noqa: PLC0415
 
         return _of_adapter(TypeAdapter(schema))
     raise TypeError(
-        f"output_schema is a mapping, JSON text, bytes or a Pydantic model or type, not {type(schema).__name__}"
+        "output_schema is a mapping, JSON text, bytes, a Pydantic model or type or a msgspec.Struct, "
+        f"not {type(schema).__name__}"
     )

@@ -6,6 +6,7 @@ from typing import Final
 
 from ssop.v1 import frame_pb2
 from ssop_codec import DONE, INVALID, Encoder, FrameKind, Schema, mesh_chunk
+from ssop_inference.core.buffer import SplitCounter
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
 
 
@@ -36,6 +37,7 @@ class DocumentWriter:
         self._scorer = FieldScorer() if has_logprobs else None
         self._offset = 0
         self._is_envelope = is_envelope
+        self.splits = SplitCounter()
         self.is_invalid = False
         self.is_done = False
 
@@ -89,6 +91,7 @@ class DocumentWriter:
 
     def _collect(self) -> list[bytes]:
         chunks: list[bytes] = self._encoder.drain(flush=True)
+        self.splits.take(chunks)
         if self._scorer is None:
             return chunks
         fields = self._scorer.score([FieldSpan(*span) for span in self._encoder.take_spans()])

@@ -6,11 +6,13 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pydantic
 import pytest
 from typing_extensions import TypedDict
 
 from ssop.v1.content_pb2 import OutputSchema
+from ssop_codec import FieldType, compile_schema
 from ssop_sdk.json_text import dump_json
 from ssop_sdk.schema import AnswerSchema, read_schema
 
@@ -20,6 +22,11 @@ SCHEMA = {"type": "object", "title": "名"}
 class Event(pydantic.BaseModel):
     name: str
     day: dt.date
+
+
+class Reading(msgspec.Struct, forbid_unknown_fields=True):
+    day: dt.date
+    level: int
 
 
 @dataclasses.dataclass
@@ -54,6 +61,17 @@ def test_text_travels_as_it_is_since_the_mesh_is_the_judge() -> None:
 
 def test_model_is_loaded_in_json_mode() -> None:
     assert read(Event).load({"name": "x", "day": "2026-01-02"}) == Event(name="x", day=dt.date(2026, 1, 2))
+
+
+def test_struct_is_loaded_in_json_mode() -> None:
+    answer = read(Reading)
+    assert compile_schema(answer.message.json_schema).nodes[0].types == FieldType.OBJECT
+    assert answer.load({"day": "2026-01-02", "level": 3}) == Reading(dt.date(2026, 1, 2), 3)
+
+
+def test_struct_that_does_not_fit_is_a_value_error_as_with_pydantic() -> None:
+    with pytest.raises(ValueError, match="level"):
+        read(Reading).load({"day": "2026-01-02", "level": "x"})
 
 
 def test_dataclass_comes_back_as_itself() -> None:

@@ -1,0 +1,53 @@
+"""`stream_buffer_size` `auto`, corrected by what a schema's answers look like (DESIGN: stream_buffer_size)."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from ssop_codec import FrameKind, scan_heads
+from ssop_inference.core.request import MAX_BUFFER_BYTES
+
+# So many values of one schema say more than an estimate from its bounds.
+_ENOUGH_VALUES: Final = 200
+_SPLIT_SHARE: Final = 0.01
+
+
+class SplitCounter:
+    """Counts the strings of one answer, and those that no frame could hold."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.split_values = 0
+        self._is_in_parts = False
+
+    def take(self, chunks: Iterable[bytes]) -> None:
+        """Chunks in their order."""
+        for chunk in chunks:
+            for kind, _, _ in scan_heads(chunk):
+                if kind == FrameKind.PART:
+                    self._is_in_parts = True
+                elif kind == FrameKind.VALUE:
+                    self.values += 1
+                    self.split_values += self._is_in_parts
+                    self._is_in_parts = False
+
+
+class BufferEstimate:
+    """The buffer for the answers of one schema, in bytes: a power of two that 99 % of its values fit.
+
+    It starts with what the schema says and doubles, up to 16,384, while more than 1 % of the values seen were split.
+    """
+
+    def __init__(self, schema_bytes: int) -> None:
+        self.buffer_bytes = schema_bytes
+        self._values = 0
+        self._split_values = 0
+
+    def observe(self, answer: SplitCounter) -> None:
+        """An answer that was written with the present estimate."""
+        self._values += answer.values
+        self._split_values += answer.split_values
+        if self._values < _ENOUGH_VALUES:
+            return
+        if self._split_values > self._values * _SPLIT_SHARE:
+            self.buffer_bytes = min(MAX_BUFFER_BYTES, self.buffer_bytes * 2)
+        self._values = self._split_values = 0
