@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from ssop_rag.core.model import (
     Document,
     FoundPassage,
     Hit,
+    StoredDocument,
     UnknownCollectionError,
     Vector,
     Versions,
@@ -33,6 +34,7 @@ from ssop_rag.core.model import (
 from ssop_rag.core.ranking import merge_top_k
 from ssop_rag.core.record import COLLECTION, DOCUMENT, PASSAGE, TENANT, Record, RecordError
 from ssop_rag.core.table import VectorTable
+from ssop_rag.stored import StoredView
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class EmbeddedIndex:
             version = tenant.counter + 1
             batch = self._begin(name, collection, version)
             for document in documents:
+                self._erase(batch, name, collection, document.document_id)
                 self._put(batch, name, collection, document, version)
             self._commit(batch)
             tenant.counter = version
@@ -152,6 +155,72 @@ class EmbeddedIndex:
                 )
                 for collection, held in sorted(tenant.collections.items())
             ]
+
+    def replace(self, name: str, collection: str, documents: Sequence[Document], now_ms: int) -> Change:
+        """Make these the documents of a collection, in one change; durable when it returns."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            version = tenant.counter + 1
+            batch = self._begin(name, collection, version)
+            for kind in (DOCUMENT, PASSAGE):
+                for key, _ in self._below(codec.encode_key(kind, name, collection)):
+                    batch.delete(key)
+            held = _Collection(version, VectorTable(collection, self._dim))
+            for document in documents:
+                self._put(batch, name, collection, document, version)
+                held.table.put(document.document_id, document.vectors, document.expires_at_ms)
+            self._commit(batch)
+            tenant.counter = version
+            tenant.collections[collection] = held
+        return Change(len(documents), sum(len(document.passages) for document in documents), version)
+
+    def held(self, name: str, collection: str, document_ids: Sequence[str], now_ms: int) -> dict[str, StoredDocument]:
+        """Those of the documents that are there with vectors of this embedder, by id."""
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            if collection not in tenant.collections:
+                return {}
+            view = StoredView(self._db, name, self._embedder, self._dim)
+            found = (view.find(collection, document_id) for document_id in document_ids)
+            return {document.document_id: document for document in found if document is not None}
+
+    def documents(
+        self, name: str, collection: str, after: str, limit: int, now_ms: int
+    ) -> tuple[list[StoredDocument], int]:
+        """Up to `limit` documents of a collection after the one called `after`, and the collection's version.
+
+        Raises UnknownCollectionError.
+        """
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            ((_, held),) = _choose(tenant, [collection])
+            view = StoredView(self._db, name, "", 0)
+            return list(islice(view.after(collection, after), limit)), held.version
+
+    def dump(
+        self, name: str, names: Sequence[str], take: Callable[[str, Document], None], now_ms: int
+    ) -> list[CollectionStats]:
+        """Hand over the documents of the collections (none named: all) as they are at one instant.
+
+        Those with vectors of another embedder are left out. Changes go on meanwhile. Raises UnknownCollectionError.
+        """
+        tenant = self._tenant(name)
+        with tenant.lock:
+            self._refresh(name, tenant, now_ms)
+            chosen = _versions(_choose(tenant, names))
+            view = StoredView(self._db.snapshot(), name, self._embedder, self._dim)
+        stats = []
+        for collection, version in chosen:
+            documents = passages = 0
+            for document in view.read(collection, now_ms):
+                take(collection, document)
+                documents += 1
+                passages += len(document.passages)
+            stats.append(CollectionStats(collection, documents, passages, version, self._embedder))
+        return stats
 
     def search(self, name: str, names: Sequence[str], query: Vector, k: int, now_ms: int) -> Answer:
         """The best `k` passages of the collections (none named: all). Raises UnknownCollectionError."""
@@ -277,12 +346,12 @@ class EmbeddedIndex:
         return codec.encode_record(Record(name, "", 0, version, {}))
 
     def _put(self, batch: Any, name: str, collection: str, document: Document, version: int) -> None:
-        self._erase(batch, name, collection, document.document_id)
         expires_at_ms = document.expires_at_ms
         fields = {
             "title": document.title,
             "attributes": dict(document.attributes),
             "passages": len(document.passages),
+            "fingerprint": document.fingerprint,
         }
         batch.put(
             codec.encode_key(DOCUMENT, name, collection, document.document_id),

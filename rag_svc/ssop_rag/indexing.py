@@ -8,6 +8,7 @@ import numpy as np
 
 from ssop.v1 import rag_pb2
 from ssop_rag.core.chunking import Limits, split
+from ssop_rag.core.fingerprint import fingerprint
 from ssop_rag.core.model import Document, Matrix, Vector
 from ssop_rag.core.request import refuse
 from ssop_rag.embedder import Embedder
@@ -15,11 +16,25 @@ from ssop_rag.pool import Priority, WorkPool
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """A document that can be indexed, its passages, and the name of its content."""
+
+    document: rag_pb2.IndexDocument
+    passages: list[str]
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sorted:
     """Documents that can be indexed, with their passages, and those that can't, with the reason."""
 
-    taken: list[tuple[rag_pb2.IndexDocument, list[str]]] = field(default_factory=list)
+    taken: list[Cut] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def passages(self) -> int:
+        """Passages of all that can be indexed."""
+        return sum(len(cut.passages) for cut in self.taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +60,21 @@ class Indexer:
                 reason = "the request has another document with this id"
             seen.add(document.document_id)
             if reason is None:
-                result.taken.append((document, split(document.text, document.title, self.limits)))
+                passages = split(document.text, document.title, self.limits)
+                result.taken.append(Cut(document, passages, fingerprint(document, self.limits)))
             else:
                 result.refused.append((document.document_id, reason))
         return result
 
-    async def embed(self, taken: Sequence[tuple[rag_pb2.IndexDocument, list[str]]]) -> list[Document]:
+    async def embed(self, taken: Sequence[Cut]) -> list[Document]:
         """The documents with their vectors."""
-        places = [(i, j) for i, (_, passages) in enumerate(taken) for j in range(len(passages))]
-        vectors = [np.empty((len(passages), self.embedder.dim), np.float32) for _, passages in taken]
+        places = [(i, j) for i, cut in enumerate(taken) for j in range(len(cut.passages))]
+        vectors = [np.empty((len(cut.passages), self.embedder.dim), np.float32) for cut in taken]
         remaining = iter(places)
 
         async def work() -> None:
             for i, j in remaining:
-                vectors[i][j] = await self._embed(taken[i][1][j])
+                vectors[i][j] = await self._embed(taken[i].passages[j])
 
         workers = [asyncio.ensure_future(work()) for _ in range(min(self.threads, len(places)))]
         try:
@@ -68,14 +84,15 @@ class Indexer:
                 worker.cancel()
         return [
             Document(
-                document.document_id,
-                document.title,
-                dict(document.attributes),
-                document.expires_at_ms,
-                passages,
+                cut.document.document_id,
+                cut.document.title,
+                dict(cut.document.attributes),
+                cut.document.expires_at_ms,
+                cut.passages,
                 vectors[i],
+                cut.fingerprint,
             )
-            for i, (document, passages) in enumerate(taken)
+            for i, cut in enumerate(taken)
         ]
 
     async def _embed(self, passage: str) -> Vector:

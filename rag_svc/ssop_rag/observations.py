@@ -49,8 +49,9 @@ class RagMetrics:
         """A prefetch was not started: `tenant_full`, `book_full` or `busy`."""
         self._prefetches.labels(tenant, "shed", why).inc()
 
-    def documents(self, tenant: str, *, indexed: int, refused: int) -> None:
+    def documents(self, tenant: str, *, indexed: int, unchanged: int, refused: int) -> None:
         """An upsert ended."""
+        self._documents.labels(tenant, "unchanged").inc(unchanged)
         self._documents.labels(tenant, "indexed").inc(indexed)
         self._documents.labels(tenant, "refused").inc(refused)
 

@@ -19,6 +19,7 @@ from ssop_rag.pool import WorkPool
 from ssop_rag.prefetcher import Clocks, Prefetcher
 from ssop_rag.servicer import RagServicer
 from ssop_rag.settings import RagSettings
+from ssop_rag.snapshots import Snapshots
 from ssop_rag.store import EmbeddedStore
 
 _STORE_THREADS = 2
@@ -56,6 +57,14 @@ def open_service(
     stack.push_async_callback(prefetcher.close)
     limits = Limits(settings.passage_chars, settings.overlap_chars)
     indexer = Indexer(embedder, pool, settings.threads, limits, settings.max_document_bytes)
+    snapshot_pool = WorkPool("rag-snapshot", threads=1, max_queue=settings.max_queue)
+    stack.callback(snapshot_pool.close)
+    folder = settings.snapshots_directory
+    if folder is None:
+        folder = settings.directory.with_name(settings.directory.name + "-snapshots")
+    snapshots = Snapshots(
+        folder, store, snapshot_pool, embedder=embedder.tag, dim=embedder.dim, max_per_tenant=settings.max_snapshots
+    )
     servicer = RagServicer(
         store=store,
         embedder=embedder,
@@ -65,5 +74,7 @@ def open_service(
         metrics=metrics,
         clocks=clocks,
         prefetch_ratio=settings.rag_prefetch_ratio,
+        snapshots=snapshots,
+        max_tenant_passages=settings.max_tenant_passages,
     )
     return RagService(bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer), pool, prefetcher)

@@ -4,22 +4,24 @@ The tenant is the principal's and no other.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ssop.v1 import inference_pb2, mesh_pb2, rag_pb2
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
-from ssop_chassis.errors import invalid_request
+from ssop_chassis.errors import MeshError, invalid_request
 from ssop_rag.core import request as rules
-from ssop_rag.core.model import Answer, Change
+from ssop_rag.core.model import Answer, Change, CollectionStats, StoredDocument
 from ssop_rag.core.prefetch import Entry, Waste
 from ssop_rag.core.ranking import prove_top_k
 from ssop_rag.core.request import Faults
 from ssop_rag.embedder import Embedder
-from ssop_rag.indexing import Indexer
+from ssop_rag.indexing import Cut, Indexer
 from ssop_rag.observations import RagMetrics
 from ssop_rag.pool import Priority, WorkPool
 from ssop_rag.prefetcher import Clocks, Prefetcher
+from ssop_rag.snapshots import Snapshot, Snapshots
 from ssop_rag.store import VectorStore
 
 SCOPE = "rag"
@@ -50,6 +52,8 @@ class RagServicer:
         metrics: RagMetrics,
         clocks: Clocks,
         prefetch_ratio: float,
+        snapshots: Snapshots,
+        max_tenant_passages: int,
     ) -> None:
         self._store = store
         self._embedder = embedder
@@ -59,6 +63,8 @@ class RagServicer:
         self._metrics = metrics
         self._clocks = clocks
         self._prefetch_ratio = prefetch_ratio
+        self._snapshots = snapshots
+        self._max_tenant_passages = max_tenant_passages
 
     async def upsert_documents(self, call: Call) -> None:
         """See UpsertDocuments."""
@@ -66,14 +72,23 @@ class RagServicer:
         request = rag_pb2.UpsertDocumentsRequest.FromString(call.request)
         _require(rules.check_upsert(request))
         sorted_ = await self._indexer.sort(request.documents, self._clocks.wall_ms())
-        documents = await self._indexer.embed(sorted_.taken)
+        ids = [cut.document.document_id for cut in sorted_.taken]
+        held = await self._store.held(tenant, request.collection, ids, now_ms=self._clocks.wall_ms()) if ids else {}
+        unchanged, changed = _partition(sorted_.taken, held)
+        await self._check_room(tenant, changed, held)
+        documents = await self._indexer.embed(changed)
         if documents:
             change = await self._store.upsert(tenant, request.collection, documents, now_ms=self._clocks.wall_ms())
         else:
             change = Change(0, 0, await self._version(tenant, request.collection))
-        self._metrics.documents(tenant, indexed=change.documents, refused=len(sorted_.refused))
+        self._metrics.documents(
+            tenant, indexed=change.documents, unchanged=len(unchanged), refused=len(sorted_.refused)
+        )
         response = rag_pb2.UpsertDocumentsResponse(
-            documents=change.documents, passages=change.passages, index_version=change.version
+            documents=change.documents,
+            passages=change.passages,
+            index_version=change.version,
+            unchanged_document_ids=unchanged,
         )
         for document_id, reason in sorted_.refused:
             response.refused.add(document_id=document_id, reason=reason)
@@ -96,16 +111,66 @@ class RagServicer:
         """See ListCollections."""
         tenant = _tenant(call)
         rag_pb2.ListCollectionsRequest.FromString(call.request)
-        response = rag_pb2.ListCollectionsResponse()
-        for stats in await self._store.stats(tenant, now_ms=self._clocks.wall_ms()):
-            response.collections.add(
-                collection=stats.name,
-                documents=stats.documents,
-                passages=stats.passages,
-                index_version=stats.version,
-                embedder=stats.embedder,
+        stats = await self._store.stats(tenant, now_ms=self._clocks.wall_ms())
+        response = rag_pb2.ListCollectionsResponse(collections=_infos(stats))
+        await call.write(response.SerializeToString())
+
+    async def list_documents(self, call: Call) -> None:
+        """See ListDocuments."""
+        tenant = _tenant(call)
+        request = rag_pb2.ListDocumentsRequest.FromString(call.request)
+        _require(rules.check_list(request))
+        documents, version = await self._store.documents(
+            tenant,
+            request.collection,
+            request.after_document_id,
+            request.limit or rules.MAX_DOCUMENTS,
+            now_ms=self._clocks.wall_ms(),
+        )
+        response = rag_pb2.ListDocumentsResponse(index_version=version)
+        for document in documents:
+            response.documents.add(
+                document_id=document.document_id,
+                title=document.title,
+                passages=document.passages,
+                attributes=document.attributes,
+                expires_at_ms=document.expires_at_ms,
             )
         await call.write(response.SerializeToString())
+
+    async def create_snapshot(self, call: Call) -> None:
+        """See CreateSnapshot."""
+        tenant = _tenant(call)
+        request = rag_pb2.CreateSnapshotRequest.FromString(call.request)
+        _require(rules.check_collection("snapshot", request.snapshot) + rules.check_search(request.collections, 0))
+        made = await self._snapshots.create(
+            tenant, request.snapshot, _names(request.collections), now_ms=self._clocks.wall_ms()
+        )
+        await call.write(rag_pb2.CreateSnapshotResponse(snapshot=_snapshot_info(made)).SerializeToString())
+
+    async def list_snapshots(self, call: Call) -> None:
+        """See ListSnapshots."""
+        tenant = _tenant(call)
+        rag_pb2.ListSnapshotsRequest.FromString(call.request)
+        found = await self._snapshots.find(tenant)
+        response = rag_pb2.ListSnapshotsResponse(snapshots=[_snapshot_info(one) for one in found])
+        await call.write(response.SerializeToString())
+
+    async def restore_snapshot(self, call: Call) -> None:
+        """See RestoreSnapshot."""
+        tenant = _tenant(call)
+        request = rag_pb2.RestoreSnapshotRequest.FromString(call.request)
+        _require(rules.check_collection("snapshot", request.snapshot))
+        stats = await self._snapshots.restore(tenant, request.snapshot, now_ms=self._clocks.wall_ms())
+        await call.write(rag_pb2.RestoreSnapshotResponse(collections=_infos(stats)).SerializeToString())
+
+    async def delete_snapshot(self, call: Call) -> None:
+        """See DeleteSnapshot."""
+        tenant = _tenant(call)
+        request = rag_pb2.DeleteSnapshotRequest.FromString(call.request)
+        _require(rules.check_collection("snapshot", request.snapshot))
+        is_deleted = await self._snapshots.delete(tenant, request.snapshot)
+        await call.write(rag_pb2.DeleteSnapshotResponse(is_deleted=is_deleted).SerializeToString())
 
     async def prefetch(self, call: Call) -> None:
         """See Prefetch. A prefix of no words starts nothing."""
@@ -197,6 +262,21 @@ class RagServicer:
         self._metrics.stage("search", time.perf_counter() - embedded_s)
         return answer, kind
 
+    async def _check_room(self, tenant: str, changed: Sequence[Cut], held: Mapping[str, StoredDocument]) -> None:
+        """Raise QUOTA_EXHAUSTED unless the tenant may keep what the documents would add."""
+        more = sum(len(cut.passages) for cut in changed) - sum(
+            held[cut.document.document_id].passages for cut in changed if cut.document.document_id in held
+        )
+        if more <= 0:
+            return
+        kept = sum(stats.passages for stats in await self._store.stats(tenant, now_ms=self._clocks.wall_ms()))
+        if kept + more > self._max_tenant_passages:
+            raise MeshError(
+                ErrorReason.ERROR_REASON_QUOTA_EXHAUSTED,
+                f"the tenant keeps {kept} passages, and {more} more are above its limit",
+                quotas=[("passages", f"at most {self._max_tenant_passages}")],
+            )
+
     async def _version(self, tenant: str, collection: str) -> int:
         stats = await self._store.stats(tenant, now_ms=self._clocks.wall_ms())
         return next((one.version for one in stats if one.name == collection), 0)
@@ -205,6 +285,42 @@ class RagServicer:
 def _tenant(call: Call) -> str:
     call.principal.require(SCOPE)
     return call.principal.tenant
+
+
+def _partition(taken: Sequence[Cut], held: Mapping[str, StoredDocument]) -> tuple[list[str], list[Cut]]:
+    """Ids of the documents that are there with the same content, and the others."""
+    unchanged: list[str] = []
+    changed: list[Cut] = []
+    for cut in taken:
+        stored = held.get(cut.document.document_id)
+        if stored is not None and stored.fingerprint == cut.fingerprint:
+            unchanged.append(cut.document.document_id)
+        else:
+            changed.append(cut)
+    return unchanged, changed
+
+
+def _infos(found: Iterable[CollectionStats]) -> list[rag_pb2.CollectionInfo]:
+    return [
+        rag_pb2.CollectionInfo(
+            collection=stats.name,
+            documents=stats.documents,
+            passages=stats.passages,
+            index_version=stats.version,
+            embedder=stats.embedder,
+        )
+        for stats in found
+    ]
+
+
+def _snapshot_info(snapshot: Snapshot) -> rag_pb2.SnapshotInfo:
+    name, size_bytes, summary = snapshot
+    return rag_pb2.SnapshotInfo(
+        snapshot=name,
+        created_at_ms=summary.created_at_ms,
+        size_bytes=size_bytes,
+        collections=_infos(summary.collections),
+    )
 
 
 def _names(collections: Sequence[str]) -> tuple[str, ...]:

@@ -27,5 +27,12 @@ class RagSettings(Settings):
     prefetch_ttl_ms: int = Field(5_000, gt=0, description="How long a prefetch waits for its request.")
     max_queue: int = Field(64, ge=0, description="Calls that may wait for a thread; more are OVERLOADED.")
     max_document_bytes: int = Field(262_144, gt=0, description="Largest document; larger ones are refused one by one.")
+    max_tenant_passages: int = Field(
+        200_000, gt=0, description="Passages that a tenant may keep; about 2 KB of memory each. More: QUOTA_EXHAUSTED."
+    )
+    snapshots_directory: Path | None = Field(
+        None, description="Folder of snapshots. Default: beside the index, with `-snapshots` added to its name."
+    )
+    max_snapshots: int = Field(16, ge=0, description="Snapshots that a tenant may keep.")
     passage_chars: int = Field(480, ge=64, le=1_000, description="Longest passage, title included, in characters.")
     overlap_chars: int = Field(80, ge=0, le=240, description="What a passage repeats of the one before, in characters.")

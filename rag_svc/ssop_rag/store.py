@@ -1,6 +1,6 @@
 """Where documents live: the port, keyed by tenant, and its embedded implementation on threads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -12,6 +12,7 @@ from ssop_rag.core.model import (
     CollectionStats,
     Document,
     Hit,
+    StoredDocument,
     UnknownCollectionError,
     Vector,
 )
@@ -62,6 +63,28 @@ class VectorStore(Protocol):
         """Whether there is anything to search."""
         ...
 
+    async def replace(self, tenant: str, collection: str, documents: Sequence[Document], *, now_ms: int) -> Change:
+        """Make these the documents of a collection, all or none; durable when it returns."""
+        ...
+
+    async def held(
+        self, tenant: str, collection: str, document_ids: Sequence[str], *, now_ms: int
+    ) -> Mapping[str, StoredDocument]:
+        """Those of the documents that are there with vectors of the current embedder, by id."""
+        ...
+
+    async def documents(
+        self, tenant: str, collection: str, after: str, limit: int, *, now_ms: int
+    ) -> tuple[list[StoredDocument], int]:
+        """Up to `limit` documents after the one called `after` in an order that stays, and the version."""
+        ...
+
+    async def dump(
+        self, tenant: str, names: Sequence[str], take: Callable[[str, Document], None], *, now_ms: int
+    ) -> list[CollectionStats]:
+        """Hand (collection, document) pairs over, as they are at one instant, collection by collection, on a thread."""
+        ...
+
 
 class EmbeddedStore:
     """An EmbeddedIndex behind a pool of threads."""
@@ -103,6 +126,28 @@ class EmbeddedStore:
     async def has_collections(self, tenant: str, names: Sequence[str], *, now_ms: int) -> bool:
         """See VectorStore."""
         return await self._run(Priority.PREFETCH, lambda: self._index.has_collections(tenant, names, now_ms))
+
+    async def replace(self, tenant: str, collection: str, documents: Sequence[Document], *, now_ms: int) -> Change:
+        """See VectorStore."""
+        return await self._run(Priority.INDEX, lambda: self._index.replace(tenant, collection, documents, now_ms))
+
+    async def held(
+        self, tenant: str, collection: str, document_ids: Sequence[str], *, now_ms: int
+    ) -> Mapping[str, StoredDocument]:
+        """See VectorStore."""
+        return await self._run(Priority.INDEX, lambda: self._index.held(tenant, collection, document_ids, now_ms))
+
+    async def documents(
+        self, tenant: str, collection: str, after: str, limit: int, *, now_ms: int
+    ) -> tuple[list[StoredDocument], int]:
+        """See VectorStore."""
+        return await self._run(Priority.QUERY, lambda: self._index.documents(tenant, collection, after, limit, now_ms))
+
+    async def dump(
+        self, tenant: str, names: Sequence[str], take: Callable[[str, Document], None], *, now_ms: int
+    ) -> list[CollectionStats]:
+        """See VectorStore."""
+        return await self._run(Priority.INDEX, lambda: self._index.dump(tenant, names, take, now_ms))
 
     async def _run(self, priority: Priority, function: Callable[[], T]) -> T:
         try:

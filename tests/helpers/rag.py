@@ -31,13 +31,14 @@ _TOKEN: Final = re.compile(r"[a-z0-9]+|[^\sa-z0-9]")
 class HashingEmbedder:
     """A bag of words: each token adds a vector that its hash makes. Deterministic; for tests only.
 
-    While `gate` is cleared, embedding blocks. `queries` are the texts that were embedded as queries.
+    While `gate` is cleared, embedding blocks. `queries` and `passages` are the texts that were embedded.
     """
 
     dim: int = 32
     tag: str = "hashing/1"
     gate: Event = field(default_factory=Event)
     queries: list[str] = field(default_factory=list)
+    passages: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -49,6 +50,7 @@ class HashingEmbedder:
 
     def embed_passages(self, texts: Sequence[str]) -> Matrix:
         """See Embedder."""
+        self.passages += texts
         return self._embed(texts)
 
     def _embed(self, texts: Sequence[str]) -> Matrix:
@@ -110,6 +112,34 @@ class Caller:
         """ListCollections."""
         response = await self._call("ListCollections", b"")
         return list(rag_pb2.ListCollectionsResponse.FromString(response).collections)
+
+    async def documents(self, collection: str, *, after: str = "", limit: int = 0) -> rag_pb2.ListDocumentsResponse:
+        """ListDocuments."""
+        request = rag_pb2.ListDocumentsRequest(collection=collection, after_document_id=after, limit=limit)
+        return rag_pb2.ListDocumentsResponse.FromString(await self._call("ListDocuments", request.SerializeToString()))
+
+    async def snapshot(self, name: str, *collections: str) -> rag_pb2.SnapshotInfo:
+        """CreateSnapshot."""
+        request = rag_pb2.CreateSnapshotRequest(snapshot=name, collections=collections)
+        response = await self._call("CreateSnapshot", request.SerializeToString())
+        return rag_pb2.CreateSnapshotResponse.FromString(response).snapshot
+
+    async def snapshots(self) -> list[rag_pb2.SnapshotInfo]:
+        """ListSnapshots."""
+        response = await self._call("ListSnapshots", b"")
+        return list(rag_pb2.ListSnapshotsResponse.FromString(response).snapshots)
+
+    async def restore(self, name: str) -> list[rag_pb2.CollectionInfo]:
+        """RestoreSnapshot."""
+        response = await self._call(
+            "RestoreSnapshot", rag_pb2.RestoreSnapshotRequest(snapshot=name).SerializeToString()
+        )
+        return list(rag_pb2.RestoreSnapshotResponse.FromString(response).collections)
+
+    async def delete_snapshot(self, name: str) -> bool:
+        """DeleteSnapshot."""
+        response = await self._call("DeleteSnapshot", rag_pb2.DeleteSnapshotRequest(snapshot=name).SerializeToString())
+        return rag_pb2.DeleteSnapshotResponse.FromString(response).is_deleted
 
     async def prefetch(
         self, request_id: str, prefix: str, *collections: str, top_k: int = 0, ratio: float = 0.0

@@ -24,7 +24,10 @@ class UnknownCollectionError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document with its passages and their vectors (len(passages), dim). `expires_at_ms` 0: never."""
+    """A document with its passages and their vectors (len(passages), dim). `expires_at_ms` 0: never.
+
+    `fingerprint` names its content and how it was cut; "" where that is not known.
+    """
 
     document_id: str
     title: str
@@ -32,6 +35,19 @@ class Document:
     expires_at_ms: int
     passages: Sequence[str]
     vectors: Matrix
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document as it is listed, without its texts. `fingerprint` as in Document."""
+
+    document_id: str
+    title: str
+    attributes: Mapping[str, str]
+    expires_at_ms: int
+    passages: int
+    fingerprint: str
 
 
 @dataclass(frozen=True, slots=True)

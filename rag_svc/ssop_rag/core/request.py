@@ -57,6 +57,16 @@ def check_delete(request: rag_pb2.DeleteDocumentsRequest) -> Faults:
     return faults
 
 
+def check_list(request: rag_pb2.ListDocumentsRequest) -> Faults:
+    """Faults of a listing."""
+    faults = check_collection("collection", request.collection)
+    if request.after_document_id:
+        faults += _check_id("after_document_id", request.after_document_id)
+    if request.limit > MAX_DOCUMENTS:
+        faults.append(("limit", f"must be at most {MAX_DOCUMENTS}"))
+    return faults
+
+
 def check_search(collections: Sequence[str], top_k: int) -> Faults:
     """Faults that Prefetch and Retrieve share."""
     faults: Faults = []

@@ -1,5 +1,7 @@
 """Cutting documents into passages."""
 
+import time
+
 import pytest
 
 from ssop_rag.core.chunking import Limits, split
@@ -55,8 +57,8 @@ def test_chinese_end_keeps_its_closing_quote() -> None:
     ]
 
 
-def test_a_half_full_passage_ends_at_its_paragraph() -> None:
-    first, second = "A paragraph of some forty characters, so.", "Short one."
+def test_a_paragraph_that_does_not_fit_begins_a_passage() -> None:
+    first, second = "A paragraph of some forty characters, so.", "One that is a little too long."
     assert split(f"{first}\n\n{second}", limits=SMALL) == [first, second]
 
 
@@ -75,6 +77,21 @@ def test_neighbours_of_a_paragraph_overlap_by_whole_sentences() -> None:
 def test_an_endless_sentence_is_cut_at_a_space() -> None:
     passages = split("abcdefgh " * 20, limits=Limits(60, 0))
     assert all(set(passage.split()) == {"abcdefgh"} for passage in passages)
+
+
+@pytest.mark.parametrize("text", ["a" * 200_000, "." * 200_000, "e" + "\u0301" * 200_000, "a\n" * 100_000])
+def test_text_without_borders_is_cut_in_bounded_time(text: str) -> None:
+    started_s = time.process_time()
+    passages = split(text)
+    assert time.process_time() - started_s < 10
+    assert max(map(len, passages)) <= 480
+    assert sum(map(len, passages)) >= len(text.replace("\n", ""))
+
+
+def test_a_long_text_is_cut_at_its_paragraphs() -> None:
+    paragraph = "word " * 80
+    passages = split((paragraph.strip() + "\n\n") * 100, limits=Limits(480, 0))
+    assert passages == [paragraph.strip()] * 100
 
 
 def test_limits_refuse_more_overlap_than_half() -> None:

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class RagServiceStub(object):
-    """Indexes documents and finds passages. Needs the scope `rag`.
+    """Indexes documents and finds passages. Needs the scope `rag`. Applications call it at the router's address, with
+    their key; the router serves all of it but Prefetch and CancelPrefetch, which sessions do for their requests.
     """
 
     def __init__(self, channel):
@@ -50,6 +51,31 @@ class RagServiceStub(object):
                 request_serializer=ssop_dot_v1_dot_rag__pb2.ListCollectionsRequest.SerializeToString,
                 response_deserializer=ssop_dot_v1_dot_rag__pb2.ListCollectionsResponse.FromString,
                 _registered_method=True)
+        self.ListDocuments = channel.unary_unary(
+                '/ssop.v1.RagService/ListDocuments',
+                request_serializer=ssop_dot_v1_dot_rag__pb2.ListDocumentsRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_rag__pb2.ListDocumentsResponse.FromString,
+                _registered_method=True)
+        self.CreateSnapshot = channel.unary_unary(
+                '/ssop.v1.RagService/CreateSnapshot',
+                request_serializer=ssop_dot_v1_dot_rag__pb2.CreateSnapshotRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_rag__pb2.CreateSnapshotResponse.FromString,
+                _registered_method=True)
+        self.ListSnapshots = channel.unary_unary(
+                '/ssop.v1.RagService/ListSnapshots',
+                request_serializer=ssop_dot_v1_dot_rag__pb2.ListSnapshotsRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_rag__pb2.ListSnapshotsResponse.FromString,
+                _registered_method=True)
+        self.RestoreSnapshot = channel.unary_unary(
+                '/ssop.v1.RagService/RestoreSnapshot',
+                request_serializer=ssop_dot_v1_dot_rag__pb2.RestoreSnapshotRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_rag__pb2.RestoreSnapshotResponse.FromString,
+                _registered_method=True)
+        self.DeleteSnapshot = channel.unary_unary(
+                '/ssop.v1.RagService/DeleteSnapshot',
+                request_serializer=ssop_dot_v1_dot_rag__pb2.DeleteSnapshotRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_rag__pb2.DeleteSnapshotResponse.FromString,
+                _registered_method=True)
         self.Prefetch = channel.unary_unary(
                 '/ssop.v1.RagService/Prefetch',
                 request_serializer=ssop_dot_v1_dot_rag__pb2.PrefetchRequest.SerializeToString,
@@ -68,12 +94,15 @@ class RagServiceStub(object):
 
 
 class RagServiceServicer(object):
-    """Indexes documents and finds passages. Needs the scope `rag`.
+    """Indexes documents and finds passages. Needs the scope `rag`. Applications call it at the router's address, with
+    their key; the router serves all of it but Prefetch and CancelPrefetch, which sessions do for their requests.
     """
 
     def UpsertDocuments(self, request, context):
-        """Adds or replaces documents. Acknowledged means durable.
-        Errors: REQUEST_INVALID, MESSAGE_TOO_LARGE, SCOPE_MISSING, OVERLOADED.
+        """Adds or replaces documents, all or none. Acknowledged means durable. A document that is there already with the
+        same content costs nothing and changes no version.
+        Errors: REQUEST_INVALID, MESSAGE_TOO_LARGE, SCOPE_MISSING, RATE_LIMITED, QUOTA_EXHAUSTED, OVERLOADED,
+        STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -88,6 +117,46 @@ class RagServiceServicer(object):
 
     def ListCollections(self, request, context):
         """Lists the tenant's collections.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDocuments(self, request, context):
+        """Lists the documents of a collection a page at a time, always in the same order.
+        Errors: COLLECTION_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateSnapshot(self, request, context):
+        """Keeps the tenant's collections as they are at one instant, under a name, on the service's disk.
+        Errors: REQUEST_INVALID, COLLECTION_UNKNOWN, QUOTA_EXHAUSTED (too many snapshots), STORE_UNAVAILABLE, UNSUPPORTED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSnapshots(self, request, context):
+        """Lists the tenant's snapshots, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreSnapshot(self, request, context):
+        """Puts the collections of a snapshot back, each as a whole; other collections stay. Nothing changes unless the whole
+        snapshot can be read.
+        Errors: REQUEST_INVALID, COLLECTION_UNKNOWN (no such snapshot), STORE_UNAVAILABLE, UNSUPPORTED (made by another
+        embedder).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSnapshot(self, request, context):
+        """Deletes a snapshot. Deleting what is not there is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,6 +205,31 @@ def add_RagServiceServicer_to_server(servicer, server):
                     request_deserializer=ssop_dot_v1_dot_rag__pb2.ListCollectionsRequest.FromString,
                     response_serializer=ssop_dot_v1_dot_rag__pb2.ListCollectionsResponse.SerializeToString,
             ),
+            'ListDocuments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDocuments,
+                    request_deserializer=ssop_dot_v1_dot_rag__pb2.ListDocumentsRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_rag__pb2.ListDocumentsResponse.SerializeToString,
+            ),
+            'CreateSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSnapshot,
+                    request_deserializer=ssop_dot_v1_dot_rag__pb2.CreateSnapshotRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_rag__pb2.CreateSnapshotResponse.SerializeToString,
+            ),
+            'ListSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSnapshots,
+                    request_deserializer=ssop_dot_v1_dot_rag__pb2.ListSnapshotsRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_rag__pb2.ListSnapshotsResponse.SerializeToString,
+            ),
+            'RestoreSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreSnapshot,
+                    request_deserializer=ssop_dot_v1_dot_rag__pb2.RestoreSnapshotRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_rag__pb2.RestoreSnapshotResponse.SerializeToString,
+            ),
+            'DeleteSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSnapshot,
+                    request_deserializer=ssop_dot_v1_dot_rag__pb2.DeleteSnapshotRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_rag__pb2.DeleteSnapshotResponse.SerializeToString,
+            ),
             'Prefetch': grpc.unary_unary_rpc_method_handler(
                     servicer.Prefetch,
                     request_deserializer=ssop_dot_v1_dot_rag__pb2.PrefetchRequest.FromString,
@@ -160,7 +254,8 @@ def add_RagServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RagService(object):
-    """Indexes documents and finds passages. Needs the scope `rag`.
+    """Indexes documents and finds passages. Needs the scope `rag`. Applications call it at the router's address, with
+    their key; the router serves all of it but Prefetch and CancelPrefetch, which sessions do for their requests.
     """
 
     @staticmethod
@@ -234,6 +329,141 @@ class RagService(object):
             '/ssop.v1.RagService/ListCollections',
             ssop_dot_v1_dot_rag__pb2.ListCollectionsRequest.SerializeToString,
             ssop_dot_v1_dot_rag__pb2.ListCollectionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDocuments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RagService/ListDocuments',
+            ssop_dot_v1_dot_rag__pb2.ListDocumentsRequest.SerializeToString,
+            ssop_dot_v1_dot_rag__pb2.ListDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RagService/CreateSnapshot',
+            ssop_dot_v1_dot_rag__pb2.CreateSnapshotRequest.SerializeToString,
+            ssop_dot_v1_dot_rag__pb2.CreateSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RagService/ListSnapshots',
+            ssop_dot_v1_dot_rag__pb2.ListSnapshotsRequest.SerializeToString,
+            ssop_dot_v1_dot_rag__pb2.ListSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RagService/RestoreSnapshot',
+            ssop_dot_v1_dot_rag__pb2.RestoreSnapshotRequest.SerializeToString,
+            ssop_dot_v1_dot_rag__pb2.RestoreSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RagService/DeleteSnapshot',
+            ssop_dot_v1_dot_rag__pb2.DeleteSnapshotRequest.SerializeToString,
+            ssop_dot_v1_dot_rag__pb2.DeleteSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,20 +27,42 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RagServiceStub:
-    """Indexes documents and finds passages. Needs the scope `rag`."""
+    """Indexes documents and finds passages. Needs the scope `rag`. Applications call it at the router's address, with
+    their key; the router serves all of it but Prefetch and CancelPrefetch, which sessions do for their requests.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RagServiceAsyncStub: ...
     UpsertDocuments: _grpc.UnaryUnaryMultiCallable[_rag_pb2.UpsertDocumentsRequest, _rag_pb2.UpsertDocumentsResponse]
-    """Adds or replaces documents. Acknowledged means durable.
-    Errors: REQUEST_INVALID, MESSAGE_TOO_LARGE, SCOPE_MISSING, OVERLOADED.
+    """Adds or replaces documents, all or none. Acknowledged means durable. A document that is there already with the
+    same content costs nothing and changes no version.
+    Errors: REQUEST_INVALID, MESSAGE_TOO_LARGE, SCOPE_MISSING, RATE_LIMITED, QUOTA_EXHAUSTED, OVERLOADED,
+    STORE_UNAVAILABLE.
     """
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_rag_pb2.DeleteDocumentsRequest, _rag_pb2.DeleteDocumentsResponse]
     """Deletes documents, or a whole collection. Deleting what is not there is no error."""
     ListCollections: _grpc.UnaryUnaryMultiCallable[_rag_pb2.ListCollectionsRequest, _rag_pb2.ListCollectionsResponse]
     """Lists the tenant's collections."""
+    ListDocuments: _grpc.UnaryUnaryMultiCallable[_rag_pb2.ListDocumentsRequest, _rag_pb2.ListDocumentsResponse]
+    """Lists the documents of a collection a page at a time, always in the same order.
+    Errors: COLLECTION_UNKNOWN.
+    """
+    CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_rag_pb2.CreateSnapshotRequest, _rag_pb2.CreateSnapshotResponse]
+    """Keeps the tenant's collections as they are at one instant, under a name, on the service's disk.
+    Errors: REQUEST_INVALID, COLLECTION_UNKNOWN, QUOTA_EXHAUSTED (too many snapshots), STORE_UNAVAILABLE, UNSUPPORTED.
+    """
+    ListSnapshots: _grpc.UnaryUnaryMultiCallable[_rag_pb2.ListSnapshotsRequest, _rag_pb2.ListSnapshotsResponse]
+    """Lists the tenant's snapshots, by name."""
+    RestoreSnapshot: _grpc.UnaryUnaryMultiCallable[_rag_pb2.RestoreSnapshotRequest, _rag_pb2.RestoreSnapshotResponse]
+    """Puts the collections of a snapshot back, each as a whole; other collections stay. Nothing changes unless the whole
+    snapshot can be read.
+    Errors: REQUEST_INVALID, COLLECTION_UNKNOWN (no such snapshot), STORE_UNAVAILABLE, UNSUPPORTED (made by another
+    embedder).
+    """
+    DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_rag_pb2.DeleteSnapshotRequest, _rag_pb2.DeleteSnapshotResponse]
+    """Deletes a snapshot. Deleting what is not there is no error."""
     Prefetch: _grpc.UnaryUnaryMultiCallable[_rag_pb2.PrefetchRequest, _rag_pb2.PrefetchResponse]
     """Starts a retrieval from the first words of a query and returns at once. Shed first under load: `is_started`
     says so. A later call with the same `request_id` and a longer text replaces it.
@@ -56,17 +78,39 @@ class RagServiceStub:
 
 @_typing.type_check_only
 class RagServiceAsyncStub(RagServiceStub):
-    """Indexes documents and finds passages. Needs the scope `rag`."""
+    """Indexes documents and finds passages. Needs the scope `rag`. Applications call it at the router's address, with
+    their key; the router serves all of it but Prefetch and CancelPrefetch, which sessions do for their requests.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     UpsertDocuments: _aio.UnaryUnaryMultiCallable[_rag_pb2.UpsertDocumentsRequest, _rag_pb2.UpsertDocumentsResponse]  # type: ignore[assignment]
-    """Adds or replaces documents. Acknowledged means durable.
-    Errors: REQUEST_INVALID, MESSAGE_TOO_LARGE, SCOPE_MISSING, OVERLOADED.
+    """Adds or replaces documents, all or none. Acknowledged means durable. A document that is there already with the
+    same content costs nothing and changes no version.
+    Errors: REQUEST_INVALID, MESSAGE_TOO_LARGE, SCOPE_MISSING, RATE_LIMITED, QUOTA_EXHAUSTED, OVERLOADED,
+    STORE_UNAVAILABLE.
     """
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_rag_pb2.DeleteDocumentsRequest, _rag_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
     """Deletes documents, or a whole collection. Deleting what is not there is no error."""
     ListCollections: _aio.UnaryUnaryMultiCallable[_rag_pb2.ListCollectionsRequest, _rag_pb2.ListCollectionsResponse]  # type: ignore[assignment]
     """Lists the tenant's collections."""
+    ListDocuments: _aio.UnaryUnaryMultiCallable[_rag_pb2.ListDocumentsRequest, _rag_pb2.ListDocumentsResponse]  # type: ignore[assignment]
+    """Lists the documents of a collection a page at a time, always in the same order.
+    Errors: COLLECTION_UNKNOWN.
+    """
+    CreateSnapshot: _aio.UnaryUnaryMultiCallable[_rag_pb2.CreateSnapshotRequest, _rag_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
+    """Keeps the tenant's collections as they are at one instant, under a name, on the service's disk.
+    Errors: REQUEST_INVALID, COLLECTION_UNKNOWN, QUOTA_EXHAUSTED (too many snapshots), STORE_UNAVAILABLE, UNSUPPORTED.
+    """
+    ListSnapshots: _aio.UnaryUnaryMultiCallable[_rag_pb2.ListSnapshotsRequest, _rag_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
+    """Lists the tenant's snapshots, by name."""
+    RestoreSnapshot: _aio.UnaryUnaryMultiCallable[_rag_pb2.RestoreSnapshotRequest, _rag_pb2.RestoreSnapshotResponse]  # type: ignore[assignment]
+    """Puts the collections of a snapshot back, each as a whole; other collections stay. Nothing changes unless the whole
+    snapshot can be read.
+    Errors: REQUEST_INVALID, COLLECTION_UNKNOWN (no such snapshot), STORE_UNAVAILABLE, UNSUPPORTED (made by another
+    embedder).
+    """
+    DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_rag_pb2.DeleteSnapshotRequest, _rag_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
+    """Deletes a snapshot. Deleting what is not there is no error."""
     Prefetch: _aio.UnaryUnaryMultiCallable[_rag_pb2.PrefetchRequest, _rag_pb2.PrefetchResponse]  # type: ignore[assignment]
     """Starts a retrieval from the first words of a query and returns at once. Shed first under load: `is_started`
     says so. A later call with the same `request_id` and a longer text replaces it.
@@ -81,7 +125,9 @@ class RagServiceAsyncStub(RagServiceStub):
     """
 
 class RagServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Indexes documents and finds passages. Needs the scope `rag`."""
+    """Indexes documents and finds passages. Needs the scope `rag`. Applications call it at the router's address, with
+    their key; the router serves all of it but Prefetch and CancelPrefetch, which sessions do for their requests.
+    """
 
     @_abc_1.abstractmethod
     def UpsertDocuments(
@@ -89,8 +135,10 @@ class RagServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rag_pb2.UpsertDocumentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rag_pb2.UpsertDocumentsResponse, _abc.Awaitable[_rag_pb2.UpsertDocumentsResponse]]:
-        """Adds or replaces documents. Acknowledged means durable.
-        Errors: REQUEST_INVALID, MESSAGE_TOO_LARGE, SCOPE_MISSING, OVERLOADED.
+        """Adds or replaces documents, all or none. Acknowledged means durable. A document that is there already with the
+        same content costs nothing and changes no version.
+        Errors: REQUEST_INVALID, MESSAGE_TOO_LARGE, SCOPE_MISSING, RATE_LIMITED, QUOTA_EXHAUSTED, OVERLOADED,
+        STORE_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -108,6 +156,54 @@ class RagServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_rag_pb2.ListCollectionsResponse, _abc.Awaitable[_rag_pb2.ListCollectionsResponse]]:
         """Lists the tenant's collections."""
+
+    @_abc_1.abstractmethod
+    def ListDocuments(
+        self,
+        request: _rag_pb2.ListDocumentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rag_pb2.ListDocumentsResponse, _abc.Awaitable[_rag_pb2.ListDocumentsResponse]]:
+        """Lists the documents of a collection a page at a time, always in the same order.
+        Errors: COLLECTION_UNKNOWN.
+        """
+
+    @_abc_1.abstractmethod
+    def CreateSnapshot(
+        self,
+        request: _rag_pb2.CreateSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rag_pb2.CreateSnapshotResponse, _abc.Awaitable[_rag_pb2.CreateSnapshotResponse]]:
+        """Keeps the tenant's collections as they are at one instant, under a name, on the service's disk.
+        Errors: REQUEST_INVALID, COLLECTION_UNKNOWN, QUOTA_EXHAUSTED (too many snapshots), STORE_UNAVAILABLE, UNSUPPORTED.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSnapshots(
+        self,
+        request: _rag_pb2.ListSnapshotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rag_pb2.ListSnapshotsResponse, _abc.Awaitable[_rag_pb2.ListSnapshotsResponse]]:
+        """Lists the tenant's snapshots, by name."""
+
+    @_abc_1.abstractmethod
+    def RestoreSnapshot(
+        self,
+        request: _rag_pb2.RestoreSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rag_pb2.RestoreSnapshotResponse, _abc.Awaitable[_rag_pb2.RestoreSnapshotResponse]]:
+        """Puts the collections of a snapshot back, each as a whole; other collections stay. Nothing changes unless the whole
+        snapshot can be read.
+        Errors: REQUEST_INVALID, COLLECTION_UNKNOWN (no such snapshot), STORE_UNAVAILABLE, UNSUPPORTED (made by another
+        embedder).
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteSnapshot(
+        self,
+        request: _rag_pb2.DeleteSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rag_pb2.DeleteSnapshotResponse, _abc.Awaitable[_rag_pb2.DeleteSnapshotResponse]]:
+        """Deletes a snapshot. Deleting what is not there is no error."""
 
     @_abc_1.abstractmethod
     def Prefetch(
