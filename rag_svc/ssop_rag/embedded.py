@@ -9,6 +9,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 from pathlib import Path
@@ -26,14 +27,15 @@ from ssop_rag.core.model import (
     Document,
     FoundPassage,
     Hit,
+    Query,
     StoredDocument,
     UnknownCollectionError,
-    Vector,
-    Versions,
 )
-from ssop_rag.core.ranking import merge_top_k
+from ssop_rag.core.ranking import RankerChoice
 from ssop_rag.core.record import COLLECTION, DOCUMENT, PASSAGE, TENANT, Record, RecordError
-from ssop_rag.core.table import VectorTable
+from ssop_rag.core.search import Chosen, gather, prove, rank, rank_within, versions
+from ssop_rag.core.table import PassageTable
+from ssop_rag.core.terms import Terms, extract_terms
 from ssop_rag.stored import StoredView
 
 _log = logging.getLogger(__name__)
@@ -46,7 +48,7 @@ class IndexUnavailableError(OSError):
 @dataclass(slots=True)
 class _Collection:
     version: int
-    table: VectorTable
+    table: PassageTable
     stale: dict[str, int] = field(default_factory=dict)
     """Passages by document whose vectors another embedder made: kept, listed, never compared."""
     stale_embedder: str = ""
@@ -77,9 +79,17 @@ class EmbeddedIndex:
     `on_skipped(fault, count)` hears of records that were not loaded. Raises IndexUnavailableError.
     """
 
-    def __init__(self, directory: Path, embedder: str, dim: int, on_skipped: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        embedder: str,
+        dim: int,
+        on_skipped: Callable[[str, int], None],
+        rankers: RankerChoice = RankerChoice(),  # noqa: B008 - frozen
+    ) -> None:
         self._embedder: Final = embedder
         self._dim: Final = dim
+        self._rankers: Final = rankers
         self._on_skipped = on_skipped
         self._db: Any = _open(directory)
         self._synced: Any = rocksdict.WriteOptions()
@@ -93,28 +103,25 @@ class EmbeddedIndex:
 
     def upsert(self, name: str, collection: str, documents: Sequence[Document], now_ms: int) -> Change:
         """Add or replace a tenant's documents; durable when it returns. `name` is the tenant."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
+        terms = [[extract_terms(text) for text in document.passages] for document in documents]
+        with self._opened(name, now_ms) as tenant:
             version = tenant.counter + 1
             batch = self._begin(name, collection, version)
-            for document in documents:
+            for document, its_terms in zip(documents, terms, strict=True):
                 self._erase(batch, name, collection, document.document_id)
-                self._put(batch, name, collection, document, version)
+                self._put(batch, name, collection, document, its_terms, version=version)
             self._commit(batch)
             tenant.counter = version
-            held = tenant.collections.setdefault(collection, _Collection(version, VectorTable(collection, self._dim)))
+            held = tenant.collections.setdefault(collection, _Collection(version, PassageTable(collection, self._dim)))
             held.version = version
-            for document in documents:
-                held.table.put(document.document_id, document.vectors, document.expires_at_ms)
+            for document, its_terms in zip(documents, terms, strict=True):
+                held.table.put(document.document_id, document.vectors, document.expires_at_ms, its_terms)
                 held.stale.pop(document.document_id, None)
         return Change(len(documents), sum(len(document.passages) for document in documents), version)
 
     def delete(self, name: str, collection: str, document_ids: Sequence[str], now_ms: int) -> Change:
         """Delete documents that are there; the version stays when none was."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
+        with self._opened(name, now_ms) as tenant:
             held = tenant.collections.get(collection)
             if held is None:
                 return Change(0, 0, 0)
@@ -122,9 +129,7 @@ class EmbeddedIndex:
 
     def drop(self, name: str, collection: str, now_ms: int) -> Change:
         """Delete a collection with all its documents."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
+        with self._opened(name, now_ms) as tenant:
             held = tenant.collections.get(collection)
             if held is None:
                 return Change(0, 0, 0)
@@ -142,9 +147,7 @@ class EmbeddedIndex:
 
     def stats(self, name: str, now_ms: int) -> list[CollectionStats]:
         """The tenant's collections, by name."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
+        with self._opened(name, now_ms) as tenant:
             return [
                 CollectionStats(
                     collection,
@@ -158,18 +161,17 @@ class EmbeddedIndex:
 
     def replace(self, name: str, collection: str, documents: Sequence[Document], now_ms: int) -> Change:
         """Make these the documents of a collection, in one change; durable when it returns."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
+        terms = [[extract_terms(text) for text in document.passages] for document in documents]
+        with self._opened(name, now_ms) as tenant:
             version = tenant.counter + 1
             batch = self._begin(name, collection, version)
             for kind in (DOCUMENT, PASSAGE):
                 for key, _ in self._below(codec.encode_key(kind, name, collection)):
                     batch.delete(key)
-            held = _Collection(version, VectorTable(collection, self._dim))
-            for document in documents:
-                self._put(batch, name, collection, document, version)
-                held.table.put(document.document_id, document.vectors, document.expires_at_ms)
+            held = _Collection(version, PassageTable(collection, self._dim))
+            for document, its_terms in zip(documents, terms, strict=True):
+                self._put(batch, name, collection, document, its_terms, version=version)
+                held.table.put(document.document_id, document.vectors, document.expires_at_ms, its_terms)
             self._commit(batch)
             tenant.counter = version
             tenant.collections[collection] = held
@@ -177,9 +179,7 @@ class EmbeddedIndex:
 
     def held(self, name: str, collection: str, document_ids: Sequence[str], now_ms: int) -> dict[str, StoredDocument]:
         """Those of the documents that are there with vectors of this embedder, by id."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
+        with self._opened(name, now_ms) as tenant:
             if collection not in tenant.collections:
                 return {}
             view = StoredView(self._db, name, self._embedder, self._dim)
@@ -193,10 +193,8 @@ class EmbeddedIndex:
 
         Raises UnknownCollectionError.
         """
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
-            ((_, held),) = _choose(tenant, [collection])
+        with self._opened(name, now_ms) as tenant:
+            (held,) = self._choose(tenant, [collection])
             view = StoredView(self._db, name, "", 0)
             return list(islice(view.after(collection, after), limit)), held.version
 
@@ -207,10 +205,8 @@ class EmbeddedIndex:
 
         Those with vectors of another embedder are left out. Changes go on meanwhile. Raises UnknownCollectionError.
         """
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
-            chosen = _versions(_choose(tenant, names))
+        with self._opened(name, now_ms) as tenant:
+            chosen = versions(self._choose(tenant, names))
             view = StoredView(self._db.snapshot(), name, self._embedder, self._dim)
         stats = []
         for collection, version in chosen:
@@ -222,48 +218,53 @@ class EmbeddedIndex:
             stats.append(CollectionStats(collection, documents, passages, version, self._embedder))
         return stats
 
-    def search(self, name: str, names: Sequence[str], query: Vector, k: int, now_ms: int) -> Answer:
+    def search(self, name: str, names: Sequence[str], query: Query, k: int, now_ms: int) -> Answer:
         """The best `k` passages of the collections (none named: all). Raises UnknownCollectionError."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
-            chosen = _choose(tenant, names)
-            hits = merge_top_k((held.table.search(query, k, now_ms)[0] for _, held in chosen), k)
-            return Answer(self._read(name, hits, now_ms), _versions(chosen))
+        with self._opened(name, now_ms) as tenant:
+            chosen = self._choose(tenant, names)
+            return Answer(self._read(name, rank(chosen, query, k, now_ms), now_ms), versions(chosen))
 
-    def candidates(self, name: str, names: Sequence[str], query: Vector, count: int, now_ms: int) -> Candidates:
+    def candidates(self, name: str, names: Sequence[str], prefix: Query, count: int, now_ms: int) -> Candidates:
         """The best `count` passages without their texts. Raises UnknownCollectionError."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
-            chosen = _choose(tenant, names)
-            found = [held.table.search(query, count, now_ms) for _, held in chosen]
-            vector_of = {hit.rank: vectors[i] for hits, vectors in found for i, hit in enumerate(hits)}
-            hits = merge_top_k((hits for hits, _ in found), count)
-            return Candidates(
-                tuple(names),
-                _versions(chosen),
-                hits,
-                np.stack([vector_of[hit.rank] for hit in hits]) if hits else np.empty((0, self._dim), np.float32),
-                is_complete=len(hits) == sum(held.table.passages for _, held in chosen),
-            )
+        with self._opened(name, now_ms) as tenant:
+            return gather(self._choose(tenant, names), names, prefix, count, now_ms)
 
-    def resolve(self, name: str, candidates: Candidates, hits: Sequence[Hit], now_ms: int) -> Answer | None:
-        """The texts of some candidates; None when a collection has changed since they were found."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
-            chosen = _choose(tenant, candidates.names)
-            if _versions(chosen) != candidates.versions:
+    def search_within(
+        self, name: str, candidates: Candidates, query: Query, k: int, now_ms: int, *, is_lossy: bool
+    ) -> Answer | None:
+        """See VectorStore."""
+        with self._opened(name, now_ms) as tenant:
+            chosen = self._choose(tenant, candidates.names)
+            if versions(chosen) != candidates.versions:
                 return None
-            return Answer(self._read(name, hits, now_ms), candidates.versions)
+            hits = prove(chosen, candidates, query, k)
+            if hits is None and is_lossy:
+                hits = rank_within(chosen, candidates, query, k, now_ms)
+            return None if hits is None else Answer(self._read(name, hits, now_ms), candidates.versions)
 
     def has_collections(self, name: str, names: Sequence[str], now_ms: int) -> bool:
         """Whether there is anything to search. Raises UnknownCollectionError."""
+        with self._opened(name, now_ms) as tenant:
+            return bool(self._choose(tenant, names))
+
+    @contextmanager
+    def _opened(self, name: str, now_ms: int) -> Iterator[_Tenant]:
+        """The tenant, locked, loaded, and without what has expired."""
         tenant = self._tenant(name)
         with tenant.lock:
             self._refresh(name, tenant, now_ms)
-            return bool(_choose(tenant, names))
+            yield tenant
+
+    def _choose(self, tenant: _Tenant, names: Sequence[str]) -> list[Chosen]:
+        """The collections that are meant, in order of their names."""
+        for name in names:
+            if name not in tenant.collections:
+                raise UnknownCollectionError(name)
+        return [
+            Chosen(name, held.version, held.table, self._rankers.of(name))
+            for name, held in sorted(tenant.collections.items())
+            if not names or name in names
+        ]
 
     def _tenant(self, name: str) -> _Tenant:
         with self._tenants_lock:
@@ -288,7 +289,7 @@ class EmbeddedIndex:
         for key, data in self._below(codec.encode_key(COLLECTION, name)):
             (_, collection), _ = codec.decode_key(key)
             version = codec.decode_record(data, tenant=name).version
-            loaded[collection] = _Collection(version, VectorTable(collection, self._dim))
+            loaded[collection] = _Collection(version, PassageTable(collection, self._dim))
         skipped: Counter[str] = Counter()
         for collection, held in loaded.items():
             self._load_collection(name, collection, held, skipped)
@@ -312,7 +313,8 @@ class EmbeddedIndex:
                     held.stale_embedder = codec.decode_record(data[0], tenant=name).embedder
                 continue
             vectors = np.stack([record.vector for record in records if record.vector is not None])
-            held.table.put(document_id, vectors, records[0].expires_at_ms)
+            terms = [record.terms or extract_terms(str(record.fields["text"])) for record in records]
+            held.table.put(document_id, vectors, records[0].expires_at_ms, terms)
 
     def _delete(
         self, name: str, tenant: _Tenant, collection: str, held: _Collection, document_ids: Sequence[str]
@@ -345,7 +347,9 @@ class EmbeddedIndex:
     def _encode(self, name: str, version: int) -> bytes:
         return codec.encode_record(Record(name, "", 0, version, {}))
 
-    def _put(self, batch: Any, name: str, collection: str, document: Document, version: int) -> None:
+    def _put(
+        self, batch: Any, name: str, collection: str, document: Document, terms: Sequence[Terms], *, version: int
+    ) -> None:
         expires_at_ms = document.expires_at_ms
         fields = {
             "title": document.title,
@@ -358,9 +362,10 @@ class EmbeddedIndex:
             codec.encode_record(Record(name, self._embedder, expires_at_ms, version, fields)),
         )
         for number, (text, vector) in enumerate(zip(document.passages, document.vectors, strict=True)):
+            record = Record(name, self._embedder, expires_at_ms, version, {"text": text}, vector, terms[number])
             batch.put(
                 codec.encode_key(PASSAGE, name, collection, document.document_id, number=number),
-                codec.encode_record(Record(name, self._embedder, expires_at_ms, version, {"text": text}, vector)),
+                codec.encode_record(record),
             )
 
     def _erase(self, batch: Any, name: str, collection: str, document_id: str) -> bool:
@@ -390,18 +395,6 @@ class EmbeddedIndex:
             if not key.startswith(prefix):
                 return
             yield key, value
-
-
-def _choose(tenant: _Tenant, names: Sequence[str]) -> list[tuple[str, _Collection]]:
-    """The collections that are meant, in order of their names."""
-    for name in names:
-        if name not in tenant.collections:
-            raise UnknownCollectionError(name)
-    return sorted((name, held) for name, held in tenant.collections.items() if not names or name in names)
-
-
-def _versions(chosen: Sequence[tuple[str, _Collection]]) -> Versions:
-    return tuple((name, held.version) for name, held in chosen)
 
 
 def _open(directory: Path) -> Any:

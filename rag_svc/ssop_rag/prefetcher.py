@@ -9,8 +9,9 @@ from typing import Final
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis import logs
 from ssop_chassis.errors import MeshError
-from ssop_rag.core.model import Matrix, Vector
+from ssop_rag.core.model import Matrix, Query
 from ssop_rag.core.prefetch import Begun, Entry, PrefetchBook, Result, Waste
+from ssop_rag.core.ranking import RankerChoice
 from ssop_rag.embedder import Embedder
 from ssop_rag.observations import RagMetrics
 from ssop_rag.pool import WorkPool
@@ -40,6 +41,7 @@ class Prefetcher:
         pool: WorkPool,
         metrics: RagMetrics,
         clocks: Clocks,
+        rankers: RankerChoice,
     ) -> None:
         self._book = book
         self._store = store
@@ -47,6 +49,7 @@ class Prefetcher:
         self._pool = pool
         self._metrics = metrics
         self._clocks = clocks
+        self._rankers = rankers
         self._tasks: dict[Entry, asyncio.Task[Result]] = {}
 
     @property
@@ -79,7 +82,8 @@ class Prefetcher:
         return self._begin(beginning.entry, count)
 
     def _begin(self, entry: Entry, count: int) -> bool:
-        embedding = self._pool.try_run(lambda: self._embedder.embed_query([entry.text]))
+        has_vector = self._rankers.needs_vector(entry.names)
+        embedding = self._pool.try_run(lambda: self._embedder.embed_query([entry.text]) if has_vector else None)
         if embedding is None:
             self._book.drop(entry)
             self._metrics.prefetch_shed(entry.tenant, "busy")
@@ -91,10 +95,11 @@ class Prefetcher:
         asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)
         return True
 
-    async def _fetch(self, entry: Entry, embedding: asyncio.Future[Matrix], count: int) -> Result:
-        vector: Vector = (await embedding)[0]
-        found = await self._store.candidates(entry.tenant, entry.names, vector, count, now_ms=self._clocks.wall_ms())
-        result = Result(vector, found, self._clocks.monotonic_ms())
+    async def _fetch(self, entry: Entry, embedding: asyncio.Future[Matrix | None], count: int) -> Result:
+        rows = await embedding
+        prefix = Query(entry.text, None if rows is None else rows[0])
+        found = await self._store.candidates(entry.tenant, entry.names, prefix, count, now_ms=self._clocks.wall_ms())
+        result = Result(prefix.vector, found, self._clocks.monotonic_ms())
         self._book.finish(entry, result)
         return result
 

@@ -11,6 +11,7 @@ from ssop_chassis.call import Service, bind
 from ssop_rag.core.chunking import Limits
 from ssop_rag.core.prefetch import Limits as PrefetchLimits
 from ssop_rag.core.prefetch import PrefetchBook
+from ssop_rag.core.stamp import Stamps
 from ssop_rag.embedded import EmbeddedIndex
 from ssop_rag.embedder import Embedder
 from ssop_rag.indexing import Indexer
@@ -44,7 +45,8 @@ def open_service(
 ) -> RagService:
     """The service; `stack` closes its threads and the index. Raises IndexUnavailableError."""
     metrics = RagMetrics(registry)
-    index = EmbeddedIndex(settings.directory, embedder.tag, embedder.dim, metrics.skipped)
+    rankers = settings.rankers
+    index = EmbeddedIndex(settings.directory, embedder.tag, embedder.dim, metrics.skipped, rankers)
     stack.callback(index.close)
     store_pool = WorkPool("rag-store", threads=_STORE_THREADS, max_queue=settings.max_queue)
     stack.callback(store_pool.close)
@@ -53,7 +55,9 @@ def open_service(
     stack.callback(pool.close)
     store = EmbeddedStore(index, store_pool)
     book = PrefetchBook(PrefetchLimits(settings.rag_max_concurrent, ttl_ms=settings.prefetch_ttl_ms))
-    prefetcher = Prefetcher(book=book, store=store, embedder=embedder, pool=pool, metrics=metrics, clocks=clocks)
+    prefetcher = Prefetcher(
+        book=book, store=store, embedder=embedder, pool=pool, metrics=metrics, clocks=clocks, rankers=rankers
+    )
     stack.push_async_callback(prefetcher.close)
     limits = Limits(settings.passage_chars, settings.overlap_chars)
     indexer = Indexer(embedder, pool, settings.threads, limits, settings.max_document_bytes)
@@ -73,6 +77,7 @@ def open_service(
         prefetcher=prefetcher,
         metrics=metrics,
         clocks=clocks,
+        stamps=Stamps(embedder.tag, rankers),
         prefetch_ratio=settings.rag_prefetch_ratio,
         snapshots=snapshots,
         max_tenant_passages=settings.max_tenant_passages,

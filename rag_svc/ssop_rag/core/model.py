@@ -23,6 +23,14 @@ class UnknownCollectionError(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
+class Query:
+    """What is searched for. `vector` is None where no ranker needs one (`RankerChoice.needs_vector`)."""
+
+    text: str
+    vector: Vector | None
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A document with its passages and their vectors (len(passages), dim). `expires_at_ms` 0: never.
 
@@ -72,7 +80,10 @@ class CollectionStats:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage and its cosine with the query. Sorts best first; ties by name, so that order never depends on luck."""
+    """A passage and its score: the cosine with the query, BM25, or the fused score, as the ranker has it.
+
+    Sorts best first; ties by name, so that order never depends on luck.
+    """
 
     score: float
     collection: str
@@ -105,9 +116,10 @@ class Answer:
 class Candidates:
     """The best `len(hits)` passages for a prefix, with their vectors (len(hits), dim) in the same order.
 
-    `is_complete`: the collections held no others.
+    `is_complete`: the collections held no others (with BM25 alone: none that shares a term is left out).
     """
 
+    prefix: Query
     names: tuple[str, ...]
     versions: Versions
     hits: Sequence[Hit]

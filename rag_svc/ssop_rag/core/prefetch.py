@@ -42,9 +42,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a prefetch found."""
+    """What a prefetch found. `vector` is that of its text; None where no ranker needs one."""
 
-    vector: Vector
+    vector: Vector | None
     candidates: Candidates
     finished_ms: int
 

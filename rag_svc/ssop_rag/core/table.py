@@ -1,13 +1,16 @@
-"""The vectors of one collection in memory: a growing matrix; dead rows are skipped, and squeezed out when many."""
+"""Vectors and terms of one collection in memory: growing rows; dead ones are skipped, and squeezed out when many."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ssop_rag.core.lexical import CorpusStats, LexicalIndex
 from ssop_rag.core.model import Hit, Matrix, Vector
-from ssop_rag.core.ranking import scan
+from ssop_rag.core.ranking import best_rows, scan
+from ssop_rag.core.terms import Terms
 
 _NEVER_MS: Final = np.iinfo(np.int64).max
 _DEAD_MS: Final = 0
@@ -20,12 +23,13 @@ class _Row:
     passage: int
 
 
-class VectorTable:
-    """Rows (document, passage, vector of `dim`, expiry). Not safe for threads; the owner locks."""
+class PassageTable:
+    """Rows (document, passage, vector of `dim`, terms, expiry). Not safe for threads; the owner locks."""
 
     def __init__(self, collection: str, dim: int) -> None:
         self._collection = collection
         self._dim = dim
+        self._lexical = LexicalIndex()
         self._clear(_MIN_ROWS)
 
     def _clear(self, capacity: int) -> None:
@@ -46,8 +50,11 @@ class VectorTable:
         """Passages of those documents."""
         return len(self._rows) - self._dead
 
-    def put(self, document_id: str, vectors: Matrix, expires_at_ms: int) -> None:
-        """Add a document, or replace it. `vectors` is (passages, dim); `expires_at_ms` 0 is never."""
+    def put(self, document_id: str, vectors: Matrix, expires_at_ms: int, terms: Sequence[Terms] = ()) -> None:
+        """Add a document, or replace it. `vectors` is (passages, dim); `expires_at_ms` 0 is never.
+
+        `terms` are those of each passage; none where terms are not counted.
+        """
         self.remove(document_id)
         if self._dead > max(_MIN_ROWS, self.passages):
             self._squeeze()
@@ -59,6 +66,8 @@ class VectorTable:
         self._next_expiry_ms = min(self._next_expiry_ms, expires_at_ms or int(_NEVER_MS))
         self._rows += [_Row(document_id, number) for number in range(len(vectors))]
         self._slots[document_id] = list(range(begin, end))
+        for slot, of_passage in zip(range(begin, end), terms, strict=False):
+            self._lexical.add(slot, of_passage)
 
     def remove(self, document_id: str) -> int:
         """Drop a document; the number of its passages, 0 where it is not held."""
@@ -79,18 +88,43 @@ class VectorTable:
         past = np.flatnonzero((used != _DEAD_MS) & (used <= now_ms))
         return sorted({row.document_id for slot in past if (row := self._rows[slot]) is not None})
 
-    def search(self, query: Vector, k: int, now_ms: int) -> tuple[list[Hit], Matrix]:
-        """The best `k` live passages for (dim,) `query`, best first, and their vectors (hits, dim)."""
-        count = len(self._rows)
-        slots, scores = scan(self._matrix[:count], self._expires_at_ms[:count] > now_ms, query, k)
-        found = sorted(self._hits(slots.tolist(), scores.tolist()), key=lambda pair: pair[0].rank)[:k]
-        return [hit for hit, _ in found], self._matrix[[slot for _, slot in found]]
+    def search(self, query: Vector, k: int, now_ms: int) -> list[Hit]:
+        """The best `k` live passages by cosine with (dim,) `query`, best first."""
+        slots, scores = scan(self._matrix[: len(self._rows)], self._is_live(now_ms), query, k)
+        return self._best(slots, scores, k)
 
-    def _hits(self, slots: Iterable[int], scores: Iterable[float]) -> Iterable[tuple[Hit, int]]:
-        for slot, score in zip(slots, scores, strict=True):
-            row = self._rows[slot]
-            if row is not None:  # always: the scan's mask leaves out dead rows
-                yield Hit(score, self._collection, row.document_id, row.passage), slot
+    def vectors(self, hits: Sequence[Hit]) -> Matrix:
+        """(hits, dim) vectors of passages that are held."""
+        return self._matrix[[self._slots[hit.document_id][hit.passage] for hit in hits]]
+
+    def stats(self, query: Terms, now_ms: int) -> CorpusStats:
+        """What BM25 knows of the live passages."""
+        return self._lexical.stats(query, self._is_live(now_ms))
+
+    def search_terms(self, query: Terms, stats: CorpusStats, k: int, now_ms: int) -> list[Hit]:
+        """The best `k` live passages by BM25 that share a term with the query, best first."""
+        scores = self._lexical.scores(query, self._is_live(now_ms), stats)
+        slots = best_rows(scores, k)
+        return self._best(slots, scores[slots], k)
+
+    def score_terms(self, query: Terms, stats: CorpusStats, hits: Sequence[Hit], now_ms: int) -> list[Hit]:
+        """The passages of `hits` that share a term with the query, scored anew by BM25, best first."""
+        scores = self._lexical.scores(query, self._is_live(now_ms), stats)
+        slots = np.array([self._slots[hit.document_id][hit.passage] for hit in hits], dtype=np.intp)
+        slots = slots[scores[slots] > 0]
+        return self._best(slots, scores[slots], len(slots))
+
+    def _is_live(self, now_ms: int) -> NDArray[np.bool_]:
+        live: NDArray[np.bool_] = self._expires_at_ms[: len(self._rows)] > now_ms
+        return live
+
+    def _best(self, slots: NDArray[np.intp], scores: NDArray[np.float64], k: int) -> list[Hit]:
+        hits = [
+            Hit(score, self._collection, row.document_id, row.passage)
+            for slot, score in zip(slots.tolist(), scores.tolist(), strict=True)
+            if (row := self._rows[slot]) is not None  # always: the masks leave out dead rows
+        ]
+        return sorted(hits, key=lambda hit: hit.rank)[:k]
 
     def _grow(self, needed: int) -> None:
         capacity = max(needed, 2 * len(self._matrix))
@@ -102,6 +136,9 @@ class VectorTable:
 
     def _squeeze(self) -> None:
         matrix, expires_at_ms, slots_of = self._matrix, self._expires_at_ms, self._slots
+        moved = np.full(len(self._rows), -1, dtype=np.int64)
         self._clear(max(_MIN_ROWS, 2 * self.passages))
         for document_id, slots in slots_of.items():
+            moved[slots] = range(len(self._rows), len(self._rows) + len(slots))
             self.put(document_id, matrix[slots], int(expires_at_ms[slots[0]]))
+        self._lexical.renumber(moved)

