@@ -25,6 +25,7 @@ from ssop_rag.snapshots import Snapshot, Snapshots
 from ssop_rag.store import VectorStore
 
 SCOPE = "rag"
+_MAX_PAGE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +123,15 @@ class RagServicer:
         tenant = _tenant(call)
         request = rag_pb2.ListDocumentsRequest.FromString(call.request)
         _require(rules.check_list(request))
+        limit = request.limit or rules.MAX_DOCUMENTS
         documents, version = await self._store.documents(
-            tenant,
-            request.collection,
-            request.after_document_id,
-            request.limit or rules.MAX_DOCUMENTS,
-            now_ms=self._clocks.wall_ms(),
+            tenant, request.collection, request.after_document_id, limit + 1, now_ms=self._clocks.wall_ms()
         )
         response = rag_pb2.ListDocumentsResponse(index_version=version)
-        for document in documents:
+        for number, document in enumerate(documents):
+            if number == limit or response.ByteSize() > _MAX_PAGE_BYTES:
+                response.has_more = True
+                break
             response.documents.add(
                 document_id=document.document_id,
                 title=document.title,

@@ -117,6 +117,20 @@ class Answers:
             lease = Lease(self, key, response.fencing_token, job)
         return Admission(response.outcome, response.answer, lease)
 
+    async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:
+        """Admit a call that generates nothing: it counts for the rate limit and reserves no tokens.
+
+        Raises RATE_LIMITED, and Unavailable where the cache does not answer in time.
+        """
+        if self._cache is None:
+            return
+        await self._cache.unary(
+            f"{_SERVICE}Admit",
+            AdmitRequest(request_id=request_id, lease_ms=self._settings.lease_ms, no_lease=True).SerializeToString(),
+            timeout_s=self._settings.admission_timeout_ms / 1000,
+            metadata=metadata,
+        )
+
     async def look_up(self, job: Job, key: bytes) -> bool:
         """Whether an answer is stored. Raises Unavailable."""
         if self._cache is None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from ssop.v1 import router_pb2
+from ssop.v1 import rag_pb2, router_pb2
 from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
 from ssop_router.background import Background
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.dependency import Dependency, InnerMetadata
+from ssop_router.documents import DocumentEdge
 from ssop_router.generation import Generator
 from ssop_router.inspection import Inspection
 from ssop_router.metrics import RouterMetrics
@@ -38,6 +39,7 @@ class Router:
     """
 
     service: Service
+    documents: Service
     nodes: Nodes
     pipeline: Pipeline
     recordings: Recordings
@@ -122,4 +124,6 @@ def assemble(
         draining=draining,
     )
     service = bind(router_pb2.DESCRIPTOR.services_by_name["RouterService"], servicer)
-    return Router(service, nodes, pipeline, recordings, background, metrics, draining)
+    edge = DocumentEdge(rag_peer, answers, retrieval, settings, metrics, sign=sign)
+    documents = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], edge)
+    return Router(service, documents, nodes, pipeline, recordings, background, metrics, draining)

@@ -45,7 +45,9 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
     stack.push_async_callback(router.background.finish, settings.settle_timeout_ms / 1000)
     for work in (router.nodes.watch(), keys.watch(settings.keys_poll_ms)):
         stack.push_async_callback(_stop, asyncio.create_task(work))
-    return Serving((router.service,), settings.listen, authenticate=keys.authenticate, drain=router.draining.set)
+    return Serving(
+        (router.service, router.documents), settings.listen, authenticate=keys.authenticate, drain=router.draining.set
+    )
 
 
 async def _stop(task: "asyncio.Task[None]") -> None:

@@ -70,6 +70,10 @@ class Retrieval:
         names = tuple(sorted(set(named) or known))
         return Collections(names, tuple(known[name] for name in names if name in known))
 
+    def forget(self, tenant: str) -> None:
+        """The tenant's collections have changed: ask for them again."""
+        self._known.pop(tenant, None)
+
     async def retrieve(self, job: Job, collections: Collections) -> bool:
         """Put passages into the job; whether they are those of the versions in `collections`.
 

@@ -94,6 +94,7 @@ class RouterSettings(Settings):
     reserve_output_tokens: int = Field(1_024, gt=0, description="Output tokens to reserve where the request says none.")
     max_prompt_bytes: int = Field(2_097_152, gt=0, description="Largest prompt, parts and schema included.")
     max_in_flight: int = Field(512, gt=0, description="Requests at the same time; more are OVERLOADED.")
+    max_document_calls: int = Field(32, gt=0, description="Calls about documents at the same time; more: OVERLOADED.")
     retrieval_top_k: int = Field(4, ge=1, le=32, description="Passages where the request names no number.")
     rag_prefetch_ratio: float = Field(0.3, ge=0, le=1, description="Share of the candidates that a prefetch fetches.")
     prefetch_words: int = Field(10, gt=0, description="Words of the input that start a prefetch.")

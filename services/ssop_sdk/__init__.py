@@ -20,7 +20,8 @@ with SsopClient(api_key="sk-...", target="127.0.0.1:7300", output_schema=SCHEMA)
     answer = client.generate("Summarise the next one: ...").result()
 ```
 
-`AsyncSsopClient` is the same for asyncio, and has sessions, on which a prompt arrives in pieces. `GrokClient` and
+`AsyncSsopClient` is the same for asyncio, and has sessions, on which a prompt arrives in pieces. `client.index` holds
+the documents that answers draw on, and `stream.sources` says which did. `GrokClient` and
 `client.chat.completions.create` have the shape that users of OpenAI's client know. All errors are `SsopError`.
 The package imports gRPC, protobuf and the codec only; Pydantic or msgspec where a schema is one of their types.
 """
@@ -31,6 +32,7 @@ from ssop_sdk.async_client import AsyncSsopClient
 from ssop_sdk.async_stream import AsyncStream
 from ssop_sdk.chat import Completion
 from ssop_sdk.client import SsopClient
+from ssop_sdk.documents import Document, Found, IndexReport, Source
 from ssop_sdk.errors import (
     Aborted,
     AuthenticationError,
@@ -99,11 +101,14 @@ __all__ = [
     "DeadlineExceeded",
     "DegradedAnswer",
     "DegradedRefused",
+    "Document",
+    "Found",
     "Frame",
     "FrameLoss",
     "GenerateOptions",
     "GenerationInterrupted",
     "GrokClient",
+    "IndexReport",
     "InternalError",
     "LimitExceeded",
     "MessageTooLarge",
@@ -125,6 +130,7 @@ __all__ = [
     "SchemaRefused",
     "ScopeMissing",
     "SessionStream",
+    "Source",
     "SsopClient",
     "SsopError",
     "Stream",

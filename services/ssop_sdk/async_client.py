@@ -19,6 +19,7 @@ from ssop_sdk.batch import run_batch_async
 from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan_resume
 from ssop_sdk.chat import AsyncChat
 from ssop_sdk.configuration import check_batch_size, set_up
+from ssop_sdk.index import AsyncIndex
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
 from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_timeout, plan_request
@@ -83,6 +84,8 @@ class AsyncSsopClient:
         self._channel: grpc.aio.Channel | None = None
         self.chat = AsyncChat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
+        self.index = AsyncIndex(self._unary)
+        """Documents for answers to draw on: `client.index.upsert(...)`, `search`, `delete`, `collections`."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(target={self._setup.target.address!r}, api_key=<hidden>)"

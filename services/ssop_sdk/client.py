@@ -18,6 +18,7 @@ from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan
 from ssop_sdk.chat import Chat
 from ssop_sdk.configuration import Setup, check_batch_size, set_up
 from ssop_sdk.errors import SsopError
+from ssop_sdk.index import Index
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
 from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_timeout, plan_request
@@ -100,6 +101,8 @@ class SsopClient:
         self._channel = _connect(self._setup)
         self.chat = Chat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
+        self.index = Index(self._unary)
+        """Documents for answers to draw on: `client.index.upsert(...)`, `search`, `delete`, `collections`."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(target={self._setup.target.address!r}, api_key=<hidden>)"

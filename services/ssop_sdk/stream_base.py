@@ -10,6 +10,7 @@ from ssop.v1 import mesh_pb2
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_codec import Frame
 from ssop_sdk.answer import Answer, ToolCallResult
+from ssop_sdk.documents import Source, read_sources
 from ssop_sdk.errors import Cancelled, DeadlineExceeded, SsopError
 from ssop_sdk.receipts import ReceiptBook
 from ssop_sdk.retry import RetryPolicy, wait_before_retry_s
@@ -62,6 +63,11 @@ class StreamBase:
     def status(self) -> mesh_pb2.DeliveryStatus | None:
         """How the answer is delivered: degradation, cache, constraint mode; None until it has arrived."""
         return self._answer.status
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The passages that were put before the model, numbered as it saw them; none until the status has arrived."""
+        return read_sources(self._answer.status)
 
     @property
     def accounting(self) -> mesh_pb2.Accounting | None:

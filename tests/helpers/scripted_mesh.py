@@ -207,7 +207,9 @@ def default_nodes() -> dict[str, ScriptedNode]:
 
 
 @asynccontextmanager
-async def run_router(nodes: dict[str, ScriptedNode] | None = None, **settings: Any) -> AsyncIterator[Mesh]:
+async def run_router(
+    nodes: dict[str, ScriptedNode] | None = None, *, has_rag: bool = True, **settings: Any
+) -> AsyncIterator[Mesh]:
     """A router that knows its nodes' status, until the block ends."""
     nodes = nodes if nodes is not None else default_nodes()
     cache, rag, keys = ScriptedCache(), ScriptedRag(), Keys()
@@ -219,13 +221,13 @@ async def run_router(nodes: dict[str, ScriptedNode] | None = None, **settings: A
         RouterSettings.model_validate(values),
         node_peers=peers,
         cache_peer=MemoryPeer([cache.service()], inner, address="cache"),
-        rag_peer=MemoryPeer([rag.service()], inner, address="rag"),
+        rag_peer=MemoryPeer([rag.service()], inner, address="rag") if has_rag else None,
         registry=registry,
         sign=Signer(SECRET, "router", lambda: time.time_ns() // 1_000_000).metadata,
         clock_ms=monotonic_ms,
         rng=random.Random(1),
     )
-    peer = MemoryPeer([router.service], keys.authenticate, address="router")
+    peer = MemoryPeer([router.service, router.documents], keys.authenticate, address="router")
     async with AsyncExitStack() as stack:
         watching = asyncio.ensure_future(router.nodes.watch())
 

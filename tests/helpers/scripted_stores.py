@@ -136,6 +136,7 @@ class ScriptedRag:
         self.prefetches: list[rag_pb2.PrefetchRequest] = []
         self.cancelled_prefetches: list[str] = []
         self.retrievals: list[rag_pb2.RetrieveRequest] = []
+        self.calls: list[Call] = []
         self.error: MeshError | None = None
         self.is_frozen = False
 
@@ -178,11 +179,14 @@ class ScriptedRag:
         response.passages.add(ref=mesh_pb2.PassageRef(collection="c", document_id="d"), text="a passage")
         await call.write(response.SerializeToString())
 
-    async def _refuse(self, call: Call) -> None:
-        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "scripted")
+    async def _take(self, call: Call) -> None:
+        """Remembers the call and answers with an empty message."""
+        self.calls.append(call)
+        await self._meet()
+        await call.write(b"")
 
-    upsert_documents = delete_documents = list_documents = _refuse
-    create_snapshot = list_snapshots = restore_snapshot = delete_snapshot = _refuse
+    upsert_documents = delete_documents = list_documents = _take
+    create_snapshot = list_snapshots = restore_snapshot = delete_snapshot = _take
 
     def service(self) -> Service:
         return bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], self)

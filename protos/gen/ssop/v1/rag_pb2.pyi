@@ -418,21 +418,25 @@ class ListDocumentsResponse(_message.Message):
 
     DOCUMENTS_FIELD_NUMBER: _builtins.int
     INDEX_VERSION_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
     index_version: _builtins.int
     """Version of the collection."""
+    has_more: _builtins.bool
+    """There are more: ask again with the last one's id."""
     @_builtins.property
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[Global___DocumentInfo]:
-        """The documents. Fewer than `limit`: there are no more."""
+        """The documents; fewer than `limit` where they are large."""
 
     def __init__(
         self,
         *,
         documents: _abc.Iterable[Global___DocumentInfo] | None = ...,
         index_version: _builtins.int = ...,
+        has_more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "index_version", b"index_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "has_more", b"has_more", "index_version", b"index_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
