@@ -34,6 +34,7 @@ class FrameKind(IntEnum):
     ACCOUNTING = 18
     RECEIPT = 19
     LOGPROBS = 20
+    CONFIDENCE = 21
 
 
 class Verdict(IntEnum):
@@ -99,5 +100,6 @@ MESH_CONTENT_FIELD: Final = {
     FrameKind.ACCOUNTING: 20,
     FrameKind.RECEIPT: 21,
     FrameKind.LOGPROBS: 22,
+    FrameKind.CONFIDENCE: 23,
 }
 """Field of `Frame` that holds the message of a mesh frame."""

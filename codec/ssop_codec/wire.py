@@ -142,8 +142,8 @@ def value_content(  # noqa: PLR0911  # one return per type
 
 
 def mesh_chunk(kind: int, payload: bytes) -> bytes:
-    """A chunk with one mesh frame around a serialized Decision, DeliveryStatus, Accounting, Receipt or
-    FieldLogprobs message. Raises ValueError when `kind` is no mesh kind.
+    """A chunk with one mesh frame around a serialized Decision, DeliveryStatus, Accounting, Receipt,
+    FieldLogprobs or Confidence message. Raises ValueError when `kind` is no mesh kind.
     """
     field = _KIND_OF_FIELD.get(kind)
     if field is None:

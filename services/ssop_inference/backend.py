@@ -25,13 +25,17 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """What to generate. `deadline_s` is on the loop's clock. `priority`: lower runs first."""
+    """What to generate. `deadline_s` is on the loop's clock. `priority`: lower runs first.
+
+    `confidence`: the log-probabilities of tokens are those after the grammar's mask, where the backend can say them.
+    """
 
     messages: tuple[ChatMessage, ...]
     deadline_s: float
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     constraint: Constraint = TEXT
     logprobs: bool = False
+    confidence: bool = False
     priority: int = 0
 
 

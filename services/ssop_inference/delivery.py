@@ -3,13 +3,14 @@
 import asyncio
 from typing import Final
 
-from ssop.v1 import content_pb2, frame_pb2
+from ssop.v1 import content_pb2, frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import Schema
 from ssop_inference.backend import Generation, Outcome, Stop
 from ssop_inference.core.buffer import BufferEstimate
+from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.constraint import Constraint, Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending
 from ssop_inference.metrics import NodeMetrics
@@ -44,6 +45,7 @@ class Delivery:
         prompt: content_pb2.Prompt,
         metrics: NodeMetrics,
         deadline_s: float,
+        confidence: ConfidenceWriter | None = None,
     ) -> None:
         self._call = call
         self._model = model
@@ -61,6 +63,7 @@ class Delivery:
             stream_buffer_bytes=prompt.stream_buffer_size if self._buffer is None else self._buffer.buffer_bytes,
             is_envelope=constraint.mode is Mode.ENVELOPE,
             has_logprobs=prompt.logprobs,
+            confidence=confidence,
         )
         margin_s = min(_MAX_MARGIN_S, _MARGIN_SHARE * (deadline_s - self._started_s))
         self.deadline_s = deadline_s - margin_s
@@ -110,7 +113,7 @@ class Delivery:
             if self._first_token_s is None:
                 self._first_token_s = self._clock()
                 self._metrics.observe_first_token(self._model, self._first_token_s - self._started_s)
-            chunks = self._writer.feed([(token.text, token.logprob) for token in tokens])
+            chunks = self._writer.feed([(token.text, token.logprob) for token in tokens], _usage(generation.outcome))
             if self._writer.is_settled:
                 generation.cancel()
             for chunk in chunks:
@@ -143,6 +146,14 @@ class Delivery:
             total_s=now_s - self._started_s,
             decode_s=now_s - (self._first_token_s or now_s),
         )
+
+
+def _usage(outcome: Outcome) -> mesh_pb2.Usage:
+    return mesh_pb2.Usage(
+        input_tokens=outcome.input_tokens,
+        output_tokens=outcome.output_tokens,
+        cached_input_tokens=outcome.cached_input_tokens,
+    )
 
 
 def _ending(

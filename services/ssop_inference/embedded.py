@@ -8,7 +8,6 @@ slots can run, and a request that is cancelled while it waits costs the engine n
 import asyncio
 import hashlib
 import logging
-import math
 import os
 import secrets
 import shutil
@@ -34,6 +33,7 @@ from ssop_inference.core.throughput import ThroughputMeter
 from ssop_inference.engine_client import EngineClient, EngineError
 from ssop_inference.gate import SchemaGate
 from ssop_inference.gguf import GgufError, GgufHead, read_head
+from ssop_inference.mask import TokenScorer
 from ssop_inference.slots import Slot, SlotQueue
 from ssop_inference.token_stream import TokenStream
 
@@ -41,8 +41,8 @@ _HELPER_THREADS: Final = 2
 _HTTP_THREADS: Final = 2
 _QUIET: Final = -1
 _RANDOM_SEED: Final = 0xFFFF_FFFF
-# A probability that rounds to 0 still has a logarithm.
-_MIN_PROBABILITY: Final = 1e-30
+# Enough for the mask: what a grammar allows is seldom below the rank of so many.
+_CANDIDATES: Final = 128
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -115,8 +115,19 @@ def _free(held: list[Any], folder: Path) -> None:
 class EmbeddedGeneration:
     """See `backend.Generation`. `on_chunk` and `run` are called in a worker thread."""
 
-    def __init__(self, stream: TokenStream, budget: Budget, slot: Slot, meter: ThroughputMeter) -> None:
+    def __init__(
+        self,
+        stream: TokenStream,
+        budget: Budget,
+        slot: Slot,
+        meter: ThroughputMeter,
+        *,
+        mask_grammar: str | None = None,
+    ) -> None:
+        """`mask_grammar`: give log-probabilities after the mask of this grammar."""
         self._stream = stream
+        self._mask_grammar = mask_grammar
+        self._score = TokenScorer(None)
         self._budget = budget
         self._meter = meter
         self._loop = asyncio.get_running_loop()
@@ -156,6 +167,7 @@ class EmbeddedGeneration:
     def run(self, engine: _Engine, body: Mapping[str, Any]) -> None:
         """Generate to the end; never raises."""
         try:
+            self._score = TokenScorer(self._mask_grammar)
             engine.complete(body, self.on_chunk)
         except (RuntimeError, ValueError, TypeError) as error:  # what the binding raises for a refused request
             self._error = self._error or error
@@ -184,7 +196,7 @@ class EmbeddedGeneration:
             self._cached_tokens = int(timings["cache_n"])
         choice = chunk["choices"][0]
         if text := choice.get("text"):
-            if not self._stream.push(Token(text.encode(), _logprob(choice))):
+            if not self._stream.push(Token(text.encode(), self._score(text.encode(), choice))):
                 return False
         elif self._stream.should_stop():
             return False
@@ -194,16 +206,6 @@ class EmbeddedGeneration:
         elif reason is not None:
             self._stop = Stop.END
         return True
-
-
-def _logprob(choice: Mapping[str, Any]) -> float | None:
-    entries = (choice.get("logprobs") or {}).get("content")
-    if not entries:
-        return None
-    entry = entries[-1]
-    if "prob" in entry:
-        return math.log(max(entry["prob"], _MIN_PROBABILITY))
-    return max(float(entry["logprob"]), math.log(_MIN_PROBABILITY))
 
 
 class EmbeddedBackend:
@@ -298,7 +300,9 @@ class EmbeddedBackend:
         slot = await self._queue.take(priority=request.priority, deadline_s=request.deadline_s)
         loop = asyncio.get_running_loop()
         stream = TokenStream(loop)
-        generation = EmbeddedGeneration(stream, budget, slot, self._meter)
+        generation = EmbeddedGeneration(
+            stream, budget, slot, self._meter, mask_grammar=request.constraint.grammar if request.confidence else None
+        )
         try:
             engine, _ = self._loaded()
             body = _body(request, tokens, budget)
@@ -396,7 +400,10 @@ def _body(request: GenerateRequest, tokens: Sequence[int], budget: Budget) -> di
         body["stop"] = list(sampling.stop)
     if request.constraint.grammar is not None:
         body["grammar"] = request.constraint.grammar
-    if request.logprobs:
+    if request.confidence:
+        body["logprobs"] = _CANDIDATES if request.constraint.grammar is not None else 1
+        body["post_sampling_probs"] = False
+    elif request.logprobs:
         body["logprobs"] = 1
         # After the mask and the sampler where tokens are drawn; the greedy sampler leaves one candidate of
         # probability 1, so at temperature 0 it is the model's own probability.

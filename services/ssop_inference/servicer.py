@@ -15,6 +15,7 @@ from ssop_chassis.tracing import AttributeValue, generation_span
 from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
 from ssop_inference.backend import GenerateRequest, Outcome
 from ssop_inference.core.buffer import BufferEstimate
+from ssop_inference.core.confidence import ConfidenceWriter, find_choices
 from ssop_inference.core.constraint import LOST, TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, build_messages, compact_schema
 from ssop_inference.core.request import check_buffer, check_request, read_sampling
@@ -68,6 +69,10 @@ class InferenceServicer:
             raise MeshError(
                 ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED, f"model {model.name} gives no log-probabilities"
             )
+        is_scored = bool(request.confidence_tokens) and model.backend.capabilities.has_logprobs
+        confidence = None
+        if request.confidence_tokens:
+            confidence = ConfidenceWriter(find_choices(plan.schema), request.confidence_tokens)
         deadline_s = asyncio.get_running_loop().time() + call.remaining_s()
         delivery = Delivery(
             call,
@@ -78,6 +83,7 @@ class InferenceServicer:
             prompt=prompt,
             metrics=self._metrics,
             deadline_s=deadline_s,
+            confidence=confidence,
         )
         backend_request = GenerateRequest(
             messages=_messages(model, plan, prompt, request.passages),
@@ -85,6 +91,7 @@ class InferenceServicer:
             sampling=sampling,
             constraint=plan.constraint,
             logprobs=prompt.logprobs,
+            confidence=is_scored,
             priority=request.priority,
         )
         status = _status_chunk(plan.constraint, request)

@@ -1,6 +1,7 @@
 """A node with a real model: SmolLM2-135M in process."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -253,3 +254,29 @@ async def test_grammar_that_the_engine_can_not_hold_is_announced_only_once(runni
     assert first.status.constraint_mode == mesh_pb2.CONSTRAINT_MODE_FULL
     checked = await running.client.check_constraint(schema)
     assert checked.constraint_mode == mesh_pb2.CONSTRAINT_MODE_ENVELOPE
+
+
+def confidences(answer: Answer) -> dict[str, float]:
+    """By field of OPINION: probability of its least sure token."""
+    names = ["", *OPINION["properties"]]
+    said = [f for frame in answer.of_kind(frame_pb2.FRAME_KIND_CONFIDENCE) for f in frame.confidence.fields]
+    return {names[entry.node]: math.exp(entry.min_logprob) for entry in said if 0 < entry.node < 5}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_confidence_is_that_of_the_choices_that_the_schema_allows(running: NodeUnderTest) -> None:
+    answer = await running.client.generate(user_prompt(POST, schema=OPINION), confidence_tokens=16)
+    found = confidences(answer)
+    assert found.keys() == {"main_entity", "sentiment", "score", "is_urgent"}
+    assert all(0 < value <= 1 for value in found.values())
+    # Before the mask, words that the schema forbids are likelier than any that it allows.
+    assert found["sentiment"] >= 1 / 3
+    assert found["is_urgent"] >= 1 / 2 - 0.01
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_confidence_changes_nothing_of_the_document(running: NodeUnderTest) -> None:
+    await idle(running)
+    plain = await running.client.generate(user_prompt(POST, schema=OPINION))
+    judged = await running.client.generate(user_prompt(POST, schema=OPINION), confidence_tokens=16)
+    assert judged.decoder.result == plain.decoder.result

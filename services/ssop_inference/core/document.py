@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ssop.v1 import frame_pb2
+from ssop.v1 import frame_pb2, mesh_pb2
 from ssop_codec import DONE, INVALID, Encoder, FrameKind, Schema, mesh_chunk
 from ssop_inference.core.buffer import SplitCounter
+from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
 
 
@@ -27,14 +28,24 @@ OK: Final = frame_pb2.VERDICT_OK
 class DocumentWriter:
     """Feeds the codec and collects what is ready. After `is_settled` more tokens change nothing."""
 
-    def __init__(self, schema: Schema, *, stream_buffer_bytes: int, is_envelope: bool, has_logprobs: bool) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        *,
+        stream_buffer_bytes: int,
+        is_envelope: bool,
+        has_logprobs: bool,
+        confidence: ConfidenceWriter | None = None,
+    ) -> None:
         self._encoder = Encoder(
             schema,
             stream_buffer_bytes=stream_buffer_bytes,
             envelope=is_envelope,
-            track_spans=has_logprobs,
+            track_spans=has_logprobs or confidence is not None,
         )
-        self._scorer = FieldScorer() if has_logprobs else None
+        self._scorer = FieldScorer() if has_logprobs or confidence is not None else None
+        self._has_logprobs = has_logprobs
+        self._confidence = confidence
         self._offset = 0
         self._is_envelope = is_envelope
         self.splits = SplitCounter()
@@ -57,8 +68,11 @@ class DocumentWriter:
         violation = self._encoder.violation
         return "" if violation is None else violation.rule
 
-    def feed(self, tokens: Sequence[tuple[bytes, float | None]]) -> list[bytes]:
-        """Take a batch of (text, log-probability); give every chunk that it completes, the last one flushed."""
+    def feed(self, tokens: Sequence[tuple[bytes, float | None]], usage: mesh_pb2.Usage | None = None) -> list[bytes]:
+        """Take a batch of (text, log-probability); give every chunk that it completes, the last one flushed.
+
+        `usage` is what the generation has consumed so far, for those who are told the confidence.
+        """
         for text, logprob in tokens:
             if self.is_settled:
                 break
@@ -66,7 +80,7 @@ class DocumentWriter:
             flags = self._encoder.feed(text)
             self.is_invalid = bool(flags & INVALID)
             self.is_done = bool(flags & DONE)
-        return self._collect()
+        return self._collect(usage or mesh_pb2.Usage())
 
     def finish(self, ending: Ending) -> list[bytes]:
         """The last chunks, END included."""
@@ -77,7 +91,13 @@ class DocumentWriter:
             output_tokens=ending.output_tokens,
             cached_input_tokens=ending.cached_input_tokens,
         )
-        return self._collect()
+        return self._collect(
+            mesh_pb2.Usage(
+                input_tokens=ending.input_tokens,
+                output_tokens=ending.output_tokens,
+                cached_input_tokens=ending.cached_input_tokens,
+            )
+        )
 
     @property
     def verdict(self) -> int:
@@ -89,14 +109,17 @@ class DocumentWriter:
             self._scorer.add_token(TokenSpan(self._offset, self._offset + len(text), logprob))
         self._offset += len(text)
 
-    def _collect(self) -> list[bytes]:
+    def _collect(self, usage: mesh_pb2.Usage) -> list[bytes]:
         chunks: list[bytes] = self._encoder.drain(flush=True)
         self.splits.take(chunks)
         if self._scorer is None:
             return chunks
         fields = self._scorer.score([FieldSpan(*span) for span in self._encoder.take_spans()])
-        if fields.fields:
+        before: list[bytes] = []
+        if self._confidence is not None and (said := self._confidence.write(chunks, fields, self._scorer, usage)):
+            before = [mesh_chunk(FrameKind.CONFIDENCE, said.SerializeToString())]
+        if fields.fields and self._has_logprobs:
             scored = mesh_chunk(FrameKind.LOGPROBS, fields.SerializeToString())
             # END is the last frame of a document, so what speaks of its fields goes before it.
             chunks = [*chunks[:-1], scored, chunks[-1]] if self.verdict else [*chunks, scored]
-        return chunks
+        return before + chunks

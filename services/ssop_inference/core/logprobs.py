@@ -46,3 +46,7 @@ class FieldScorer:
             settled = fields[-1].end
             self._tokens = [token for token in self._tokens if token.end > settled]
         return message
+
+    def pending(self, tokens: int) -> Sequence[float]:
+        """The first `tokens` log-probabilities since the last scored field, or as many as there are."""
+        return [token.logprob for token in self._tokens[:tokens]]

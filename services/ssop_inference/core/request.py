@@ -9,6 +9,7 @@ from ssop_chassis.errors import MeshError, invalid_request
 MIN_BUFFER_BYTES = 64
 MAX_BUFFER_BYTES = 16_384
 MAX_STOPS = 4
+MAX_CONFIDENCE_TOKENS = 256
 MAX_STOP_BYTES = 64
 
 
@@ -36,6 +37,8 @@ def check_request(request: inference_pb2.InferenceServiceGenerateRequest) -> Non
             "continue_from is not served by this version",
             metadata={"feature": "continue_from"},
         )
+    if request.confidence_tokens > MAX_CONFIDENCE_TOKENS:
+        raise invalid_request(("confidence_tokens", f"must be at most {MAX_CONFIDENCE_TOKENS}"))
     check_buffer(request.prompt.stream_buffer_size)
 
 

@@ -51,6 +51,8 @@ class _FrameKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FrameKind.V
     """What a receiver says it got. `receipt` is set."""
     FRAME_KIND_LOGPROBS: _FrameKind.ValueType  # 20
     """How sure the model was of fields already sent. `logprobs` is set."""
+    FRAME_KIND_CONFIDENCE: _FrameKind.ValueType  # 21
+    """How sure the model is of what it writes, for the router alone: never sent to a client. `confidence` is set."""
 
 class FrameKind(_FrameKind, metaclass=_FrameKindEnumTypeWrapper):
     """What a frame says. Kinds 1 to 15 are document frames: they belong to the generated document, carry a
@@ -80,6 +82,8 @@ FRAME_KIND_RECEIPT: FrameKind.ValueType  # 19
 """What a receiver says it got. `receipt` is set."""
 FRAME_KIND_LOGPROBS: FrameKind.ValueType  # 20
 """How sure the model was of fields already sent. `logprobs` is set."""
+FRAME_KIND_CONFIDENCE: FrameKind.ValueType  # 21
+"""How sure the model is of what it writes, for the router alone: never sent to a client. `confidence` is set."""
 Global___FrameKind: _TypeAlias = FrameKind  # noqa: Y015
 
 class _FieldStep:
@@ -364,6 +368,7 @@ class Frame(_message.Message):
     ACCOUNTING_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     seq: _builtins.int
     """Document frames: position in the document's sequence, from 1, without gaps. Mesh frames: 0."""
     kind: Global___FrameKind.ValueType
@@ -432,6 +437,10 @@ class Frame(_message.Message):
     def logprobs(self) -> _mesh_pb2.FieldLogprobs:
         """LOGPROBS."""
 
+    @_builtins.property
+    def confidence(self) -> _mesh_pb2.Confidence:
+        """CONFIDENCE."""
+
     def __init__(
         self,
         *,
@@ -456,12 +465,13 @@ class Frame(_message.Message):
         accounting: _mesh_pb2.Accounting | None = ...,
         receipt: _mesh_pb2.Receipt | None = ...,
         logprobs: _mesh_pb2.FieldLogprobs | None = ...,
+        confidence: _mesh_pb2.Confidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accounting", b"accounting", "array_size", b"array_size", "bool_value", b"bool_value", "content", b"content", "decision", b"decision", "double_value", b"double_value", "end", b"end", "header", b"header", "int_value", b"int_value", "json_value", b"json_value", "logprobs", b"logprobs", "null_value", b"null_value", "object_size", b"object_size", "receipt", b"receipt", "status", b"status", "string_value", b"string_value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accounting", b"accounting", "array_size", b"array_size", "bool_value", b"bool_value", "confidence", b"confidence", "content", b"content", "decision", b"decision", "double_value", b"double_value", "end", b"end", "header", b"header", "int_value", b"int_value", "json_value", b"json_value", "logprobs", b"logprobs", "null_value", b"null_value", "object_size", b"object_size", "receipt", b"receipt", "status", b"status", "string_value", b"string_value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounting", b"accounting", "array_size", b"array_size", "bool_value", b"bool_value", "content", b"content", "decision", b"decision", "document", b"document", "double_value", b"double_value", "end", b"end", "header", b"header", "int_value", b"int_value", "json_value", b"json_value", "kind", b"kind", "logprobs", b"logprobs", "node", b"node", "null_value", b"null_value", "object_size", b"object_size", "parts", b"parts", "path", b"path", "receipt", b"receipt", "seq", b"seq", "status", b"status", "string_value", b"string_value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accounting", b"accounting", "array_size", b"array_size", "bool_value", b"bool_value", "confidence", b"confidence", "content", b"content", "decision", b"decision", "document", b"document", "double_value", b"double_value", "end", b"end", "header", b"header", "int_value", b"int_value", "json_value", b"json_value", "kind", b"kind", "logprobs", b"logprobs", "node", b"node", "null_value", b"null_value", "object_size", b"object_size", "parts", b"parts", "path", b"path", "receipt", b"receipt", "seq", b"seq", "status", b"status", "string_value", b"string_value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["string_value", "double_value", "int_value", "bool_value", "null_value", "json_value", "object_size", "array_size", "header", "end", "decision", "status", "accounting", "receipt", "logprobs"]  # noqa: Y015
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["string_value", "double_value", "int_value", "bool_value", "null_value", "json_value", "object_size", "array_size", "header", "end", "decision", "status", "accounting", "receipt", "logprobs", "confidence"]  # noqa: Y015
     _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 

@@ -69,12 +69,17 @@ class InferenceServiceGenerateRequest(_message.Message):
     PASSAGES_FIELD_NUMBER: _builtins.int
     CONTINUE_FROM_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_TOKENS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request; idempotency and logs. Required."""
     model: _builtins.str
     """The model, as the node names it. Empty: the node's only or first model."""
     priority: _builtins.int
     """Lower runs first when slots are scarce: 0 user, 1 batch, 2 prefetch and probes."""
+    confidence_tokens: _builtins.int
+    """Unless 0, CONFIDENCE frames are sent: one before the value frames that it speaks of, and one when a value is
+    still being written after so many tokens. 0 to 256.
+    """
     @_builtins.property
     def prompt(self) -> _content_pb2.Prompt:
         """What to generate."""
@@ -98,10 +103,11 @@ class InferenceServiceGenerateRequest(_message.Message):
         passages: _abc.Iterable[Global___Passage] | None = ...,
         continue_from: Global___ContinueFrom | None = ...,
         priority: _builtins.int = ...,
+        confidence_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["continue_from", b"continue_from", "prompt", b"prompt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_from", b"continue_from", "model", b"model", "passages", b"passages", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confidence_tokens", b"confidence_tokens", "continue_from", b"continue_from", "model", b"model", "passages", b"passages", "priority", b"priority", "prompt", b"prompt", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12ssop/v1/mesh.proto\x12\x07ssop.v1\"Q\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\r\x12\x15\n\routput_tokens\x18\x02 \x01(\r\x12\x1b\n\x13\x63\x61\x63hed_input_tokens\x18\x03 \x01(\r\"\xf2\x02\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x1b\n\x04tier\x18\x02 \x01(\x0e\x32\r.ssop.v1.Tier\x12(\n\x0btier_reason\x18\x03 \x01(\x0e\x32\x13.ssop.v1.TierReason\x12\x0c\n\x04node\x18\x04 \x01(\t\x12(\n\x0bnode_reason\x18\x05 \x01(\x0e\x32\x13.ssop.v1.NodeReason\x12\r\n\x05model\x18\x06 \x01(\t\x12*\n\x0c\x63\x61\x63he_reason\x18\x07 \x01(\x0e\x32\x14.ssop.v1.CacheReason\x12\x32\n\x10retrieval_reason\x18\x08 \x01(\x0e\x32\x18.ssop.v1.RetrievalReason\x12\x17\n\ncomplexity\x18\t \x01(\x02H\x00\x88\x01\x01\x12\x13\n\x0b\x64\x65\x63ision_us\x18\n \x01(\r\x12\x0e\n\x06policy\x18\x0b \x01(\t\x12\x17\n\x0fis_shared_model\x18\x0c \x01(\x08\x42\r\n\x0b_complexity\"\xd4\x02\n\x0e\x44\x65liveryStatus\x12%\n\x05state\x18\x01 \x01(\x0e\x32\x16.ssop.v1.DeliveryState\x12\x16\n\x0e\x64\x65graded_level\x18\x02 \x01(\r\x12\x30\n\x0f\x64\x65graded_reason\x18\x03 \x01(\x0e\x32\x17.ssop.v1.DegradedReason\x12\x15\n\rfallback_used\x18\x04 \x01(\x08\x12\x30\n\x0f\x63onstraint_mode\x18\x05 \x01(\x0e\x32\x17.ssop.v1.ConstraintMode\x12\x11\n\tis_cached\x18\x06 \x01(\x08\x12\x0e\n\x06\x61ge_ms\x18\x07 \x01(\x04\x12\x12\n\nsimilarity\x18\x08 \x01(\x02\x12\x15\n\rengine_limits\x18\t \x03(\t\x12\x13\n\x0bunavailable\x18\n \x03(\t\x12%\n\x08passages\x18\x0b \x03(\x0b\x32\x13.ssop.v1.PassageRef\"U\n\nPassageRef\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x02 \x01(\t\x12\x0f\n\x07passage\x18\x03 \x01(\r\x12\r\n\x05score\x18\x04 \x01(\x02\"\xa1\x02\n\nAccounting\x12\x1d\n\x05usage\x18\x01 \x01(\x0b\x32\x0e.ssop.v1.Usage\x12\x11\n\tis_billed\x18\x02 \x01(\x08\x12\x14\n\x0c\x61\x64mission_ms\x18\x03 \x01(\r\x12\x19\n\x11retrieval_wait_ms\x18\x04 \x01(\r\x12\x16\n\x0e\x66irst_field_ms\x18\x05 \x01(\r\x12\x10\n\x08total_ms\x18\x06 \x01(\r\x12\x10\n\x08queue_ms\x18\x07 \x01(\r\x12\x16\n\x0erag_overlap_ms\x18\x08 \x01(\r\x12\x15\n\rprefetch_hits\x18\t \x01(\r\x12\x17\n\x0fprefetch_wasted\x18\n \x01(\r\x12\x13\n\x0b\x66rames_sent\x18\x0b \x01(\x04\x12\x17\n\x0f\x66\x61iled_attempts\x18\x0c \x01(\r\"d\n\x07Receipt\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x17\n\x0f\x66rames_received\x18\x02 \x01(\x04\x12\x17\n\x0f\x66rames_verified\x18\x03 \x01(\x04\x12\x13\n\x0bis_complete\x18\x04 \x01(\x08\"6\n\rFieldLogprobs\x12%\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x15.ssop.v1.FieldLogprob\"U\n\x0c\x46ieldLogprob\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x13\n\x0bsum_logprob\x18\x02 \x01(\x02\x12\x13\n\x0bmin_logprob\x18\x03 \x01(\x02\x12\x0e\n\x06tokens\x18\x04 \x01(\r*:\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\r\n\tTIER_LITE\x10\x01\x12\r\n\tTIER_FULL\x10\x02*\xa1\x03\n\nTierReason\x12\x1b\n\x17TIER_REASON_UNSPECIFIED\x10\x00\x12\x1d\n\x19TIER_REASON_POLICY_FORCED\x10\x01\x12\x1b\n\x17TIER_REASON_MODEL_NAMED\x10\x02\x12\x15\n\x11TIER_REASON_SCOPE\x10\x03\x12!\n\x1dTIER_REASON_SHORT_INSTRUCTION\x10\x04\x12\x19\n\x15TIER_REASON_MULTI_HOP\x10\x05\x12\x1e\n\x1aTIER_REASON_MANY_DOCUMENTS\x10\x06\x12\x1b\n\x17TIER_REASON_CONTEXT_FIT\x10\x07\x12\x1a\n\x16TIER_REASON_CAPABILITY\x10\x08\x12\x15\n\x11TIER_REASON_SCORE\x10\t\x12 \n\x1cTIER_REASON_CONVERSATION_PIN\x10\n\x12\x17\n\x13TIER_REASON_DEFAULT\x10\x0b\x12!\n\x1dTIER_REASON_OTHER_UNAVAILABLE\x10\x0c\x12\x17\n\x13TIER_REASON_CASCADE\x10\r*\xaf\x01\n\nNodeReason\x12\x1b\n\x17NODE_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14NODE_REASON_ONLY_ONE\x10\x01\x12\x18\n\x14NODE_REASON_HEADROOM\x10\x02\x12\x1c\n\x18NODE_REASON_STATUS_STALE\x10\x03\x12\x18\n\x14NODE_REASON_FAILOVER\x10\x04\x12\x18\n\x14NODE_REASON_AFFINITY\x10\x05*\xe6\x01\n\x0b\x43\x61\x63heReason\x12\x1c\n\x18\x43\x41\x43HE_REASON_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43\x41\x43HE_REASON_HIT\x10\x01\x12\x15\n\x11\x43\x41\x43HE_REASON_MISS\x10\x02\x12\x19\n\x15\x43\x41\x43HE_REASON_FOLLOWER\x10\x03\x12\x1b\n\x17\x43\x41\x43HE_REASON_POLICY_OFF\x10\x04\x12\x1c\n\x18\x43\x41\x43HE_REASON_TEMPERATURE\x10\x05\x12\x1c\n\x18\x43\x41\x43HE_REASON_UNAVAILABLE\x10\x06\x12\x18\n\x14\x43\x41\x43HE_REASON_SIMILAR\x10\x07*\xf7\x01\n\x0fRetrievalReason\x12 \n\x1cRETRIEVAL_REASON_UNSPECIFIED\x10\x00\x12\"\n\x1eRETRIEVAL_REASON_NO_COLLECTION\x10\x01\x12\x1f\n\x1bRETRIEVAL_REASON_POLICY_OFF\x10\x02\x12\x1e\n\x1aRETRIEVAL_REASON_RETRIEVED\x10\x03\x12\x1f\n\x1bRETRIEVAL_REASON_PREFETCHED\x10\x04\x12 \n\x1cRETRIEVAL_REASON_UNAVAILABLE\x10\x05\x12\x1a\n\x16RETRIEVAL_REASON_SCOPE\x10\x06*c\n\rDeliveryState\x12\x1e\n\x1a\x44\x45LIVERY_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x45LIVERY_STATE_OK\x10\x01\x12\x1b\n\x17\x44\x45LIVERY_STATE_DEGRADED\x10\x02*\x9c\x01\n\x0e\x44\x65gradedReason\x12\x1f\n\x1b\x44\x45GRADED_REASON_UNSPECIFIED\x10\x00\x12%\n!DEGRADED_REASON_NODES_UNAVAILABLE\x10\x01\x12 \n\x1c\x44\x45GRADED_REASON_NODES_FAILED\x10\x02\x12 \n\x1c\x44\x45GRADED_REASON_CACHE_POLICY\x10\x03*\x86\x01\n\x0e\x43onstraintMode\x12\x1f\n\x1b\x43ONSTRAINT_MODE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43ONSTRAINT_MODE_FULL\x10\x01\x12\x1b\n\x17\x43ONSTRAINT_MODE_RELAXED\x10\x02\x12\x1c\n\x18\x43ONSTRAINT_MODE_ENVELOPE\x10\x03\x42@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12ssop/v1/mesh.proto\x12\x07ssop.v1\"Q\n\x05Usage\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\r\x12\x15\n\routput_tokens\x18\x02 \x01(\r\x12\x1b\n\x13\x63\x61\x63hed_input_tokens\x18\x03 \x01(\r\"\xda\x03\n\x08\x44\x65\x63ision\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x1b\n\x04tier\x18\x02 \x01(\x0e\x32\r.ssop.v1.Tier\x12(\n\x0btier_reason\x18\x03 \x01(\x0e\x32\x13.ssop.v1.TierReason\x12\x0c\n\x04node\x18\x04 \x01(\t\x12(\n\x0bnode_reason\x18\x05 \x01(\x0e\x32\x13.ssop.v1.NodeReason\x12\r\n\x05model\x18\x06 \x01(\t\x12*\n\x0c\x63\x61\x63he_reason\x18\x07 \x01(\x0e\x32\x14.ssop.v1.CacheReason\x12\x32\n\x10retrieval_reason\x18\x08 \x01(\x0e\x32\x18.ssop.v1.RetrievalReason\x12\x17\n\ncomplexity\x18\t \x01(\x02H\x00\x88\x01\x01\x12\x13\n\x0b\x64\x65\x63ision_us\x18\n \x01(\r\x12\x0e\n\x06policy\x18\x0b \x01(\t\x12\x17\n\x0fis_shared_model\x18\x0c \x01(\x08\x12.\n\x0e\x63\x61scade_reason\x18\x1e \x01(\x0e\x32\x16.ssop.v1.CascadeReason\x12\x1f\n\x12\x63\x61scade_confidence\x18\x1f \x01(\x02H\x01\x88\x01\x01\x42\r\n\x0b_complexityB\x15\n\x13_cascade_confidence\"\xd4\x02\n\x0e\x44\x65liveryStatus\x12%\n\x05state\x18\x01 \x01(\x0e\x32\x16.ssop.v1.DeliveryState\x12\x16\n\x0e\x64\x65graded_level\x18\x02 \x01(\r\x12\x30\n\x0f\x64\x65graded_reason\x18\x03 \x01(\x0e\x32\x17.ssop.v1.DegradedReason\x12\x15\n\rfallback_used\x18\x04 \x01(\x08\x12\x30\n\x0f\x63onstraint_mode\x18\x05 \x01(\x0e\x32\x17.ssop.v1.ConstraintMode\x12\x11\n\tis_cached\x18\x06 \x01(\x08\x12\x0e\n\x06\x61ge_ms\x18\x07 \x01(\x04\x12\x12\n\nsimilarity\x18\x08 \x01(\x02\x12\x15\n\rengine_limits\x18\t \x03(\t\x12\x13\n\x0bunavailable\x18\n \x03(\t\x12%\n\x08passages\x18\x0b \x03(\x0b\x32\x13.ssop.v1.PassageRef\"U\n\nPassageRef\x12\x12\n\ncollection\x18\x01 \x01(\t\x12\x13\n\x0b\x64ocument_id\x18\x02 \x01(\t\x12\x0f\n\x07passage\x18\x03 \x01(\r\x12\r\n\x05score\x18\x04 \x01(\x02\"\xca\x02\n\nAccounting\x12\x1d\n\x05usage\x18\x01 \x01(\x0b\x32\x0e.ssop.v1.Usage\x12\x11\n\tis_billed\x18\x02 \x01(\x08\x12\x14\n\x0c\x61\x64mission_ms\x18\x03 \x01(\r\x12\x19\n\x11retrieval_wait_ms\x18\x04 \x01(\r\x12\x16\n\x0e\x66irst_field_ms\x18\x05 \x01(\r\x12\x10\n\x08total_ms\x18\x06 \x01(\r\x12\x10\n\x08queue_ms\x18\x07 \x01(\r\x12\x16\n\x0erag_overlap_ms\x18\x08 \x01(\r\x12\x15\n\rprefetch_hits\x18\t \x01(\r\x12\x17\n\x0fprefetch_wasted\x18\n \x01(\r\x12\x13\n\x0b\x66rames_sent\x18\x0b \x01(\x04\x12\x17\n\x0f\x66\x61iled_attempts\x18\x0c \x01(\r\x12\'\n\x0f\x64iscarded_usage\x18\r \x01(\x0b\x32\x0e.ssop.v1.Usage\"d\n\x07Receipt\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x17\n\x0f\x66rames_received\x18\x02 \x01(\x04\x12\x17\n\x0f\x66rames_verified\x18\x03 \x01(\x04\x12\x13\n\x0bis_complete\x18\x04 \x01(\x08\"6\n\rFieldLogprobs\x12%\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x15.ssop.v1.FieldLogprob\"U\n\x0c\x46ieldLogprob\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x13\n\x0bsum_logprob\x18\x02 \x01(\x02\x12\x13\n\x0bmin_logprob\x18\x03 \x01(\x02\x12\x0e\n\x06tokens\x18\x04 \x01(\r\"j\n\nConfidence\x12(\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x18.ssop.v1.FieldConfidence\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.ssop.v1.Usage\x12\x13\n\x0bhas_choices\x18\x03 \x01(\x08\"\x8a\x01\n\x0f\x46ieldConfidence\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x12\x0c\n\x04node\x18\x02 \x01(\r\x12\x0e\n\x06tokens\x18\x03 \x01(\r\x12\x13\n\x0bsum_logprob\x18\x04 \x01(\x02\x12\x13\n\x0bmin_logprob\x18\x05 \x01(\x02\x12\x11\n\tis_choice\x18\x06 \x01(\x08\x12\x0f\n\x07is_null\x18\x07 \x01(\x08*:\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\r\n\tTIER_LITE\x10\x01\x12\r\n\tTIER_FULL\x10\x02*\xbf\x03\n\nTierReason\x12\x1b\n\x17TIER_REASON_UNSPECIFIED\x10\x00\x12\x1d\n\x19TIER_REASON_POLICY_FORCED\x10\x01\x12\x1b\n\x17TIER_REASON_MODEL_NAMED\x10\x02\x12\x15\n\x11TIER_REASON_SCOPE\x10\x03\x12!\n\x1dTIER_REASON_SHORT_INSTRUCTION\x10\x04\x12\x19\n\x15TIER_REASON_MULTI_HOP\x10\x05\x12\x1e\n\x1aTIER_REASON_MANY_DOCUMENTS\x10\x06\x12\x1b\n\x17TIER_REASON_CONTEXT_FIT\x10\x07\x12\x1a\n\x16TIER_REASON_CAPABILITY\x10\x08\x12\x15\n\x11TIER_REASON_SCORE\x10\t\x12 \n\x1cTIER_REASON_CONVERSATION_PIN\x10\n\x12\x17\n\x13TIER_REASON_DEFAULT\x10\x0b\x12!\n\x1dTIER_REASON_OTHER_UNAVAILABLE\x10\x0c\x12\x17\n\x13TIER_REASON_CASCADE\x10\r\x12\x1c\n\x18TIER_REASON_CASCADE_LITE\x10\x1e*\xaf\x01\n\nNodeReason\x12\x1b\n\x17NODE_REASON_UNSPECIFIED\x10\x00\x12\x18\n\x14NODE_REASON_ONLY_ONE\x10\x01\x12\x18\n\x14NODE_REASON_HEADROOM\x10\x02\x12\x1c\n\x18NODE_REASON_STATUS_STALE\x10\x03\x12\x18\n\x14NODE_REASON_FAILOVER\x10\x04\x12\x18\n\x14NODE_REASON_AFFINITY\x10\x05*\xe6\x01\n\x0b\x43\x61\x63heReason\x12\x1c\n\x18\x43\x41\x43HE_REASON_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43\x41\x43HE_REASON_HIT\x10\x01\x12\x15\n\x11\x43\x41\x43HE_REASON_MISS\x10\x02\x12\x19\n\x15\x43\x41\x43HE_REASON_FOLLOWER\x10\x03\x12\x1b\n\x17\x43\x41\x43HE_REASON_POLICY_OFF\x10\x04\x12\x1c\n\x18\x43\x41\x43HE_REASON_TEMPERATURE\x10\x05\x12\x1c\n\x18\x43\x41\x43HE_REASON_UNAVAILABLE\x10\x06\x12\x18\n\x14\x43\x41\x43HE_REASON_SIMILAR\x10\x07*\xa6\x03\n\rCascadeReason\x12\x1e\n\x1a\x43\x41SCADE_REASON_UNSPECIFIED\x10\x00\x12!\n\x1d\x43\x41SCADE_REASON_KEPT_CONFIDENT\x10\x01\x12 \n\x1c\x43\x41SCADE_REASON_KEPT_UNSCORED\x10\x02\x12(\n$CASCADE_REASON_KEPT_FULL_UNAVAILABLE\x10\x03\x12#\n\x1f\x43\x41SCADE_REASON_ESCALATED_UNSURE\x10\n\x12$\n CASCADE_REASON_ESCALATED_INVALID\x10\x0b\x12\'\n#CASCADE_REASON_ESCALATED_INCOMPLETE\x10\x0c\x12&\n\"CASCADE_REASON_ESCALATED_ABSTAINED\x10\r\x12!\n\x1d\x43\x41SCADE_REASON_ESCALATED_LATE\x10\x0e\x12#\n\x1f\x43\x41SCADE_REASON_ESCALATED_FAILED\x10\x0f\x12\"\n\x1e\x43\x41SCADE_REASON_ESCALATED_UNFIT\x10\x10*\xf7\x01\n\x0fRetrievalReason\x12 \n\x1cRETRIEVAL_REASON_UNSPECIFIED\x10\x00\x12\"\n\x1eRETRIEVAL_REASON_NO_COLLECTION\x10\x01\x12\x1f\n\x1bRETRIEVAL_REASON_POLICY_OFF\x10\x02\x12\x1e\n\x1aRETRIEVAL_REASON_RETRIEVED\x10\x03\x12\x1f\n\x1bRETRIEVAL_REASON_PREFETCHED\x10\x04\x12 \n\x1cRETRIEVAL_REASON_UNAVAILABLE\x10\x05\x12\x1a\n\x16RETRIEVAL_REASON_SCOPE\x10\x06*c\n\rDeliveryState\x12\x1e\n\x1a\x44\x45LIVERY_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x45LIVERY_STATE_OK\x10\x01\x12\x1b\n\x17\x44\x45LIVERY_STATE_DEGRADED\x10\x02*\x9c\x01\n\x0e\x44\x65gradedReason\x12\x1f\n\x1b\x44\x45GRADED_REASON_UNSPECIFIED\x10\x00\x12%\n!DEGRADED_REASON_NODES_UNAVAILABLE\x10\x01\x12 \n\x1c\x44\x45GRADED_REASON_NODES_FAILED\x10\x02\x12 \n\x1c\x44\x45GRADED_REASON_CACHE_POLICY\x10\x03*\x86\x01\n\x0e\x43onstraintMode\x12\x1f\n\x1b\x43ONSTRAINT_MODE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43ONSTRAINT_MODE_FULL\x10\x01\x12\x1b\n\x17\x43ONSTRAINT_MODE_RELAXED\x10\x02\x12\x1c\n\x18\x43ONSTRAINT_MODE_ENVELOPE\x10\x03\x42@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,36 +32,42 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ssop.v1.mesh_pb2', _globals
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013dev.ssop.v1P\001Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1'
-  _globals['_TIER']._serialized_start=1454
-  _globals['_TIER']._serialized_end=1512
-  _globals['_TIERREASON']._serialized_start=1515
-  _globals['_TIERREASON']._serialized_end=1932
-  _globals['_NODEREASON']._serialized_start=1935
-  _globals['_NODEREASON']._serialized_end=2110
-  _globals['_CACHEREASON']._serialized_start=2113
-  _globals['_CACHEREASON']._serialized_end=2343
-  _globals['_RETRIEVALREASON']._serialized_start=2346
-  _globals['_RETRIEVALREASON']._serialized_end=2593
-  _globals['_DELIVERYSTATE']._serialized_start=2595
-  _globals['_DELIVERYSTATE']._serialized_end=2694
-  _globals['_DEGRADEDREASON']._serialized_start=2697
-  _globals['_DEGRADEDREASON']._serialized_end=2853
-  _globals['_CONSTRAINTMODE']._serialized_start=2856
-  _globals['_CONSTRAINTMODE']._serialized_end=2990
+  _globals['_TIER']._serialized_start=1848
+  _globals['_TIER']._serialized_end=1906
+  _globals['_TIERREASON']._serialized_start=1909
+  _globals['_TIERREASON']._serialized_end=2356
+  _globals['_NODEREASON']._serialized_start=2359
+  _globals['_NODEREASON']._serialized_end=2534
+  _globals['_CACHEREASON']._serialized_start=2537
+  _globals['_CACHEREASON']._serialized_end=2767
+  _globals['_CASCADEREASON']._serialized_start=2770
+  _globals['_CASCADEREASON']._serialized_end=3192
+  _globals['_RETRIEVALREASON']._serialized_start=3195
+  _globals['_RETRIEVALREASON']._serialized_end=3442
+  _globals['_DELIVERYSTATE']._serialized_start=3444
+  _globals['_DELIVERYSTATE']._serialized_end=3543
+  _globals['_DEGRADEDREASON']._serialized_start=3546
+  _globals['_DEGRADEDREASON']._serialized_end=3702
+  _globals['_CONSTRAINTMODE']._serialized_start=3705
+  _globals['_CONSTRAINTMODE']._serialized_end=3839
   _globals['_USAGE']._serialized_start=31
   _globals['_USAGE']._serialized_end=112
   _globals['_DECISION']._serialized_start=115
-  _globals['_DECISION']._serialized_end=485
-  _globals['_DELIVERYSTATUS']._serialized_start=488
-  _globals['_DELIVERYSTATUS']._serialized_end=828
-  _globals['_PASSAGEREF']._serialized_start=830
-  _globals['_PASSAGEREF']._serialized_end=915
-  _globals['_ACCOUNTING']._serialized_start=918
-  _globals['_ACCOUNTING']._serialized_end=1207
-  _globals['_RECEIPT']._serialized_start=1209
-  _globals['_RECEIPT']._serialized_end=1309
-  _globals['_FIELDLOGPROBS']._serialized_start=1311
-  _globals['_FIELDLOGPROBS']._serialized_end=1365
-  _globals['_FIELDLOGPROB']._serialized_start=1367
-  _globals['_FIELDLOGPROB']._serialized_end=1452
+  _globals['_DECISION']._serialized_end=589
+  _globals['_DELIVERYSTATUS']._serialized_start=592
+  _globals['_DELIVERYSTATUS']._serialized_end=932
+  _globals['_PASSAGEREF']._serialized_start=934
+  _globals['_PASSAGEREF']._serialized_end=1019
+  _globals['_ACCOUNTING']._serialized_start=1022
+  _globals['_ACCOUNTING']._serialized_end=1352
+  _globals['_RECEIPT']._serialized_start=1354
+  _globals['_RECEIPT']._serialized_end=1454
+  _globals['_FIELDLOGPROBS']._serialized_start=1456
+  _globals['_FIELDLOGPROBS']._serialized_end=1510
+  _globals['_FIELDLOGPROB']._serialized_start=1512
+  _globals['_FIELDLOGPROB']._serialized_end=1597
+  _globals['_CONFIDENCE']._serialized_start=1599
+  _globals['_CONFIDENCE']._serialized_end=1705
+  _globals['_FIELDCONFIDENCE']._serialized_start=1708
+  _globals['_FIELDCONFIDENCE']._serialized_end=1846
 # @@protoc_insertion_point(module_scope)

@@ -79,6 +79,8 @@ class _TierReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TierReason
     """The other tier has no node that can serve."""
     TIER_REASON_CASCADE: _TierReason.ValueType  # 13
     """A cascade escalated after the first fields of the lite tier."""
+    TIER_REASON_CASCADE_LITE: _TierReason.ValueType  # 30
+    """A cascade: the lite tier answers first, and nothing has made the full tier take over."""
 
 class TierReason(_TierReason, metaclass=_TierReasonEnumTypeWrapper):
     """Why a tier was chosen."""
@@ -111,6 +113,8 @@ TIER_REASON_OTHER_UNAVAILABLE: TierReason.ValueType  # 12
 """The other tier has no node that can serve."""
 TIER_REASON_CASCADE: TierReason.ValueType  # 13
 """A cascade escalated after the first fields of the lite tier."""
+TIER_REASON_CASCADE_LITE: TierReason.ValueType  # 30
+"""A cascade: the lite tier answers first, and nothing has made the full tier take over."""
 Global___TierReason: _TypeAlias = TierReason  # noqa: Y015
 
 class _NodeReason:
@@ -192,6 +196,62 @@ CACHE_REASON_UNAVAILABLE: CacheReason.ValueType  # 6
 CACHE_REASON_SIMILAR: CacheReason.ValueType  # 7
 """A similar answer was served (level 1 of the ladder, or opted in)."""
 Global___CacheReason: _TypeAlias = CacheReason  # noqa: Y015
+
+class _CascadeReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CascadeReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CascadeReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CASCADE_REASON_UNSPECIFIED: _CascadeReason.ValueType  # 0
+    """No cascade, or not judged."""
+    CASCADE_REASON_KEPT_CONFIDENT: _CascadeReason.ValueType  # 1
+    """Lite: it was sure enough of its first fields."""
+    CASCADE_REASON_KEPT_UNSCORED: _CascadeReason.ValueType  # 2
+    """Lite: its model gives no log-probabilities, and its first fields gave no cause for doubt."""
+    CASCADE_REASON_KEPT_FULL_UNAVAILABLE: _CascadeReason.ValueType  # 3
+    """Lite, degraded: full should have taken over, and no node of it could."""
+    CASCADE_REASON_ESCALATED_UNSURE: _CascadeReason.ValueType  # 10
+    """Full: lite was not sure enough of its first fields."""
+    CASCADE_REASON_ESCALATED_INVALID: _CascadeReason.ValueType  # 11
+    """Full: lite broke the schema."""
+    CASCADE_REASON_ESCALATED_INCOMPLETE: _CascadeReason.ValueType  # 12
+    """Full: lite stopped before its document was closed."""
+    CASCADE_REASON_ESCALATED_ABSTAINED: _CascadeReason.ValueType  # 13
+    """Full: every value that lite gave was null."""
+    CASCADE_REASON_ESCALATED_LATE: _CascadeReason.ValueType  # 14
+    """Full: lite had no field ready in time."""
+    CASCADE_REASON_ESCALATED_FAILED: _CascadeReason.ValueType  # 15
+    """Full: lite's node failed, or none could serve."""
+    CASCADE_REASON_ESCALATED_UNFIT: _CascadeReason.ValueType  # 16
+    """Full: the request does not fit the lite tier: its context, parts or tools."""
+
+class CascadeReason(_CascadeReason, metaclass=_CascadeReasonEnumTypeWrapper):
+    """How a cascade ended: whose answer it is, and why."""
+
+CASCADE_REASON_UNSPECIFIED: CascadeReason.ValueType  # 0
+"""No cascade, or not judged."""
+CASCADE_REASON_KEPT_CONFIDENT: CascadeReason.ValueType  # 1
+"""Lite: it was sure enough of its first fields."""
+CASCADE_REASON_KEPT_UNSCORED: CascadeReason.ValueType  # 2
+"""Lite: its model gives no log-probabilities, and its first fields gave no cause for doubt."""
+CASCADE_REASON_KEPT_FULL_UNAVAILABLE: CascadeReason.ValueType  # 3
+"""Lite, degraded: full should have taken over, and no node of it could."""
+CASCADE_REASON_ESCALATED_UNSURE: CascadeReason.ValueType  # 10
+"""Full: lite was not sure enough of its first fields."""
+CASCADE_REASON_ESCALATED_INVALID: CascadeReason.ValueType  # 11
+"""Full: lite broke the schema."""
+CASCADE_REASON_ESCALATED_INCOMPLETE: CascadeReason.ValueType  # 12
+"""Full: lite stopped before its document was closed."""
+CASCADE_REASON_ESCALATED_ABSTAINED: CascadeReason.ValueType  # 13
+"""Full: every value that lite gave was null."""
+CASCADE_REASON_ESCALATED_LATE: CascadeReason.ValueType  # 14
+"""Full: lite had no field ready in time."""
+CASCADE_REASON_ESCALATED_FAILED: CascadeReason.ValueType  # 15
+"""Full: lite's node failed, or none could serve."""
+CASCADE_REASON_ESCALATED_UNFIT: CascadeReason.ValueType  # 16
+"""Full: the request does not fit the lite tier: its context, parts or tools."""
+Global___CascadeReason: _TypeAlias = CascadeReason  # noqa: Y015
 
 class _RetrievalReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -361,6 +421,8 @@ class Decision(_message.Message):
     DECISION_US_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     IS_SHARED_MODEL_FIELD_NUMBER: _builtins.int
+    CASCADE_REASON_FIELD_NUMBER: _builtins.int
+    CASCADE_CONFIDENCE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request, as the client named it or as the edge did."""
     tier: Global___Tier.ValueType
@@ -385,6 +447,10 @@ class Decision(_message.Message):
     """The policy in force, as in `x-router-policy`."""
     is_shared_model: _builtins.bool
     """Several tiers are served by the same model on this mesh."""
+    cascade_reason: Global___CascadeReason.ValueType
+    """How a cascade ended. UNSPECIFIED without one, and where a stored answer was replayed or another's followed."""
+    cascade_confidence: _builtins.float
+    """The confidence that it was judged by, from 0 to 1. Absent where there was none."""
     def __init__(
         self,
         *,
@@ -400,13 +466,20 @@ class Decision(_message.Message):
         decision_us: _builtins.int = ...,
         policy: _builtins.str = ...,
         is_shared_model: _builtins.bool = ...,
+        cascade_reason: Global___CascadeReason.ValueType = ...,
+        cascade_confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_complexity", b"_complexity", "complexity", b"complexity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "cascade_confidence", b"cascade_confidence", "complexity", b"complexity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_complexity", b"_complexity", "cache_reason", b"cache_reason", "complexity", b"complexity", "decision_us", b"decision_us", "is_shared_model", b"is_shared_model", "model", b"model", "node", b"node", "node_reason", b"node_reason", "policy", b"policy", "request_id", b"request_id", "retrieval_reason", b"retrieval_reason", "tier", b"tier", "tier_reason", b"tier_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "cache_reason", b"cache_reason", "cascade_confidence", b"cascade_confidence", "cascade_reason", b"cascade_reason", "complexity", b"complexity", "decision_us", b"decision_us", "is_shared_model", b"is_shared_model", "model", b"model", "node", b"node", "node_reason", b"node_reason", "policy", b"policy", "request_id", b"request_id", "retrieval_reason", b"retrieval_reason", "tier", b"tier", "tier_reason", b"tier_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__cascade_confidence: _TypeAlias = _typing.Literal["cascade_confidence"]  # noqa: Y015
+    _WhichOneofArgType__cascade_confidence: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence"]  # noqa: Y015
     _WhichOneofReturnType__complexity: _TypeAlias = _typing.Literal["complexity"]  # noqa: Y015
     _WhichOneofArgType__complexity: _TypeAlias = _typing.Literal["_complexity", b"_complexity"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cascade_confidence) -> _WhichOneofReturnType__cascade_confidence | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__complexity) -> _WhichOneofReturnType__complexity | None: ...
 
 Global___Decision: _TypeAlias = Decision  # noqa: Y015
@@ -533,6 +606,7 @@ class Accounting(_message.Message):
     PREFETCH_WASTED_FIELD_NUMBER: _builtins.int
     FRAMES_SENT_FIELD_NUMBER: _builtins.int
     FAILED_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    DISCARDED_USAGE_FIELD_NUMBER: _builtins.int
     is_billed: _builtins.bool
     """False on replays and for followers: nothing is billed twice."""
     admission_ms: _builtins.int
@@ -559,6 +633,12 @@ class Accounting(_message.Message):
     def usage(self) -> Global___Usage:
         """What the generation consumed. On a replay the usage of the original generation."""
 
+    @_builtins.property
+    def discarded_usage(self) -> Global___Usage:
+        """What a cascade's lite answer consumed that was not delivered, as far as its node had said; billed on top of
+        `usage`. Absent without one.
+        """
+
     def __init__(
         self,
         *,
@@ -574,10 +654,11 @@ class Accounting(_message.Message):
         prefetch_wasted: _builtins.int = ...,
         frames_sent: _builtins.int = ...,
         failed_attempts: _builtins.int = ...,
+        discarded_usage: Global___Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["discarded_usage", b"discarded_usage", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission_ms", b"admission_ms", "failed_attempts", b"failed_attempts", "first_field_ms", b"first_field_ms", "frames_sent", b"frames_sent", "is_billed", b"is_billed", "prefetch_hits", b"prefetch_hits", "prefetch_wasted", b"prefetch_wasted", "queue_ms", b"queue_ms", "rag_overlap_ms", b"rag_overlap_ms", "retrieval_wait_ms", b"retrieval_wait_ms", "total_ms", b"total_ms", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission_ms", b"admission_ms", "discarded_usage", b"discarded_usage", "failed_attempts", b"failed_attempts", "first_field_ms", b"first_field_ms", "frames_sent", b"frames_sent", "is_billed", b"is_billed", "prefetch_hits", b"prefetch_hits", "prefetch_wasted", b"prefetch_wasted", "queue_ms", b"queue_ms", "rag_overlap_ms", b"rag_overlap_ms", "retrieval_wait_ms", b"retrieval_wait_ms", "total_ms", b"total_ms", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -674,3 +755,83 @@ class FieldLogprob(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FieldLogprob: _TypeAlias = FieldLogprob  # noqa: Y015
+
+@_typing.final
+class Confidence(_message.Message):
+    """How sure the model is of what it writes. From a node to its router, on request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELDS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    HAS_CHOICES_FIELD_NUMBER: _builtins.int
+    has_choices: _builtins.bool
+    """The schema has fields of which a value is chosen from few: an enum, a boolean, a number, a short string."""
+    @_builtins.property
+    def fields(self) -> _containers.RepeatedCompositeFieldContainer[Global___FieldConfidence]:
+        """The values whose frames follow, in order; and at most one that is still being written."""
+
+    @_builtins.property
+    def usage(self) -> Global___Usage:
+        """What the generation has consumed so far."""
+
+    def __init__(
+        self,
+        *,
+        fields: _abc.Iterable[Global___FieldConfidence] | None = ...,
+        usage: Global___Usage | None = ...,
+        has_choices: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fields", b"fields", "has_choices", b"has_choices", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Confidence: _TypeAlias = Confidence  # noqa: Y015
+
+@_typing.final
+class FieldConfidence(_message.Message):
+    """How sure the model is of one value. Its probabilities are those after the grammar's mask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SUM_LOGPROB_FIELD_NUMBER: _builtins.int
+    MIN_LOGPROB_FIELD_NUMBER: _builtins.int
+    IS_CHOICE_FIELD_NUMBER: _builtins.int
+    IS_NULL_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """Sequence number of the value's frame; 0 for a value that is still being written."""
+    node: _builtins.int
+    """Its node in the field table."""
+    tokens: _builtins.int
+    """Tokens that were judged; 0 where the model gives no log-probabilities."""
+    sum_logprob: _builtins.float
+    """Sum over the tokens, natural logarithm, at most 0."""
+    min_logprob: _builtins.float
+    """The least probable token, natural logarithm."""
+    is_choice: _builtins.bool
+    """The value is chosen from few; otherwise it is free text."""
+    is_null: _builtins.bool
+    """The value is null."""
+    def __init__(
+        self,
+        *,
+        seq: _builtins.int = ...,
+        node: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        sum_logprob: _builtins.float = ...,
+        min_logprob: _builtins.float = ...,
+        is_choice: _builtins.bool = ...,
+        is_null: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_choice", b"is_choice", "is_null", b"is_null", "min_logprob", b"min_logprob", "node", b"node", "seq", b"seq", "sum_logprob", b"sum_logprob", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FieldConfidence: _TypeAlias = FieldConfidence  # noqa: Y015
