@@ -1,6 +1,7 @@
 """Conversations keep their tier."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_score_just_above_the_threshold_moves_nothing() -> None:
 def test_twenty_turns_switch_at_most_once() -> None:
     talk, rng = Talk(), random.Random(7)
     tiers = [talk.say("words " * rng.choice([1, 60]), rng.random()).tier for _ in range(20)]
-    assert sum(one != other for one, other in zip(tiers, tiers[1:], strict=False)) <= 1
+    assert sum(one != other for one, other in pairwise(tiers)) <= 1
 
 
 def test_content_that_no_longer_fits_moves_whatever_was_before() -> None:
