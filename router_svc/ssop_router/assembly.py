@@ -13,6 +13,7 @@ from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
 from ssop_router.background import Background
 from ssop_router.core.policy import TIER_OF_WORD
+from ssop_router.core.success import Outcomes
 from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.documents import DocumentEdge
 from ssop_router.generation import Generator
@@ -24,6 +25,7 @@ from ssop_router.preparation import Preparation
 from ssop_router.receipts import Receipts
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Retrieval
+from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
 
@@ -58,17 +60,25 @@ def assemble(
     sign: Callable[[Principal], InnerMetadata],
     clock_ms: Callable[[], int],
     rng: random.Random,
+    classifier: Classifier = Classifier(),  # noqa: B008 - immutable
 ) -> Router:
     """A router over the given peers; `node_peers` has one for each address of the settings."""
     metrics = RouterMetrics(registry)
     background = Background()
     draining = asyncio.Event()
-    decision = settings.decision()
+    decision = settings.decision(classifier.threshold)
+    scorer = Scorer(classifier, metrics, timeout_us=settings.classifier_timeout_us)
+    metrics.classifier_loaded.labels(scorer.version).set(classifier.model is not None)
+
+    def new_outcomes() -> Outcomes:
+        return Outcomes(half_life_ms=settings.success_half_life_ms, window_ms=settings.cache_rule.window_ms)
+
     nodes = Nodes(
         [
-            Node(node_peers[node.address], frozenset(TIER_OF_WORD[word] for word in node.tiers))
+            Node(node_peers[node.address], frozenset(TIER_OF_WORD[word] for word in node.tiers), new_outcomes())
             for node in settings.nodes
         ],
+        outcomes=new_outcomes(),
         clock_ms=clock_ms,
         rng=rng,
         metadata=lambda: sign(OWN_PRINCIPAL),
@@ -77,13 +87,16 @@ def assemble(
         reconnect_ms=(settings.reconnect_min_ms, settings.reconnect_max_ms),
     )
 
+    for node in nodes:
+        _show_age(node, metrics, clock_ms)
+
     def depend(name: str, peer: Peer | None) -> Dependency | None:
         return Dependency(name, peer, skip_ms=settings.skip_ms, clock_ms=clock_ms) if peer is not None else None
 
     cache, rag = depend("cache", cache_peer), depend("rag", rag_peer)
     receipts = Receipts(metrics)
     recordings = Recordings(settings, receipts)
-    preparation = Preparation(nodes, settings, decision, metrics, sign=sign, clock_ms=clock_ms, rng=rng)
+    preparation = Preparation(nodes, settings, decision, metrics, scorer, sign=sign, clock_ms=clock_ms, rng=rng)
     answers = Answers(cache, settings, background, metrics)
     retrieval = Retrieval(rag, settings, clock_ms)
     generator = Generator(
@@ -127,3 +140,11 @@ def assemble(
     edge = DocumentEdge(rag_peer, answers, retrieval, settings, metrics, sign=sign)
     documents = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], edge)
     return Router(service, documents, nodes, pipeline, recordings, background, metrics, draining)
+
+
+def _show_age(node: Node, metrics: RouterMetrics, clock_ms: Callable[[], int]) -> None:
+    def age_s() -> float:
+        age_ms = node.view().age_ms(clock_ms())
+        return -1.0 if age_ms is None else age_ms / 1000
+
+    metrics.node_status_age_seconds.labels(node.peer.address).set_function(age_s)

@@ -143,7 +143,7 @@ def count_frames(chunk: bytes) -> int:
 def describe_decision(job: Job, target: Target | None) -> Decision:
     """The DECISION frame's message. `target` is where the request really went; None where no node generates."""
     decision = job.decision
-    return Decision(
+    found = Decision(
         request_id=job.request_id,
         tier=decision.tier,
         tier_reason=decision.tier_reason,
@@ -155,4 +155,16 @@ def describe_decision(job: Job, target: Target | None) -> Decision:
         decision_us=job.decision_us,
         policy=job.features.policy.text,
         is_shared_model=target is not None and target.candidate.is_shared_model,
+        rule=decision.rule.name if decision.rule is not None else "",
+        is_cache_first=decision.is_cache_first,
+        weak_signals=decision.weak_signals,
     )
+    if decision.complexity is not None:
+        found.abstention = decision.complexity.abstention
+        if decision.complexity.score is not None:
+            found.complexity = decision.complexity.score
+    if decision.score is not None:
+        found.score = decision.score.value
+        found.score_spread = decision.score.spread
+        found.threshold = decision.score.threshold
+    return found

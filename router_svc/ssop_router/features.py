@@ -3,6 +3,7 @@
 from ssop.v1.content_pb2 import Prompt, Role, ToolMode
 from ssop.v1.mesh_pb2 import Tier
 from ssop.v1.router_pb2 import GenerateRequest
+from ssop_router.core.conversation import Conversation
 from ssop_router.core.decision import Features
 from ssop_router.core.policy import Policy
 
@@ -11,9 +12,11 @@ def read_features(
     request: GenerateRequest,
     policy: Policy,
     scopes: frozenset[str],
-    conversation_tier: Tier.ValueType = Tier.TIER_UNSPECIFIED,
+    conversation: Conversation | None = None,
+    *,
+    is_cache_first: bool = False,
 ) -> Features:
-    """The features of a request that has been checked."""
+    """The features of a request that has been checked. `is_cache_first`: too much fails of late."""
     prompt = request.prompt
     capabilities: set[str] = set()
     documents = prompt_bytes = 0
@@ -43,7 +46,11 @@ def read_features(
         temperature=prompt.sampling.temperature,
         is_sampled_cacheable=request.cache.allow_sampled,
         names_collections=bool(request.retrieval.collections),
-        conversation_tier=conversation_tier,
+        conversation_tier=conversation.tier if conversation is not None else Tier.TIER_UNSPECIFIED,
+        conversation_switches=conversation.switches if conversation is not None else 0,
+        # Whoever takes no degraded answer takes no sampled one of somebody else's time either.
+        is_cache_first=is_cache_first
+        and (not request.HasField("max_degraded_level") or request.max_degraded_level > 0),
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -17,10 +18,12 @@ from ssop_router.answers import Lease
 from ssop_router.core.decision import DecisionSettings
 from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
 from ssop_router.core.ladder import Situation, Target, interrupt, is_node_failure, name_exhaustion, next_target
+from ssop_router.core.success import Outcome
 from ssop_router.delivery import FIELD_KINDS, Delivery
 from ssop_router.job import Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
+from ssop_router.outcomes import recording
 from ssop_router.settings import RouterSettings
 from ssop_router.validation import MAX_DEGRADED_LEVEL
 
@@ -110,7 +113,10 @@ class Generator:
         first_field_s = self._settings.first_field_timeout_ms / 1000
         job.stage = "first_field"
         try:
-            with self._nodes.occupy(target.candidate.address) as node:
+            with (
+                self._nodes.occupy(target.candidate.address) as node,
+                recording(job, attempt, partial(self._record, target.candidate.address)),
+            ):
                 async with asyncio.timeout(first_field_s) as attempt.timer:
                     await node.peer.stream(
                         _GENERATE,
@@ -129,6 +135,10 @@ class Generator:
                 raise _blame(error, job) from error
         if not job.ending.has_ended:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")
+
+    def _record(self, address: str, outcome: Outcome) -> None:
+        self._metrics.attempt_outcomes.labels(outcome.value).inc()
+        self._nodes.record(address, outcome)
 
 
 def _blame(error: MeshError, job: Job) -> MeshError:

@@ -13,12 +13,16 @@ from ssop.v1.router_pb2 import (
     CapUse,
     CheckSchemaRequest,
     CheckSchemaResponse,
+    DecisionScore,
     DependencyView,
     ExplainDecisionResponse,
     GetMeshStatusResponse,
     ListModelsResponse,
     ModelInfo,
+    NodeVerdict,
     NodeView,
+    RuleView,
+    ScorePart,
 )
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
@@ -28,6 +32,7 @@ from ssop_router.core.decision import is_cacheable
 from ssop_router.core.frames import parse_frame, split_frames
 from ssop_router.core.ladder import Target
 from ssop_router.core.policy import WORD_OF_TIER
+from ssop_router.core.score import Score
 from ssop_router.delivery import describe_decision
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 from ssop_router.job import Intake, Job
@@ -84,7 +89,8 @@ class Inspection:
     async def explain(self, intake: Intake) -> ExplainDecisionResponse:
         """Decide about a request without running it; the cache is looked into, nothing is admitted or charged."""
         job = self.preparation.prepare(intake)
-        lines = list(job.decision.explanation)
+        explanation, _, score = self.preparation.explain(job.features, job.decision)
+        lines = list(explanation.lines)
         collections = await self._explain_retrieval(job, lines)
         await self._explain_cache(job, collections, lines)
         candidate = job.decision.candidate
@@ -94,7 +100,27 @@ class Inspection:
         decision = describe_decision(job, target)
         if target is None:
             decision.node_reason = NodeReason.NODE_REASON_UNSPECIFIED
-        return ExplainDecisionResponse(decision=decision, explanation=lines)
+        return ExplainDecisionResponse(
+            decision=decision,
+            explanation=lines,
+            score=_score_view(score) if score is not None else None,
+            rules=[
+                RuleView(name=rule.name, tier=rule.tier, is_speaking=rule.is_speaking) for rule in explanation.rules
+            ],
+            verdicts=[
+                NodeVerdict(
+                    node=verdict.node,
+                    tier=verdict.tier,
+                    model=verdict.model,
+                    filter=verdict.fault,
+                    load=verdict.load,
+                    success=verdict.success,
+                    status_age_ms=verdict.status_age_ms,
+                )
+                for verdict in explanation.verdicts
+            ],
+            classifier=self.preparation.scorer.version,
+        )
 
     def list_models(self, principal: Principal) -> ListModelsResponse:
         """The model names that a key may use."""
@@ -190,6 +216,11 @@ class Inspection:
         if self.answers.is_configured:
             job.cache_reason = CacheReason.CACHE_REASON_HIT if is_hit else CacheReason.CACHE_REASON_MISS
             lines.append("cache: an answer is stored" if is_hit else "cache: no answer is stored")
+
+
+def _score_view(score: Score) -> DecisionScore:
+    parts = [ScorePart(**part._asdict()) for part in score.parts]
+    return DecisionScore(value=score.value, spread=score.spread, threshold=score.threshold, parts=parts)
 
 
 def _header(schema: Schema, buffer_bytes: int) -> Header:

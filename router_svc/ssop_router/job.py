@@ -86,6 +86,7 @@ class Job:
     inner_metadata: Mapping[str, str | bytes]
     started_s: float
     deadline_s: float
+    explanation: tuple[str, ...] = ()
     stage: str = "admission"
     target: Target | None = None
     failed: tuple[str, ...] = ()

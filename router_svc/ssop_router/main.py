@@ -1,6 +1,7 @@
 """The router process: `python -m ssop_router.main --config ssop.toml`."""
 
 import asyncio
+import logging
 import random
 from contextlib import AsyncExitStack, suppress
 
@@ -11,7 +12,10 @@ from ssop_chassis.settings import SettingsError
 from ssop_router.assembly import assemble
 from ssop_router.inspection import monotonic_ms
 from ssop_router.keys import KeysFile
+from ssop_router.scoring import open_classifier
 from ssop_router.settings import RouterSettings
+
+_log = logging.getLogger(__name__)
 
 
 async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serving:
@@ -23,6 +27,12 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         stack.push_async_callback(peer.close)
         return peer
 
+    # Reading an artefact blocks, and nothing is served yet.
+    classifier = open_classifier(settings)
+    if classifier.model is not None:
+        _log.info("the classifier is loaded", extra={"version": classifier.model.version})
+    elif classifier.fault != "off":
+        _log.warning("routing without a classifier", extra={"fault": classifier.fault, "detail": classifier.detail})
     router = assemble(
         settings,
         node_peers={node.address: open_peer(node.address) for node in settings.nodes},
@@ -32,6 +42,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         sign=process.signer.metadata,
         clock_ms=monotonic_ms,
         rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
+        classifier=classifier,
     )
     try:
         keys = KeysFile(

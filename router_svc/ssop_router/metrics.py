@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ssop_chassis.metrics import FIRST_TOKEN_BUCKETS_S
 
 _DECISION_BUCKETS_S: Final = (0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.005)
+_SCORE_BUCKETS: Final = tuple(step / 10 for step in range(1, 11))
 
 
 class RouterMetrics:
@@ -25,6 +26,43 @@ class RouterMetrics:
         )
         self.decision_seconds = Histogram(
             "ssop_router_decision_seconds", "Time of a decision.", buckets=_DECISION_BUCKETS_S, registry=registry
+        )
+        self.classifier_seconds = Histogram(
+            "ssop_router_classifier_seconds", "Time of a score.", buckets=_DECISION_BUCKETS_S, registry=registry
+        )
+        self.complexity = Histogram(
+            "ssop_router_complexity", "Scores of the classifier.", buckets=_SCORE_BUCKETS, registry=registry
+        )
+        self.classifier_loaded = Gauge(
+            "ssop_router_classifier_loaded", "1 where the classifier is there, else 0.", ["version"], registry=registry
+        )
+        self.abstentions = Counter(
+            "ssop_router_abstentions", "Decisions that wanted a score and had none.", ["reason"], registry=registry
+        )
+        self.rules = Counter("ssop_router_rules", "Decisions by a rule.", ["rule"], registry=registry)
+        self.weak_signals = Counter(
+            "ssop_router_weak_signals",
+            "Decisions that were made without a signal, or with an old one.",
+            ["signal", "weakness"],
+            registry=registry,
+        )
+        self.conversation_switches = Counter(
+            "ssop_router_conversation_switches", "Conversations that changed their tier.", ["tier"], registry=registry
+        )
+        self.cache_first = Gauge(
+            "ssop_router_cache_first", "1 while too much fails and stored answers go first.", registry=registry
+        )
+        self.attempt_outcomes = Counter(
+            "ssop_router_attempt_outcomes", "Attempts at nodes, as they count.", ["outcome"], registry=registry
+        )
+        self.node_status_age_seconds = Gauge(
+            "ssop_router_node_status_age_seconds",
+            "Age of a node's last status; -1 before the first one.",
+            ["address"],
+            registry=registry,
+        )
+        self.decisions_not_logged = Counter(
+            "ssop_router_decisions_not_logged", "Decisions that the decision log lacks.", ["reason"], registry=registry
         )
         self.first_field_seconds = Histogram(
             "ssop_router_first_field_seconds",

@@ -15,15 +15,18 @@ from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
+from ssop_router.core.success import Outcome, Outcomes
 
 _WATCH: Final = "/ssop.v1.InferenceService/WatchStatus"
+# Memory changes slowly, and a node that can't read it any more goes on saying the last value.
+_MEMORY_STALE_MS: Final = 60_000
 _log = logging.getLogger(__name__)
 
 
 class Node:
     """A node and what is known of it. Owned by the event loop of its process."""
 
-    def __init__(self, peer: Peer, expected_tiers: frozenset[Tier.ValueType]) -> None:
+    def __init__(self, peer: Peer, expected_tiers: frozenset[Tier.ValueType], outcomes: Outcomes) -> None:
         self.peer = peer
         self.in_flight = 0
         self.status: WatchStatusResponse | None = None
@@ -32,6 +35,8 @@ class Node:
         self._expected_tiers = expected_tiers
         self._models: tuple[ModelView, ...] = ()
         self._memory_free_ratio: float | None = None
+        self._outcomes = outcomes
+        self._view: NodeView | None = None
 
     @property
     def name(self) -> str:
@@ -40,25 +45,45 @@ class Node:
 
     def take(self, status: WatchStatusResponse, now_ms: int) -> None:
         """A status has arrived."""
+        self._view = None
         self.status = status
         self.seen_at_ms = now_ms
         self.is_connected = True
         self._models = tuple(_view(model) for model in status.models)
         total = status.memory_total_bytes.value
-        self._memory_free_ratio = status.memory_free_bytes.value / total if total > 0 else None
+        is_known = total > 0 and status.memory_free_bytes.age_ms <= _MEMORY_STALE_MS
+        self._memory_free_ratio = status.memory_free_bytes.value / total if is_known else None
+
+    def lose(self) -> None:
+        """Its status stream has ended."""
+        self._view = None
+        self.is_connected = False
+
+    def occupy(self, requests: int) -> None:
+        """So many more requests of this router run on it."""
+        self._view = None
+        self.in_flight += requests
+
+    def record(self, outcome: Outcome, now_ms: int) -> None:
+        """An attempt at it has ended."""
+        self._view = None
+        self._outcomes.record(outcome, now_ms)
 
     def view(self) -> NodeView:
-        """What decisions read."""
-        return NodeView(
-            self.peer.address,
-            self.name,
-            self._models,
-            self.seen_at_ms,
-            self.is_connected,
-            self.in_flight,
-            self._memory_free_ratio,
-            self._expected_tiers,
-        )
+        """What decisions read; the same object until something changes."""
+        if self._view is None:
+            self._view = NodeView(
+                self.peer.address,
+                self.name,
+                self._models,
+                self.seen_at_ms,
+                self.is_connected,
+                self.in_flight,
+                self._memory_free_ratio,
+                self._expected_tiers,
+                successes=self._outcomes.view(),
+            )
+        return self._view
 
 
 def _view(status: ModelStatus) -> ModelView:
@@ -73,16 +98,21 @@ def _view(status: ModelStatus) -> ModelView:
         capabilities=frozenset(status.capabilities),
         has_logprobs=status.has_logprobs,
         constraint_mode=status.constraint_mode,
+        load_age_ms=max(status.slots_busy.age_ms, status.queue_length.age_ms),
     )
 
 
 class Nodes:
-    """All nodes of the settings. `clock_ms` is monotonic; `metadata` makes the router's own principal."""
+    """All nodes of the settings. `clock_ms` is monotonic; `metadata` makes the router's own principal.
+
+    `outcomes` takes those of all nodes together.
+    """
 
     def __init__(
         self,
         nodes: Sequence[Node],
         *,
+        outcomes: Outcomes,
         clock_ms: Callable[[], int],
         rng: random.Random,
         metadata: Callable[[], Mapping[str, str | bytes]],
@@ -90,6 +120,7 @@ class Nodes:
         restart_ms: int,
         reconnect_ms: tuple[int, int],
     ) -> None:
+        self.outcomes = outcomes
         self._nodes = {node.peer.address: node for node in nodes}
         self._clock_ms = clock_ms
         self._rng = rng
@@ -115,13 +146,20 @@ class Nodes:
     def occupy(self, address: str) -> Iterator[Node]:
         """Count an attempt as in flight on its node."""
         node = self._nodes[address]
-        node.in_flight += 1
+        node.occupy(1)
         self._snapshot = None
         try:
             yield node
         finally:
-            node.in_flight -= 1
+            node.occupy(-1)
             self._snapshot = None
+
+    def record(self, address: str, outcome: Outcome) -> None:
+        """An attempt at a node has ended."""
+        now_ms = self._clock_ms()
+        self._nodes[address].record(outcome, now_ms)
+        self.outcomes.record(outcome, now_ms)
+        self._snapshot = None
 
     async def watch(self) -> None:
         """Follow the status of every node; runs until cancelled."""
@@ -142,7 +180,7 @@ class Nodes:
                 if node.is_connected:
                     reason = error.reason_name if isinstance(error, MeshError) else type(error).__name__
                     _log.warning("a node's status is lost", extra={"address": node.peer.address, "reason": reason})
-            node.is_connected = False
+            node.lose()
             self._snapshot = None
             backoff_ms = least_ms if node.seen_at_ms != before_ms else min(most_ms, backoff_ms * 2)
             # Jitter keeps routers that lost the same node from returning in step.

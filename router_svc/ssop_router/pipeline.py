@@ -18,6 +18,7 @@ from ssop_router.core.decision import is_cacheable
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
 from ssop_router.delivery import FIELD_KINDS, Delivery
 from ssop_router.dependency import Unavailable
+from ssop_router.footprint import describe_reasons
 from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
 from ssop_router.metrics import RouterMetrics
@@ -302,6 +303,7 @@ class Pipeline:
                 "outcome": outcome,
                 "tier": Tier.Name(decision.tier),
                 "tier_reason": TierReason.Name(decision.tier_reason),
+                **describe_reasons(decision),
                 "node": target.candidate.node if target is not None else "",
                 "node_reason": NodeReason.Name(target.node_reason) if target is not None else "",
                 "cache_reason": CacheReason.Name(job.cache_reason),
@@ -315,7 +317,7 @@ class Pipeline:
                 "retrieval_wait_ms": job.retrieval_wait_ms,
                 "first_field_ms": job.first_field_ms,
                 "total_ms": job.elapsed_ms(),
-                **({"explanation": decision.explanation} if job.request.debug else {}),
+                **({"explanation": job.explanation} if job.request.debug else {}),
             },
         )
 

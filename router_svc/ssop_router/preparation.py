@@ -3,20 +3,25 @@
 import random
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ssop.v1.mesh_pb2 import Tier, TierReason
+from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.dispatch import REQUEST_ID_METADATA
 from ssop_chassis.identity import Principal
-from ssop_router.core.decision import Decision, DecisionSettings, decide
+from ssop_router.conversations import Conversations
+from ssop_router.core.complexity import Complexity
+from ssop_router.core.decision import Decision, DecisionSettings, Features, decide, weigh
+from ssop_router.core.explanation import Explanation, explain
 from ssop_router.core.policy import parse_policy
+from ssop_router.core.score import Score
 from ssop_router.features import read_features
+from ssop_router.footprint import leave
 from ssop_router.job import Intake, Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
 from ssop_router.schemas import SchemaCache
+from ssop_router.scoring import Scorer
 from ssop_router.settings import RouterSettings
 from ssop_router.validation import check_request
 
@@ -32,11 +37,13 @@ class Preparation:
         settings: RouterSettings,
         decision: DecisionSettings,
         metrics: RouterMetrics,
+        scorer: Scorer,
         *,
         sign: Callable[[Principal], Mapping[str, str | bytes]],
         clock_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
+        self.scorer = scorer
         self.schemas = SchemaCache(settings.schema_cache_size)
         self._nodes = nodes
         self._settings = settings
@@ -45,7 +52,9 @@ class Preparation:
         self._sign = sign
         self._clock_ms = clock_ms
         self._rng = rng
-        self._conversations: OrderedDict[tuple[str, str], Tier.ValueType] = OrderedDict()
+        self._conversations = Conversations(settings.conversations_size, settings.conversation_ttl_ms)
+        self._cache_rule = settings.cache_first()
+        self._cache_first = (-1, False)
 
     def prepare(self, intake: Intake) -> Job:
         """Check a request and decide where it goes. Raises what GenerateRequest's rpc promises, up to the decision."""
@@ -55,11 +64,13 @@ class Preparation:
         if request.prompt.HasField("output_schema"):
             principal.require(SCHEMA_SCOPE)
         schema = self.schemas.of_prompt(request.prompt)
-        conversation = (principal.tenant, request.conversation_id)
-        pinned = self._conversations.get(conversation, Tier.TIER_UNSPECIFIED)
-        features = read_features(request, policy, principal.scopes, pinned)
+        now_ms = self._clock_ms()
+        conversation = self._conversations.find(principal.tenant, request.conversation_id, now_ms)
+        features = read_features(
+            request, policy, principal.scopes, conversation, is_cache_first=self._is_cache_first(now_ms)
+        )
         started_ns = time.perf_counter_ns()
-        decision = decide(features, self._nodes.snapshot(), self._decision, self._clock_ms(), self._rng)
+        decision = decide(features, self._nodes.snapshot(), self._decision, now_ms, self._rng, score_text=self.scorer)
         decision_us = (time.perf_counter_ns() - started_ns) // 1000
         request_id = request.request_id or secrets.token_hex(16)
         limit_ms = min(self._settings.max_timeout_ms, request.timeout_ms or self._settings.max_timeout_ms)
@@ -73,25 +84,36 @@ class Preparation:
             inner_metadata={**self._sign(principal), REQUEST_ID_METADATA: request_id},
             started_s=intake.arrived_s,
             deadline_s=intake.arrived_s + self._shorten(min(intake.timeout_s, limit_ms / 1000)),
+            explanation=self.explain(features, decision)[0].lines if request.debug else (),
             cache_reason=decision.cache_reason,
             retrieval_reason=decision.retrieval_reason,
         )
 
+    def explain(self, features: Features, decision: Decision) -> tuple[Explanation, Complexity, Score | None]:
+        """How a decision came about; the classifier is asked even where the decision did not need it."""
+        now_ms, snapshot = self._clock_ms(), self._nodes.snapshot()
+        complexity, score = weigh(features, snapshot, self._decision, now_ms, self._rng, score_text=self.scorer)
+        # What decided is shown as it was then.
+        complexity, score = decision.complexity or complexity, decision.score or score
+        found = explain(decision, features, snapshot, self._decision, now_ms=now_ms, complexity=complexity, score=score)
+        return found, complexity, score
+
     def remember(self, job: Job) -> None:
         """Count the decision of a job that is run, and keep its conversation's tier."""
-        decision = job.decision
-        self._metrics.decision_seconds.observe(job.decision_us / 1_000_000)
-        self._metrics.decisions.labels(Tier.Name(decision.tier), TierReason.Name(decision.tier_reason)).inc()
-        if job.request.conversation_id:
-            self._pin((job.tenant, job.request.conversation_id), decision)
+        leave(job.decision, job.decision_us, self._metrics)
+        name = job.request.conversation_id
+        if self._conversations.advance(job.tenant, name, job.decision, self._clock_ms()):
+            self._metrics.conversation_switches.labels(Tier.Name(job.decision.tier)).inc()
+
+    def _is_cache_first(self, now_ms: int) -> bool:
+        """Whether too much has failed. Only complete windows count, so that the answer holds for a whole window."""
+        index = now_ms // self._cache_rule.window_ms
+        if index != self._cache_first[0]:
+            is_failing = self._cache_rule.applies(self._nodes.outcomes.windows(), now_ms)
+            self._cache_first = (index, is_failing)
+            self._metrics.cache_first.set(is_failing)
+        return self._cache_first[1]
 
     def _shorten(self, timeout_s: float) -> float:
         """Time for a request, short of its call's, so that an error that says more than the deadline still arrives."""
         return timeout_s - min(self._settings.hop_margin_ms / 1000, timeout_s / 10)
-
-    def _pin(self, conversation: tuple[str, str], decision: Decision) -> None:
-        if decision.tier_reason != TierReason.TIER_REASON_OTHER_UNAVAILABLE:
-            self._conversations[conversation] = decision.tier
-            self._conversations.move_to_end(conversation)
-        if len(self._conversations) > self._settings.conversations_size:
-            self._conversations.popitem(last=False)

@@ -1,36 +1,13 @@
 """Section `router` of `ssop.toml`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 
-from ssop.v1.mesh_pb2 import Tier, TierReason
 from ssop_chassis.settings import Settings
-from ssop_router.core.decision import DecisionSettings
-from ssop_router.core.policy import TIER_OF_WORD
-from ssop_router.core.rules import Rule, compile_words
-
-TierWord = Literal["lite", "full"]
-RuleReason = Literal["short_instruction", "multi_hop", "many_documents"]
-
-_REASONS: Final[Mapping[str, TierReason.ValueType]] = {
-    "short_instruction": TierReason.TIER_REASON_SHORT_INSTRUCTION,
-    "multi_hop": TierReason.TIER_REASON_MULTI_HOP,
-    "many_documents": TierReason.TIER_REASON_MANY_DOCUMENTS,
-}
-_MULTI_HOP_WORDS: Final = (
-    "step by step", "explain why", "compare", "contrast", "trade-off", "trade-offs", "pros and cons", "prove",
-    "derive", "root cause", "what would happen if", "first ... then", "both ... and", "if ... then", "analyze",
-    "analyse", "逐步", "一步一步", "一步步", "推导", "证明", "比较", "对比", "权衡", "利弊", "优缺点", "根本原因",
-    "因果", "分析", "先...再", "如果...那么", "为什么...以及",
-)  # fmt: skip
-_INSTRUCTION_WORDS: Final = (
-    "translate", "summarize", "summarise", "extract", "classify", "list", "define", "rewrite", "rephrase", "convert",
-    "spell", "format", "label", "tag", "correct", "翻译", "总结", "概括", "提取", "抽取", "分类", "列出", "改写",
-    "转换", "纠正", "标注", "判断",
-)  # fmt: skip
+from ssop_router.policy_settings import PolicySettings, TierWord
 
 
 class NodeSettings(Settings):
@@ -40,25 +17,7 @@ class NodeSettings(Settings):
     tiers: list[TierWord] = Field(default=[], description="Tiers expected of it before its first status; none: any.")
 
 
-class RuleSettings(Settings):
-    """Prefers a tier where every condition that is given holds."""
-
-    tier: TierWord = Field(description="The tier that the rule prefers.")
-    reason: RuleReason = Field(description="The reason that decisions carry.")
-    words: list[str] = Field(default=[], description="Any of these in the user's text; `...` is a gap.")
-    max_chars: int | None = Field(default=None, ge=0, description="Longest user text, in characters.")
-    min_documents: int | None = Field(default=None, ge=1, description="Fewest attached documents.")
-
-
-def _default_rules() -> list[RuleSettings]:
-    return [
-        RuleSettings(tier="full", reason="many_documents", min_documents=2),
-        RuleSettings(tier="full", reason="multi_hop", words=list(_MULTI_HOP_WORDS)),
-        RuleSettings(tier="lite", reason="short_instruction", words=list(_INSTRUCTION_WORDS), max_chars=199),
-    ]
-
-
-class RouterSettings(Settings):
+class RouterSettings(PolicySettings):
     """What a router is told."""
 
     listen: list[str] = Field(default=["127.0.0.1:7300"], min_length=1, description="Addresses to listen on.")
@@ -67,18 +26,9 @@ class RouterSettings(Settings):
     rag_address: str = Field("", description="Address of the retrieval service; empty: none.")
     keys_file: Path = Field(description="The API keys, as `ssop key` writes them.")
     keys_poll_ms: int = Field(1000, gt=0, description="How often the keys file is looked at for changes.")
-    models: dict[str, Literal["lite", "full", "auto"]] = Field(
-        default={"grok-3": "full", "grok-3-lite": "lite", "auto": "auto"},
-        description="Model names that requests may use, and the tier that each stands for.",
-    )
-    default_tier: TierWord = Field("full", description="The tier where no rule speaks.")
-    rules: list[RuleSettings] = Field(default_factory=_default_rules, description="The first that holds decides.")
-    status_stale_ms: int = Field(5_000, gt=0, description="Age from which a node's status is not trusted.")
     watch_restart_ms: int = Field(300_000, gt=0, description="How long one status stream lasts before it is renewed.")
     reconnect_min_ms: int = Field(100, gt=0, description="First back-off after a status stream was lost.")
     reconnect_max_ms: int = Field(5_000, gt=0, description="Longest back-off after a status stream was lost.")
-    low_memory_ratio: float = Field(0.02, ge=0, le=1, description="Share of free memory under which a node is avoided.")
-    max_attempts: int = Field(3, ge=1, le=10, description="Nodes that one request may try.")
     first_field_timeout_ms: int = Field(10_000, gt=0, description="Time for the first field; later is a hard failure.")
     default_timeout_ms: int = Field(30_000, gt=0, description="Time for a request on a session that names none.")
     max_timeout_ms: int = Field(300_000, gt=0, description="Longest time for a request.")
@@ -106,6 +56,11 @@ class RouterSettings(Settings):
     resume_entry_bytes: int = Field(4_194_304, gt=0, description="Largest answer kept for a reconnect.")
     schema_cache_size: int = Field(256, gt=0, description="Compiled schemas that are kept.")
     conversations_size: int = Field(10_000, gt=0, description="Conversations whose tier is remembered.")
+    decision_log: str = Field("", description="File to which every decision and its outcome is written; empty: none.")
+    decision_log_text: bool = Field(False, description="The decision log holds the users' texts.")
+    decision_log_max_bytes: int = Field(
+        67_108_864, ge=4_096, description="Size at which the decision log is set aside as `.1`, over the last one."
+    )
 
     @field_validator("nodes", mode="before")
     @classmethod
@@ -113,23 +68,3 @@ class RouterSettings(Settings):
         if not isinstance(value, Sequence) or isinstance(value, str):
             return value
         return [{"address": node} if isinstance(node, str) else node for node in value]
-
-    def decision(self) -> DecisionSettings:
-        """The part that the decision core reads."""
-        return DecisionSettings(
-            model_tiers={name: TIER_OF_WORD.get(tier, Tier.TIER_UNSPECIFIED) for name, tier in self.models.items()},
-            default_tier=TIER_OF_WORD[self.default_tier],
-            rules=tuple(
-                Rule(
-                    TIER_OF_WORD[rule.tier],
-                    _REASONS[rule.reason],
-                    compile_words(rule.words) if rule.words else None,
-                    rule.max_chars,
-                    rule.min_documents,
-                )
-                for rule in self.rules
-            ),
-            status_stale_ms=self.status_stale_ms,
-            low_memory_ratio=self.low_memory_ratio,
-            max_attempts=self.max_attempts,
-        )

@@ -47,6 +47,15 @@ def generation_span(
         yield span.set_attributes
 
 
+def add_event(name: str, attributes: Callable[[], Mapping[str, AttributeValue]]) -> None:
+    """Note something on the current span; the attributes are made only where somebody records it."""
+    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+        return
+    span = trace.get_current_span()
+    if span.is_recording():
+        span.add_event(name, attributes())
+
+
 def inject(metadata: Metadata | None) -> Metadata:
     """The metadata with the current span's `traceparent`, where there is one."""
     if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):

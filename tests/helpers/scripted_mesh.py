@@ -35,7 +35,9 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import KeyRecord, KeyRing, Principal, Signer, hash_key, make_key
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_router.assembly import Router, assemble
+from ssop_router.core.complexity import ComplexityModel
 from ssop_router.inspection import monotonic_ms
+from ssop_router.scoring import Classifier
 from ssop_router.settings import RouterSettings
 
 __all__ = [
@@ -208,7 +210,11 @@ def default_nodes() -> dict[str, ScriptedNode]:
 
 @asynccontextmanager
 async def run_router(
-    nodes: dict[str, ScriptedNode] | None = None, *, has_rag: bool = True, **settings: Any
+    nodes: dict[str, ScriptedNode] | None = None,
+    *,
+    has_rag: bool = True,
+    classifier: ComplexityModel | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Mesh]:
     """A router that knows its nodes' status, until the block ends."""
     nodes = nodes if nodes is not None else default_nodes()
@@ -226,6 +232,7 @@ async def run_router(
         sign=Signer(SECRET, "router", lambda: time.time_ns() // 1_000_000).metadata,
         clock_ms=monotonic_ms,
         rng=random.Random(1),
+        classifier=Classifier(classifier, "") if classifier is not None else Classifier(),
     )
     peer = MemoryPeer([router.service, router.documents], keys.authenticate, address="router")
     async with AsyncExitStack() as stack:

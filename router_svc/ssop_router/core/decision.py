@@ -1,86 +1,58 @@
-"""Which tier and which node serve a request, and why. Pure: snapshot, time and randomness are passed in.
+"""Which tier and which node serve a request, and why. Pure: snapshot, time, scores and randomness are passed in.
 
-Hard filters come first (scope, state, context, capability); preferences only choose among what is left. What is not
+Hard filters come first (scope, state, context, capability); preferences only choose among what is left. They are
+asked in this order: what the caller forces, the conversation's tier, the rules, the score, the default. What is not
 known about a node filters nothing: it makes the node less attractive than one that is known to have room.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
-from ssop_router.core.policy import WORD_OF_TIER, Policy
+from ssop_router.core.complexity import Complexity
+from ssop_router.core.conversation import MAX_SWITCHES
+from ssop_router.core.policy import WORD_OF_TIER
+from ssop_router.core.request import DecisionSettings, Features
+from ssop_router.core.routing import Candidate, choose_node, name_loss, read_signals, refuse_if_never
 from ssop_router.core.rules import READ_CHARS, Rule
-from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
+from ssop_router.core.score import Score, add_up, read_tier
+from ssop_router.core.snapshot import Snapshot
 
-TIERS: Final = (Tier.TIER_LITE, Tier.TIER_FULL)
-# Looking a name up in an enum of protobuf costs as much as the rest of a filter.
-_READY: Final = ModelState.MODEL_STATE_READY
-_BOTH_TIERS: Final = frozenset(TIERS)
-# A byte-pair tokenizer rarely makes tokens longer than this on average, so bytes over it is a lower bound; only the
-# node knows the number of tokens.
-_MOST_BYTES_PER_TOKEN: Final = 8
-# How much busier than its numbers a node counts, in full loads, for what is not known about it.
-_STALE_PENALTY: Final = 1.0
-_UNSEEN_PENALTY: Final = 2.0
-_LOW_MEMORY_PENALTY: Final = 1.0
+__all__ = ["Candidate", "Decision", "DecisionSettings", "Features", "ScoreText", "decide", "is_cacheable", "weigh"]
 
-
-@dataclass(frozen=True, slots=True)
-class Features:
-    """What the decision reads of a request. `prompt_bytes` counts all text; `user_text` is the last user message."""
-
-    scopes: frozenset[str]
-    policy: Policy = field(default_factory=Policy)
-    model: str = ""
-    user_text: str = ""
-    documents: int = 0
-    prompt_bytes: int = 0
-    max_output_tokens: int = 0
-    capabilities: frozenset[str] = field(default_factory=frozenset)
-    needs_logprobs: bool = False
-    has_schema: bool = False
-    temperature: float = 0.0
-    is_sampled_cacheable: bool = False
-    names_collections: bool = False
-    conversation_tier: Tier.ValueType = Tier.TIER_UNSPECIFIED
-
-    @property
-    def least_input_tokens(self) -> int:
-        """A number of tokens that no tokenizer makes the prompt shorter than."""
-        return self.prompt_bytes // _MOST_BYTES_PER_TOKEN
+# Looking a name up in an enum of protobuf costs as much as a rule.
+_LITE: Final = Tier.TIER_LITE
+_FULL: Final = Tier.TIER_FULL
+_ANY: Final = TierReason.TIER_REASON_UNSPECIFIED
+_FORCED: Final = TierReason.TIER_REASON_POLICY_FORCED
+_NAMED: Final = TierReason.TIER_REASON_MODEL_NAMED
+_SCOPE: Final = TierReason.TIER_REASON_SCOPE
+_DEFAULT: Final = TierReason.TIER_REASON_DEFAULT
+_PINNED: Final = TierReason.TIER_REASON_CONVERSATION_PIN
+_UNCERTAIN: Final = TierReason.TIER_REASON_UNCERTAIN
+_CACHE_ASKED: Final = CacheReason.CACHE_REASON_UNSPECIFIED
+_RAG_ASKED: Final = RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
+_NO_TIER: Final = Tier.TIER_UNSPECIFIED
+TIERS: Final = (_LITE, _FULL)
+ScoreText = Callable[[str], Complexity]
+"""Scores the user's text; deterministic, and called only where the score is needed."""
+_OFF: Final = Complexity(abstention="off")
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionSettings:
-    """What the operator says: names of models, the default tier, the rules, and when a status is old."""
-
-    model_tiers: Mapping[str, Tier.ValueType]
-    default_tier: Tier.ValueType
-    rules: Sequence[Rule] = ()
-    status_stale_ms: int = 5_000
-    low_memory_ratio: float = 0.02
-    max_attempts: int = 3
+def score_nothing(_: str) -> Complexity:
+    """Stands where there is no classifier."""
+    return _OFF
 
 
-class Candidate(NamedTuple):
-    """A node and a model on it that may serve. `load` is in full loads; `model` "" is the node's first."""
+class Decision(NamedTuple):
+    """Where a request goes and why. `candidate` is None while no node of the tier can serve.
 
-    address: str
-    node: str
-    model: str
-    load: float
-    is_stale: bool
-    is_shared_model: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Where a request goes and why. `candidate` is None while no node of the tier can serve."""
+    `complexity` is None where the classifier was not asked, `score` where there is none. `weak_signals` names what
+    was missing or old, as `signal:weakness`.
+    """
 
     tier: Tier.ValueType
     tier_reason: TierReason.ValueType
@@ -88,24 +60,67 @@ class Decision:
     node_reason: NodeReason.ValueType
     cache_reason: CacheReason.ValueType
     retrieval_reason: RetrievalReason.ValueType
-    explanation: tuple[str, ...]
+    rule: Rule | None = None
+    complexity: Complexity | None = None
+    score: Score | None = None
+    weak_signals: tuple[str, ...] = ()
+    is_cache_first: bool = False
+
+    @property
+    def has_prefetch(self) -> bool:
+        """Retrieval is not to wait for admission."""
+        return self.rule is not None and self.rule.has_prefetch
 
 
-@dataclass(frozen=True, slots=True)
-class _Sieve:
-    """What the filters left of one tier, and what they took out."""
+class _Wish(NamedTuple):
+    """The tier that a preference asks for, and what it read."""
 
-    candidates: tuple[Candidate, ...]
-    out: Sequence[tuple[str, str]]
-    limit_tokens: int
+    tier: Tier.ValueType
+    reason: TierReason.ValueType
+    rule: Rule | None = None
+    complexity: Complexity | None = None
+    score: Score | None = None
 
 
-_Preference = tuple[Tier.ValueType, TierReason.ValueType, str]
+class _Scene:
+    """What one decision looks at, each tier's node chosen once."""
 
-_CONTEXT: Final = "context"
-_CAPABILITY: Final = "capability"
-_LOGPROBS: Final = "logprobs"
-_STATE: Final = "state"
+    __slots__ = ("_chosen", "features", "now_ms", "rng", "score_text", "settings", "snapshot")
+
+    def __init__(
+        self,
+        features: Features,
+        snapshot: Snapshot,
+        settings: DecisionSettings,
+        now_ms: int,
+        *,
+        rng: random.Random,
+        score_text: ScoreText,
+    ) -> None:
+        self.features = features
+        self.snapshot = snapshot
+        self.settings = settings
+        self.now_ms = now_ms
+        self.rng = rng
+        self.score_text = score_text
+        self._chosen: dict[Tier.ValueType, tuple[Candidate | None, NodeReason.ValueType]] = {}
+
+    def choose(self, tier: Tier.ValueType) -> tuple[Candidate | None, NodeReason.ValueType]:
+        """The node of a tier."""
+        chosen = self._chosen.get(tier)
+        if chosen is None:
+            chosen = self._chosen[tier] = choose_node(
+                self.features, self.snapshot, self.settings, tier, now_ms=self.now_ms, rng=self.rng
+            )
+        return chosen
+
+    def weigh(self) -> tuple[Complexity, Score | None]:
+        """The complexity of the text, and the score where there is one."""
+        complexity = self.score_text(self.features.user_text)
+        if complexity.score is None:
+            return complexity, None
+        lite, full = (read_signals(self.choose(tier)[0], self.settings, self.now_ms) for tier in TIERS)
+        return complexity, add_up(complexity, lite, full, self.settings.score, self.features.conversation_tier)
 
 
 def decide(
@@ -114,6 +129,8 @@ def decide(
     settings: DecisionSettings,
     now_ms: int,
     rng: random.Random,
+    *,
+    score_text: ScoreText = score_nothing,
 ) -> Decision:
     """Choose tier and node. `now_ms` is on the clock of the snapshot.
 
@@ -121,21 +138,21 @@ def decide(
     LOGPROBS_UNSUPPORTED where every node that is known refuses for that reason.
     """
     allowed = _allowed_tiers(features, settings)
-
-    def sift(tier: Tier.ValueType) -> _Sieve:
-        return _sift(features, snapshot, settings, tier, now_ms=now_ms)
-
-    (tier, reason, why), sieve = _choose_tier(features, settings, allowed, sift)
-    lines = [f"tier {WORD_OF_TIER[tier]}: {why}"]
-    lines += [f"node {name} is out: {fault}" for name, fault in sieve.out]
-    candidate, node_reason = pick(sieve.candidates, rng)
+    scene = _Scene(features, snapshot, settings, now_ms, rng=rng, score_text=score_text)
+    wish = _Wish(*next(iter(allowed.items()))) if len(allowed) == 1 else _prefer(scene)
+    tier, reason = wish.tier, wish.reason
+    candidate, node_reason = scene.choose(tier)
     if candidate is None:
-        _refuse_if_never(features, sieve)
-        lines.append("no node of the tier can serve now")
-    else:
-        lines.append(_describe(candidate, len(sieve.candidates)))
-    cache_reason, cache_line = _plan_cache(features)
-    retrieval_reason, retrieval_line = _plan_retrieval(features)
+        for other in allowed:
+            if other != tier and scene.choose(other)[0] is not None:
+                reason = name_loss(features, snapshot, tier)
+                tier = other
+                candidate, node_reason = scene.choose(other)
+                break
+        else:
+            refuse_if_never(features, snapshot, tier)
+    cache_reason, _ = plan_cache(features)
+    retrieval_reason, _ = plan_retrieval(features)
     return Decision(
         tier,
         reason,
@@ -143,34 +160,25 @@ def decide(
         node_reason,
         cache_reason,
         retrieval_reason,
-        (*lines, cache_line, retrieval_line),
+        wish.rule,
+        wish.complexity,
+        wish.score,
+        _weak_signals(wish, candidate),
+        features.is_cache_first,
     )
 
 
-def find_candidates(
+def weigh(
     features: Features,
     snapshot: Snapshot,
     settings: DecisionSettings,
-    tier: Tier.ValueType,
-    *,
     now_ms: int,
-    failed: Set[str] = frozenset(),
-) -> tuple[Candidate, ...]:
-    """The nodes of a tier that pass every filter, without the addresses in `failed`."""
-    return _sift(features, snapshot, settings, tier, now_ms=now_ms, failed=failed).candidates
-
-
-def pick(candidates: Sequence[Candidate], rng: random.Random) -> tuple[Candidate | None, NodeReason.ValueType]:
-    """The candidate with the most head-room; `rng` breaks ties."""
-    if not candidates:
-        return None, NodeReason.NODE_REASON_UNSPECIFIED
-    least = min(candidate.load for candidate in candidates)
-    chosen = rng.choice([candidate for candidate in candidates if candidate.load == least])
-    if len(candidates) == 1:
-        return chosen, NodeReason.NODE_REASON_ONLY_ONE
-    if all(candidate.is_stale for candidate in candidates):
-        return chosen, NodeReason.NODE_REASON_STATUS_STALE
-    return chosen, NodeReason.NODE_REASON_HEADROOM
+    rng: random.Random,
+    *,
+    score_text: ScoreText = score_nothing,
+) -> tuple[Complexity, Score | None]:
+    """What the score would be, whether a decision needs it or not."""
+    return _Scene(features, snapshot, settings, now_ms, rng=rng, score_text=score_text).weigh()
 
 
 def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tier.ValueType, TierReason.ValueType]:
@@ -182,7 +190,7 @@ def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Ti
             "the policy 'cascade' is not served by this version",
             metadata={"feature": "cascade"},
         )
-    named = Tier.TIER_UNSPECIFIED
+    named = _NO_TIER
     if features.model:
         if features.model not in settings.model_tiers:
             # The name comes from the caller, so the error repeats no more than its head.
@@ -200,16 +208,16 @@ def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Ti
         )
     if policy.tier:
         _require_tier(features, policy.tier)
-        return {policy.tier: TierReason.TIER_REASON_POLICY_FORCED}
+        return {policy.tier: _FORCED}
     if named:
         _require_tier(features, named)
-        return {named: TierReason.TIER_REASON_MODEL_NAMED}
+        return {named: _NAMED}
     tiers = [tier for tier in TIERS if WORD_OF_TIER[tier] in features.scopes]
     if not tiers:
         _require_tier(features, settings.default_tier)
     if len(tiers) == 1:
-        return {tiers[0]: TierReason.TIER_REASON_SCOPE}
-    return dict.fromkeys(tiers, TierReason.TIER_REASON_UNSPECIFIED)
+        return {tiers[0]: _SCOPE}
+    return dict.fromkeys(tiers, _ANY)
 
 
 def _require_tier(features: Features, tier: Tier.ValueType) -> None:
@@ -222,181 +230,94 @@ def _require_tier(features: Features, tier: Tier.ValueType) -> None:
         )
 
 
-def _choose_tier(
-    features: Features,
-    settings: DecisionSettings,
-    allowed: Mapping[Tier.ValueType, TierReason.ValueType],
-    sift: Callable[[Tier.ValueType], _Sieve],
-) -> tuple[_Preference, _Sieve]:
-    if len(allowed) == 1:
-        tier, reason = next(iter(allowed.items()))
-        return (tier, reason, f"the only one allowed ({TierReason.Name(reason)})"), sift(tier)
-    wanted, reason, why = next(found for prefer in _PREFERENCES if (found := prefer(features, settings)) is not None)
-    sieve = sift(wanted)
-    if sieve.candidates:
-        return (wanted, reason, why), sieve
-    for other in allowed:
-        if other != wanted and (instead := sift(other)).candidates:
-            return (other, _reason_of_loss(sieve), f"no node of '{WORD_OF_TIER[wanted]}' fits"), instead
-    return (wanted, reason, why), sieve
-
-
-def _by_conversation(features: Features, _: DecisionSettings) -> _Preference | None:
-    tier = features.conversation_tier
-    if not tier:
+def find_rule(features: Features, rules: Sequence[Rule]) -> Rule | None:
+    """The first rule that speaks."""
+    if not rules:
         return None
-    return tier, TierReason.TIER_REASON_CONVERSATION_PIN, "the conversation keeps its tier"
-
-
-def _by_rule(features: Features, settings: DecisionSettings) -> _Preference | None:
-    text = features.user_text[:READ_CHARS].lower()
-    for rule in settings.rules:
-        if rule.applies(text, len(features.user_text), features.documents):
-            return rule.tier, rule.reason, f"a rule spoke ({TierReason.Name(rule.reason)})"
+    text, chars, documents = features.user_text[:READ_CHARS].lower(), len(features.user_text), features.documents
+    for rule in rules:
+        if rule.applies(text, chars, documents):
+            return rule
     return None
 
 
-def _by_default(_: Features, settings: DecisionSettings) -> _Preference | None:
-    return settings.default_tier, TierReason.TIER_REASON_DEFAULT, "no rule spoke: the default"
+def _prefer(scene: _Scene) -> _Wish:
+    features = scene.features
+    if features.conversation_tier:
+        return _go_on(scene)
+    if rule := find_rule(features, scene.settings.rules):
+        return _Wish(rule.tier, rule.reason, rule)
+    return _by_score(scene)
 
 
-# The first that speaks decides; the last always speaks.
-_PREFERENCES: Final[Sequence[Callable[[Features, DecisionSettings], _Preference | None]]] = (
-    _by_conversation,
-    _by_rule,
-    _by_default,
-)
+def _by_score(scene: _Scene) -> _Wish:
+    complexity, score = scene.weigh()
+    default = scene.settings.default_tier
+    if score is None:
+        return _Wish(default, _DEFAULT, None, complexity)
+    tier, reason = read_tier(score)
+    return _Wish(tier or default, reason, None, complexity, score)
 
 
-def _reason_of_loss(sieve: _Sieve) -> TierReason.ValueType:
-    faults = {fault for _, fault in sieve.out}
-    if faults == {_CONTEXT}:
-        return TierReason.TIER_REASON_CONTEXT_FIT
-    if faults and faults <= {_CAPABILITY, _LOGPROBS}:
-        return TierReason.TIER_REASON_CAPABILITY
-    return TierReason.TIER_REASON_OTHER_UNAVAILABLE
+def _go_on(scene: _Scene) -> _Wish:
+    """A conversation keeps its tier, but for one change of mind.
+
+    Up: a rule, or a score well above the threshold. Down: a score well below it, of a text that is long enough to
+    stand for itself; what follows up on a hard question is often short.
+    """
+    features, settings = scene.features, scene.settings
+    pinned = features.conversation_tier
+    stay = _Wish(pinned, _PINNED)
+    if features.conversation_switches >= MAX_SWITCHES:
+        return stay
+    if pinned == _FULL and len(features.user_text) < settings.follow_up_chars:
+        return stay
+    rule = find_rule(features, settings.rules)
+    if rule is not None and rule.tier == pinned:
+        return stay._replace(rule=rule)
+    if rule is not None and rule.tier == _FULL:
+        return _Wish(rule.tier, rule.reason, rule)
+    wish = _by_score(scene)
+    if wish.score is None or wish.reason == _UNCERTAIN or wish.tier == pinned:
+        return stay._replace(complexity=wish.complexity, score=wish.score)
+    return wish
 
 
-def _sift(
-    features: Features,
-    snapshot: Snapshot,
-    settings: DecisionSettings,
-    tier: Tier.ValueType,
-    *,
-    now_ms: int,
-    failed: Set[str] = frozenset(),
-) -> _Sieve:
-    candidates: list[Candidate] = []
-    out: list[tuple[str, str]] = []
-    limit_tokens = 0
-    for node in snapshot.nodes:
-        if node.address in failed:
-            continue
-        if node.is_ejected:
-            out.append((node.name, "ejected"))
-            continue
-        if node.seen_at_ms is None:
-            if not node.expected_tiers or tier in node.expected_tiers:
-                load = node.in_flight + _UNSEEN_PENALTY
-                candidates.append(Candidate(node.address, node.name, "", load, True, False))
-            continue
-        models = [model for model in node.models if tier in model.tiers]
-        fitting = [model for model in models if not _fault(features, model)]
-        if fitting:
-            candidates.append(_rate(node, fitting, settings, now_ms))
-        elif models:
-            out.append((node.name, _fault(features, models[0])))
-            limit_tokens = max(limit_tokens, *(model.context_tokens for model in models))
-    return _Sieve(tuple(candidates), out, limit_tokens)
+def _weak_signals(wish: _Wish, candidate: Candidate | None) -> tuple[str, ...]:
+    weak: list[str] = []
+    if wish.complexity is not None and wish.complexity.abstention:
+        weak.append(f"complexity:{wish.complexity.abstention}")
+    if candidate is not None and candidate.is_stale:
+        is_unseen = candidate.route is None or candidate.route.measured_at_ms is None
+        weak.append("headroom:unseen" if is_unseen else "headroom:stale")
+    elif wish.score is not None and wish.score.parts[1].weakness:
+        weak.append(f"headroom:{wish.score.parts[1].weakness}")
+    return tuple(weak)
 
 
-def _fault(features: Features, model: ModelView) -> str:
-    if model.state != _READY:
-        return _STATE
-    needed = features.least_input_tokens + features.max_output_tokens
-    if 0 < model.context_tokens < needed:
-        return _CONTEXT
-    if not features.capabilities <= model.capabilities:
-        return _CAPABILITY
-    if features.needs_logprobs and not model.has_logprobs:
-        return _LOGPROBS
-    return ""
-
-
-def _rate(node: NodeView, models: Sequence[ModelView], settings: DecisionSettings, now_ms: int) -> Candidate:
-    age_ms = node.age_ms(now_ms)
-    is_stale = not node.is_connected or age_ms is None or age_ms > settings.status_stale_ms
-    model = models[0]
-    load = _load(node, model, is_stale=is_stale)
-    for other in models[1:]:
-        if (less := _load(node, other, is_stale=is_stale)) < load:
-            model, load = other, less
-    if is_stale:
-        load += _STALE_PENALTY
-    if node.memory_free_ratio is not None and node.memory_free_ratio < settings.low_memory_ratio:
-        load += _LOW_MEMORY_PENALTY
-    return Candidate(node.address, node.name, model.name, load, is_stale, model.tiers >= _BOTH_TIERS)
-
-
-def _load(node: NodeView, model: ModelView, *, is_stale: bool) -> float:
-    """Requests for each slot. What the node says is late, what this router counts is partial: the larger is nearer."""
-    said = 0.0 if is_stale else model.slots_busy + model.queue_length
-    return max(said, float(node.in_flight)) / max(1, model.slots_total)
-
-
-def _refuse_if_never(features: Features, sieve: _Sieve) -> None:
-    """Raise where waiting would not help: every node refuses what the request itself asks for."""
-    faults = {fault for _, fault in sieve.out}
-    if faults == {_CONTEXT}:
-        raise MeshError(
-            ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED,
-            "the prompt and the answer do not fit any model that may serve them",
-            metadata={
-                "limit_tokens": str(sieve.limit_tokens),
-                "input_tokens": str(features.least_input_tokens),
-            },
-        )
-    if faults == {_CAPABILITY}:
-        raise MeshError(
-            ErrorReason.ERROR_REASON_CONTENT_UNSUPPORTED,
-            "no model that may serve the request can take its parts or tools",
-            metadata={"needs": ",".join(sorted(features.capabilities))},
-        )
-    if faults == {_LOGPROBS}:
-        raise MeshError(
-            ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED,
-            "no model that may serve the request gives log-probabilities",
-        )
-
-
-def _describe(candidate: Candidate, of: int) -> str:
-    certainty = "status unknown or old" if candidate.is_stale else "status fresh"
-    return f"node {candidate.node}: load {candidate.load:.2f}, {certainty}, 1 of {of}"
-
-
-def _plan_cache(features: Features) -> tuple[CacheReason.ValueType, str]:
-    """UNSPECIFIED where the cache is to be asked, or cannot hold such an answer."""
+def plan_cache(features: Features) -> tuple[CacheReason.ValueType, str]:
+    """What happens about the cache; UNSPECIFIED where it is to be asked, or cannot hold such an answer."""
     if features.policy.is_cache_off:
         return CacheReason.CACHE_REASON_POLICY_OFF, "cache: off by policy"
-    if features.temperature > 0 and not features.is_sampled_cacheable:
+    if features.temperature > 0 and not features.is_sampled_cacheable and not features.is_cache_first:
         return CacheReason.CACHE_REASON_TEMPERATURE, "cache: the temperature is above 0"
     if features.needs_logprobs:
-        return CacheReason.CACHE_REASON_UNSPECIFIED, "cache: log-probabilities are not stored"
-    return CacheReason.CACHE_REASON_UNSPECIFIED, "cache: to be asked"
+        return _CACHE_ASKED, "cache: log-probabilities are not stored"
+    return _CACHE_ASKED, "cache: to be asked"
 
 
 def is_cacheable(features: Features) -> bool:
     """Whether the answer may be looked up and stored."""
-    reason, _ = _plan_cache(features)
-    return reason == CacheReason.CACHE_REASON_UNSPECIFIED and not features.needs_logprobs
+    reason, _ = plan_cache(features)
+    return reason == _CACHE_ASKED and not features.needs_logprobs
 
 
-def _plan_retrieval(features: Features) -> tuple[RetrievalReason.ValueType, str]:
-    """UNSPECIFIED where passages are to be looked for. Raises SCOPE_MISSING."""
+def plan_retrieval(features: Features) -> tuple[RetrievalReason.ValueType, str]:
+    """What happens about retrieval; UNSPECIFIED where passages are to be looked for. Raises SCOPE_MISSING."""
     if features.policy.is_rag_off:
         return RetrievalReason.RETRIEVAL_REASON_POLICY_OFF, "retrieval: off by policy"
     if "rag" in features.scopes:
-        return RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED, "retrieval: where there are collections"
+        return _RAG_ASKED, "retrieval: where there are collections"
     if features.names_collections:
         raise MeshError(
             ErrorReason.ERROR_REASON_SCOPE_MISSING,

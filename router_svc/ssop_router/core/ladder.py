@@ -17,9 +17,8 @@ from ssop_router.core.decision import (
     Decision,
     DecisionSettings,
     Features,
-    find_candidates,
-    pick,
 )
+from ssop_router.core.routing import choose_node
 from ssop_router.core.snapshot import Snapshot
 
 R = ErrorReason
@@ -158,15 +157,15 @@ _RUNGS: Final[Sequence[Callable[[Situation, int, random.Random], Target | None]]
 def _find(
     situation: Situation, tier: Tier.ValueType, now_ms: int, rng: random.Random
 ) -> tuple[Candidate | None, NodeReason.ValueType]:
-    candidates = find_candidates(
+    candidate, reason = choose_node(
         situation.features,
         situation.snapshot,
         situation.settings,
         tier,
         now_ms=now_ms,
+        rng=rng,
         failed=frozenset(situation.failed),
     )
-    candidate, reason = pick(candidates, rng)
     if candidate is not None and situation.failed:
         reason = NodeReason.NODE_REASON_FAILOVER
     return candidate, reason

@@ -1,5 +1,6 @@
 """Rules that prefer a tier from the wording of a request: data, compiled once, applied in order."""
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,14 +23,23 @@ class Words:
 
     def is_in(self, text: str) -> bool:
         """Whether any of the words is in a text of lower case."""
-        return any(needle in text for needle in self.needles) and self.pattern.search(text) is not None
+        for needle in self.needles:  # a generator would cost more than the search
+            if needle in text:
+                return self.pattern.search(text) is not None
+        return False
+
+    @property
+    def digest(self) -> str:
+        """Names the words in a log that does not hold the texts; the same for the same words in any order."""
+        return hashlib.sha256(self.pattern.pattern.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Prefers `tier` where all its conditions hold; conditions that are None hold always.
 
-    `max_chars` bounds the user's text, inclusive; `min_documents` counts attached documents.
+    `max_chars` bounds the user's text, inclusive; `min_documents` counts attached documents. With `has_prefetch` the
+    retrieval of a request does not wait for its admission.
     """
 
     tier: Tier.ValueType
@@ -37,17 +47,21 @@ class Rule:
     words: Words | None = None
     max_chars: int | None = None
     min_documents: int | None = None
+    name: str = ""
+    has_prefetch: bool = False
 
     def applies(self, text: str, chars: int, documents: int) -> bool:
         """Whether the rule speaks about a request whose user text has so many characters and begins with `text`.
 
         `text` is in lower case and at most READ_CHARS long.
         """
+        return self.is_in_bounds(chars, documents) and (self.words is None or self.words.is_in(text))
+
+    def is_in_bounds(self, chars: int, documents: int) -> bool:
+        """Whether all conditions but the words hold."""
         if self.max_chars is not None and chars > self.max_chars:
             return False
-        if self.min_documents is not None and documents < self.min_documents:
-            return False
-        return self.words is None or self.words.is_in(text)
+        return self.min_documents is None or documents >= self.min_documents
 
 
 def compile_words(words: Sequence[str]) -> Words:
@@ -55,7 +69,7 @@ def compile_words(words: Sequence[str]) -> Words:
 
     Words of Latin letters match whole words only; Chinese has no word boundaries to match.
     """
-    lowered = [word.lower() for word in words]
+    lowered = sorted({word.lower() for word in words})
     needles = tuple(max(map(str.strip, word.split(_GAP)), key=len) for word in lowered)
     return Words(needles, re.compile("|".join(map(_word, lowered)), re.DOTALL))
 

@@ -1,14 +1,29 @@
 """What the router knows of its nodes at one moment, immutable, with the age of everything."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, NamedTuple
 
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import ConstraintMode, Tier
+from ssop_router.core.success import NO_OUTCOMES, SuccessView
+
+# Looking a name up in an enum of protobuf costs as much as the rest of a filter.
+_READY: Final = ModelState.MODEL_STATE_READY
+_BOTH_TIERS: Final = frozenset({Tier.TIER_LITE, Tier.TIER_FULL})
+# How much busier than its numbers a node counts, in full loads, for what is not known about it.
+STALE_PENALTY: Final = 1.0
+UNSEEN_PENALTY: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """A model as its node last described it. `context_tokens` and `slots_total` are 0 while unknown."""
+    """A model as its node last described it. `context_tokens` and `slots_total` are 0 while unknown.
+
+    `load_age_ms` is how old its load already was when the status arrived.
+    """
 
     name: str
     state: ModelState.ValueType
@@ -20,6 +35,42 @@ class ModelView:
     capabilities: frozenset[str] = field(default_factory=frozenset)
     has_logprobs: bool = False
     constraint_mode: ConstraintMode.ValueType = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
+    load_age_ms: int = 0
+
+
+class Route(NamedTuple):
+    """A ready model on a node in rotation. Loads are in requests for each slot.
+
+    `load` is the larger of what the node says, which is late, and what this router counts, which is partial;
+    `own_load` is the latter. `measured_at_ms` is when the load was measured. A node that was never seen has None there
+    and the model "", and nothing that it lacks.
+    """
+
+    address: str
+    node: str
+    model: str
+    context_tokens: int
+    capabilities: frozenset[str]
+    has_logprobs: bool
+    load: float
+    own_load: float
+    measured_at_ms: int | None
+    successes: SuccessView
+    is_shared_model: bool
+
+
+class Row(NamedTuple):
+    """A route with what a comparison reads of it, in the order in which it is unpacked.
+
+    `fresh_at_ms` is when the load was measured, and long ago where the node is not connected.
+    """
+
+    fresh_at_ms: float
+    load: float
+    own_load: float
+    memory_free_ratio: float
+    has_failures: bool
+    route: Route
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +79,7 @@ class NodeView:
 
     `expected_tiers` come from the settings and speak only while no status has arrived; empty means any tier.
     `in_flight` counts this router's own requests. `memory_free_ratio` is from 0 to 1, None while unknown.
+    `successes` is how this router's attempts at it ended.
     """
 
     address: str
@@ -40,10 +92,57 @@ class NodeView:
     expected_tiers: frozenset[Tier.ValueType] = field(default_factory=frozenset)
     is_ejected: bool = False
     ejection_reason: str = ""
+    successes: SuccessView = NO_OUTCOMES
+    # What follows from the fields is worked out once for all snapshots that hold the same view.
+    _memo: dict[Tier.ValueType, tuple[Row, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     def age_ms(self, now_ms: int) -> int | None:
         """Age of the last status in milliseconds, at least 0; None before the first one."""
         return None if self.seen_at_ms is None else max(0, now_ms - self.seen_at_ms)
+
+    def rows(self, tier: Tier.ValueType) -> tuple[Row, ...]:
+        """The models on it that may serve a tier, before a request's own needs are looked at."""
+        found = self._memo.get(tier)
+        if found is None:
+            found = self._memo[tier] = tuple(_rows(self, tier))
+        return found
+
+
+def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
+    if node.is_ejected:
+        return
+    memory = 1.0 if node.memory_free_ratio is None else node.memory_free_ratio
+    has_failures = node.successes.failures > 0
+    if node.seen_at_ms is None:
+        if not node.expected_tiers or tier in node.expected_tiers:
+            own_load = float(node.in_flight)
+            route = Route(
+                node.address, node.name, "", 0, frozenset(), True, own_load, own_load, None, node.successes, False
+            )
+            yield Row(-math.inf, own_load, own_load + UNSEEN_PENALTY - STALE_PENALTY, memory, has_failures, route)
+        return
+    for model in node.models:
+        if model.state != _READY or tier not in model.tiers:
+            continue
+        slots = max(1, model.slots_total)
+        own_load = node.in_flight / slots
+        load = max((model.slots_busy + model.queue_length) / slots, own_load)
+        measured_at_ms = node.seen_at_ms - model.load_age_ms
+        route = Route(
+            node.address,
+            node.name,
+            model.name,
+            model.context_tokens,
+            model.capabilities,
+            model.has_logprobs,
+            load,
+            own_load,
+            measured_at_ms,
+            node.successes,
+            model.tiers >= _BOTH_TIERS,
+        )
+        fresh_at_ms = measured_at_ms if node.is_connected else -math.inf
+        yield Row(fresh_at_ms, load, own_load, memory, has_failures, route)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +150,11 @@ class Snapshot:
     """All configured nodes, in the order of the settings."""
 
     nodes: tuple[NodeView, ...] = ()
+    _memo: dict[Tier.ValueType, tuple[Row, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    def rows(self, tier: Tier.ValueType) -> tuple[Row, ...]:
+        """The models on all nodes that may serve a tier; those of a node stand together."""
+        found = self._memo.get(tier)
+        if found is None:
+            found = self._memo[tier] = tuple(chain.from_iterable(node.rows(tier) for node in self.nodes))
+        return found

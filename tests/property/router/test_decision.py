@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import NodeReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
-from ssop_router.core.decision import Decision, DecisionSettings, Features, decide
+from ssop_router.core.complexity import Complexity
+from ssop_router.core.decision import Decision, DecisionSettings, Features, decide, weigh
+from ssop_router.core.explanation import explain
 from ssop_router.core.ladder import Situation, next_target
 from ssop_router.core.policy import WORD_OF_TIER, WORDS, Policy, parse_policy
 from ssop_router.core.rules import Rule
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
+from ssop_router.core.success import SuccessView
 
 TIERS = st.sampled_from([Tier.TIER_LITE, Tier.TIER_FULL])
 CAPABILITIES = st.frozensets(st.sampled_from(["image", "audio", "tools"]))
@@ -27,6 +30,7 @@ MODELS = st.builds(
     queue_length=st.floats(0, 1000),
     capabilities=CAPABILITIES,
     has_logprobs=st.booleans(),
+    load_age_ms=st.integers(0, 10**6),
 )
 NODES = st.builds(
     NodeView,
@@ -38,6 +42,19 @@ NODES = st.builds(
     memory_free_ratio=st.none() | st.floats(0, 1),
     expected_tiers=st.frozensets(TIERS),
     is_ejected=st.booleans(),
+    successes=st.builds(
+        SuccessView,
+        successes=st.floats(0, 1e6),
+        failures=st.floats(0, 1e6),
+        at_ms=st.none() | st.integers(-(10**7), 10**7),
+        half_life_ms=st.integers(1, 10**6),
+    ),
+)
+COMPLEXITIES = st.builds(
+    Complexity,
+    score=st.none() | st.floats(0, 1) | st.just(float("nan")),
+    spread=st.floats(0, 1),
+    abstention=st.sampled_from(["", "off", "deadline"]),
 )
 SNAPSHOTS = st.lists(NODES, max_size=5, unique_by=lambda node: node.address).map(lambda nodes: Snapshot(tuple(nodes)))
 POLICIES = st.builds(
@@ -61,17 +78,22 @@ FEATURES = st.builds(
     temperature=st.floats(0, 2),
     names_collections=st.booleans(),
     conversation_tier=st.sampled_from([Tier.TIER_UNSPECIFIED, Tier.TIER_LITE, Tier.TIER_FULL]),
+    conversation_switches=st.integers(0, 2),
+    is_cache_first=st.booleans(),
 )
 SETTINGS = DecisionSettings(
     {"big": Tier.TIER_FULL, "small": Tier.TIER_LITE, "auto": Tier.TIER_UNSPECIFIED},
     Tier.TIER_FULL,
     (Rule(Tier.TIER_FULL, TierReason.TIER_REASON_MANY_DOCUMENTS, min_documents=2),),
 )
+DEFAULT = Complexity(abstention="off")
 
 
-def run(features: Features, snapshot: Snapshot, now_ms: int, seed: int) -> Decision | None:
+def run(
+    features: Features, snapshot: Snapshot, now_ms: int, seed: int, complexity: Complexity = DEFAULT
+) -> Decision | None:
     try:
-        return decide(features, snapshot, SETTINGS, now_ms, random.Random(seed))
+        return decide(features, snapshot, SETTINGS, now_ms, random.Random(seed), score_text=lambda _: complexity)
     except MeshError:
         return None
 
@@ -99,16 +121,15 @@ def check_candidate(features: Features, snapshot: Snapshot, tier: Tier.ValueType
         assert any(m.name == model and may_serve(node, m, features, tier) for m in node.models)
 
 
-@given(FEATURES, SNAPSHOTS, st.integers(-(10**7), 10**7), st.integers(0, 9))
+@given(FEATURES, SNAPSHOTS, st.integers(-(10**7), 10**7), st.integers(0, 9), COMPLEXITIES)
 def test_decision_has_reasons_and_never_a_filtered_node(
-    features: Features, snapshot: Snapshot, now_ms: int, seed: int
+    features: Features, snapshot: Snapshot, now_ms: int, seed: int, complexity: Complexity
 ) -> None:
-    decision = run(features, snapshot, now_ms, seed)
+    decision = run(features, snapshot, now_ms, seed, complexity)
     if decision is None:
         return
     assert decision.tier_reason != TierReason.TIER_REASON_UNSPECIFIED
     assert WORD_OF_TIER[decision.tier] in features.scopes
-    assert len(decision.explanation) >= 3
     if features.policy.tier:
         assert decision.tier == features.policy.tier
     if decision.candidate is not None:
@@ -117,9 +138,55 @@ def test_decision_has_reasons_and_never_a_filtered_node(
         check_candidate(features, snapshot, decision.tier, chosen.address, chosen.model)
 
 
-@given(FEATURES, SNAPSHOTS, st.integers(-(10**7), 10**7), st.integers(0, 9))
-def test_same_seed_same_decision(features: Features, snapshot: Snapshot, now_ms: int, seed: int) -> None:
-    assert run(features, snapshot, now_ms, seed) == run(features, snapshot, now_ms, seed)
+@given(FEATURES, SNAPSHOTS, st.integers(-(10**7), 10**7), st.integers(0, 9), COMPLEXITIES)
+def test_same_seed_same_decision(
+    features: Features, snapshot: Snapshot, now_ms: int, seed: int, complexity: Complexity
+) -> None:
+    once, again = (run(features, snapshot, now_ms, seed, complexity) for _ in range(2))
+    assert repr(once) == repr(again)
+
+
+@given(FEATURES, SNAPSHOTS, st.integers(-(10**7), 10**7), st.integers(0, 9), COMPLEXITIES)
+def test_every_decision_can_be_explained(
+    features: Features, snapshot: Snapshot, now_ms: int, seed: int, complexity: Complexity
+) -> None:
+    decision = run(features, snapshot, now_ms, seed, complexity)
+    if decision is None:
+        return
+    found, score = weigh(features, snapshot, SETTINGS, now_ms, random.Random(seed), score_text=lambda _: complexity)
+    told = explain(decision, features, snapshot, SETTINGS, now_ms=now_ms, complexity=found, score=score)
+    assert len(told.lines) >= 4
+    if decision.candidate is not None:
+        verdict = next(
+            v for v in told.verdicts if v.node == decision.candidate.node and v.tier == decision.tier and not v.fault
+        )
+        assert verdict.load == decision.candidate.load
+
+
+@given(FEATURES, SNAPSHOTS, st.integers(0, 9), st.floats(0, 1), st.integers(0, 10**7))
+def test_older_signals_never_make_the_score_surer(
+    features: Features, snapshot: Snapshot, seed: int, complexity: float, later_ms: int
+) -> None:
+    spreads = []
+    for now_ms in (10**7, 10**7 + later_ms):
+        _, score = weigh(
+            features, snapshot, SETTINGS, now_ms, random.Random(seed), score_text=lambda _: Complexity(complexity)
+        )
+        assert score is not None
+        spreads.append(score.parts[1].spread)
+    if all(not node.is_ejected for node in snapshot.nodes) and len(snapshot.nodes) <= 1:
+        assert spreads[1] >= spreads[0]
+
+
+@given(SNAPSHOTS, st.integers(0, 10**7), st.integers(0, 9), COMPLEXITIES)
+def test_abstention_takes_the_default_where_it_can(
+    snapshot: Snapshot, now_ms: int, seed: int, complexity: Complexity
+) -> None:
+    features = Features(scopes=frozenset({"lite", "full"}))
+    decision = run(features, snapshot, now_ms, seed, complexity)
+    if decision is None or decision.score is not None or decision.candidate is None:
+        return
+    assert decision.tier == SETTINGS.default_tier or decision.tier_reason == TierReason.TIER_REASON_OTHER_UNAVAILABLE
 
 
 @given(FEATURES, SNAPSHOTS, st.integers(0, 3), st.integers(0, 9))

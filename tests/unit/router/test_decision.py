@@ -10,7 +10,9 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
+from ssop_router.core.complexity import Complexity
 from ssop_router.core.decision import Decision, DecisionSettings, Features, decide, is_cacheable
+from ssop_router.core.explanation import explain
 from ssop_router.core.policy import parse_policy
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 
@@ -253,7 +255,10 @@ def test_retrieval_plan() -> None:
 
 def test_explanation_says_why_a_node_is_out() -> None:
     snapshot = Snapshot((node("a", model(FULL, state=ModelState.MODEL_STATE_FAILED)), node("b", model(FULL))))
-    assert any("node a is out: state" in line for line in run(snapshot).explanation)
+    features = Features(scopes=ALL)
+    decision = decide(features, snapshot, SETTINGS, 100, random.Random(1))
+    found = explain(decision, features, snapshot, SETTINGS, now_ms=100, complexity=Complexity(), score=None)
+    assert any("node a is out: state" in line for line in found.lines)
 
 
 def test_snapshot_is_immutable() -> None:

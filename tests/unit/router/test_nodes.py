@@ -12,6 +12,7 @@ from ssop_chassis.call import Call, Service
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
 from ssop_chassis.memory import MemoryPeer
+from ssop_router.core.success import Outcomes
 from ssop_router.nodes import Node, Nodes
 
 
@@ -49,7 +50,12 @@ def make(scripted: Watched, clock: Clock, **options: Any) -> Nodes:
     assert SECRET
     values = {"stale_ms": 1000, "restart_ms": 60_000, "reconnect_ms": (5, 20), **options}
     return Nodes(
-        [Node(peer, frozenset({Tier.TIER_LITE}))], clock_ms=clock, rng=random.Random(1), metadata=dict, **values
+        [Node(peer, frozenset({Tier.TIER_LITE}), Outcomes(half_life_ms=1000, window_ms=1000))],
+        outcomes=Outcomes(half_life_ms=1000, window_ms=1000),
+        clock_ms=clock,
+        rng=random.Random(1),
+        metadata=dict,
+        **values,
     )
 
 

@@ -79,6 +79,14 @@ class _TierReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TierReason
     """The other tier has no node that can serve."""
     TIER_REASON_CASCADE: _TierReason.ValueType  # 13
     """A cascade escalated after the first fields of the lite tier."""
+    TIER_REASON_UNCERTAIN: _TierReason.ValueType  # 14
+    """The score is too uncertain to say on which side of the threshold it is: the configured default."""
+    TIER_REASON_HEADROOM: _TierReason.ValueType  # 15
+    """The complexity is near the threshold, and the head-room of the tiers decided."""
+    TIER_REASON_SUCCESS: _TierReason.ValueType  # 16
+    """The complexity is near the threshold, and what failed of late decided."""
+    TIER_REASON_RULE: _TierReason.ValueType  # 17
+    """A rule of the operator's own."""
     TIER_REASON_CASCADE_LITE: _TierReason.ValueType  # 30
     """A cascade: the lite tier answers first, and nothing has made the full tier take over."""
 
@@ -113,6 +121,14 @@ TIER_REASON_OTHER_UNAVAILABLE: TierReason.ValueType  # 12
 """The other tier has no node that can serve."""
 TIER_REASON_CASCADE: TierReason.ValueType  # 13
 """A cascade escalated after the first fields of the lite tier."""
+TIER_REASON_UNCERTAIN: TierReason.ValueType  # 14
+"""The score is too uncertain to say on which side of the threshold it is: the configured default."""
+TIER_REASON_HEADROOM: TierReason.ValueType  # 15
+"""The complexity is near the threshold, and the head-room of the tiers decided."""
+TIER_REASON_SUCCESS: TierReason.ValueType  # 16
+"""The complexity is near the threshold, and what failed of late decided."""
+TIER_REASON_RULE: TierReason.ValueType  # 17
+"""A rule of the operator's own."""
 TIER_REASON_CASCADE_LITE: TierReason.ValueType  # 30
 """A cascade: the lite tier answers first, and nothing has made the full tier take over."""
 Global___TierReason: _TypeAlias = TierReason  # noqa: Y015
@@ -135,6 +151,8 @@ class _NodeReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeReason
     """An earlier node failed before the first field."""
     NODE_REASON_AFFINITY: _NodeReason.ValueType  # 5
     """It holds the prefix or the conversation."""
+    NODE_REASON_SUCCESS: _NodeReason.ValueType  # 6
+    """Others have more head-room but failed more of late."""
 
 class NodeReason(_NodeReason, metaclass=_NodeReasonEnumTypeWrapper):
     """Why a node was chosen among those of the tier."""
@@ -151,6 +169,8 @@ NODE_REASON_FAILOVER: NodeReason.ValueType  # 4
 """An earlier node failed before the first field."""
 NODE_REASON_AFFINITY: NodeReason.ValueType  # 5
 """It holds the prefix or the conversation."""
+NODE_REASON_SUCCESS: NodeReason.ValueType  # 6
+"""Others have more head-room but failed more of late."""
 Global___NodeReason: _TypeAlias = NodeReason  # noqa: Y015
 
 class _CacheReason:
@@ -421,6 +441,13 @@ class Decision(_message.Message):
     DECISION_US_FIELD_NUMBER: _builtins.int
     POLICY_FIELD_NUMBER: _builtins.int
     IS_SHARED_MODEL_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    SCORE_SPREAD_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    ABSTENTION_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
+    IS_CACHE_FIRST_FIELD_NUMBER: _builtins.int
+    WEAK_SIGNALS_FIELD_NUMBER: _builtins.int
     CASCADE_REASON_FIELD_NUMBER: _builtins.int
     CASCADE_CONFIDENCE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
@@ -447,10 +474,28 @@ class Decision(_message.Message):
     """The policy in force, as in `x-router-policy`."""
     is_shared_model: _builtins.bool
     """Several tiers are served by the same model on this mesh."""
+    score: _builtins.float
+    """Complexity, corrected by head-room and recent success: from `threshold` up the full tier is meant. Absent when
+    no score was needed or none could be made.
+    """
+    score_spread: _builtins.float
+    """How far the score may be off on either side."""
+    threshold: _builtins.float
+    """See `score`."""
+    abstention: _builtins.str
+    """Why the classifier said nothing, in one word, such as `off` or `deadline`; empty where it spoke or was not asked."""
+    rule: _builtins.str
+    """Name of the rule that spoke; empty where none did."""
+    is_cache_first: _builtins.bool
+    """Too much failed of late: stored answers are taken and kept whatever the temperature."""
     cascade_reason: Global___CascadeReason.ValueType
     """How a cascade ended. UNSPECIFIED without one, and where a stored answer was replayed or another's followed."""
     cascade_confidence: _builtins.float
     """The confidence that it was judged by, from 0 to 1. Absent where there was none."""
+    @_builtins.property
+    def weak_signals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Signals that were missing or old, such as `headroom:stale`."""
+
     def __init__(
         self,
         *,
@@ -466,21 +511,32 @@ class Decision(_message.Message):
         decision_us: _builtins.int = ...,
         policy: _builtins.str = ...,
         is_shared_model: _builtins.bool = ...,
+        score: _builtins.float | None = ...,
+        score_spread: _builtins.float = ...,
+        threshold: _builtins.float = ...,
+        abstention: _builtins.str = ...,
+        rule: _builtins.str = ...,
+        is_cache_first: _builtins.bool = ...,
+        weak_signals: _abc.Iterable[_builtins.str] | None = ...,
         cascade_reason: Global___CascadeReason.ValueType = ...,
         cascade_confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "cascade_confidence", b"cascade_confidence", "complexity", b"complexity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "_score", b"_score", "cascade_confidence", b"cascade_confidence", "complexity", b"complexity", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "cache_reason", b"cache_reason", "cascade_confidence", b"cascade_confidence", "cascade_reason", b"cascade_reason", "complexity", b"complexity", "decision_us", b"decision_us", "is_shared_model", b"is_shared_model", "model", b"model", "node", b"node", "node_reason", b"node_reason", "policy", b"policy", "request_id", b"request_id", "retrieval_reason", b"retrieval_reason", "tier", b"tier", "tier_reason", b"tier_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "_score", b"_score", "abstention", b"abstention", "cache_reason", b"cache_reason", "cascade_confidence", b"cascade_confidence", "cascade_reason", b"cascade_reason", "complexity", b"complexity", "decision_us", b"decision_us", "is_cache_first", b"is_cache_first", "is_shared_model", b"is_shared_model", "model", b"model", "node", b"node", "node_reason", b"node_reason", "policy", b"policy", "request_id", b"request_id", "retrieval_reason", b"retrieval_reason", "rule", b"rule", "score", b"score", "score_spread", b"score_spread", "threshold", b"threshold", "tier", b"tier", "tier_reason", b"tier_reason", "weak_signals", b"weak_signals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cascade_confidence: _TypeAlias = _typing.Literal["cascade_confidence"]  # noqa: Y015
     _WhichOneofArgType__cascade_confidence: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence"]  # noqa: Y015
     _WhichOneofReturnType__complexity: _TypeAlias = _typing.Literal["complexity"]  # noqa: Y015
     _WhichOneofArgType__complexity: _TypeAlias = _typing.Literal["_complexity", b"_complexity"]  # noqa: Y015
+    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
+    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cascade_confidence) -> _WhichOneofReturnType__cascade_confidence | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__complexity) -> _WhichOneofReturnType__complexity | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
 
 Global___Decision: _TypeAlias = Decision  # noqa: Y015
 

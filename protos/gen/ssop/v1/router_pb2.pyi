@@ -561,6 +561,12 @@ class ExplainDecisionResponse(_message.Message):
 
     DECISION_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    VERDICTS_FIELD_NUMBER: _builtins.int
+    CLASSIFIER_FIELD_NUMBER: _builtins.int
+    classifier: _builtins.str
+    """Version of the classifier; empty where there is none."""
     @_builtins.property
     def decision(self) -> _mesh_pb2.Decision:
         """The decision."""
@@ -569,19 +575,193 @@ class ExplainDecisionResponse(_message.Message):
     def explanation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The steps that led to it, one a line, for people."""
 
+    @_builtins.property
+    def score(self) -> Global___DecisionScore:
+        """The score, whether it decided or not. Absent where the classifier abstains."""
+
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuleView]:
+        """The rules in the order in which they are asked."""
+
+    @_builtins.property
+    def verdicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeVerdict]:
+        """Every node, once for each tier that the key may use."""
+
     def __init__(
         self,
         *,
         decision: _mesh_pb2.Decision | None = ...,
         explanation: _abc.Iterable[_builtins.str] | None = ...,
+        score: Global___DecisionScore | None = ...,
+        rules: _abc.Iterable[Global___RuleView] | None = ...,
+        verdicts: _abc.Iterable[Global___NodeVerdict] | None = ...,
+        classifier: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "explanation", b"explanation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["classifier", b"classifier", "decision", b"decision", "explanation", b"explanation", "rules", b"rules", "score", b"score", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainDecisionResponse: _TypeAlias = ExplainDecisionResponse  # noqa: Y015
+
+@_typing.final
+class DecisionScore(_message.Message):
+    """A score and how it came about."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
+    THRESHOLD_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    value: _builtins.float
+    """From 0 (plain) to 1 (hard)."""
+    spread: _builtins.float
+    """How far it may be off on either side."""
+    threshold: _builtins.float
+    """From here up the full tier is meant. A conversation shifts it away from its own tier."""
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePart]:
+        """What was added up."""
+
+    def __init__(
+        self,
+        *,
+        value: _builtins.float = ...,
+        spread: _builtins.float = ...,
+        threshold: _builtins.float = ...,
+        parts: _abc.Iterable[Global___ScorePart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts", "spread", b"spread", "threshold", b"threshold", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecisionScore: _TypeAlias = DecisionScore  # noqa: Y015
+
+@_typing.final
+class ScorePart(_message.Message):
+    """A part of a score."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    SPREAD_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    WEAKNESS_FIELD_NUMBER: _builtins.int
+    signal: _builtins.str
+    """`complexity`, `headroom` or `success`."""
+    value: _builtins.float
+    """Its value: the complexity, or how much more of it the full tier has than the lite one, from -1 to 1."""
+    spread: _builtins.float
+    """How far the value may be off."""
+    weight: _builtins.float
+    """What value and spread count in the score."""
+    age_ms: _builtins.int
+    """Age of the oldest thing that it rests on, in milliseconds; absent where there is nothing."""
+    weakness: _builtins.str
+    """`stale`, `unseen` or `none`; empty where the signal is good."""
+    def __init__(
+        self,
+        *,
+        signal: _builtins.str = ...,
+        value: _builtins.float = ...,
+        spread: _builtins.float = ...,
+        weight: _builtins.float = ...,
+        age_ms: _builtins.int | None = ...,
+        weakness: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms", "age_ms", b"age_ms", "signal", b"signal", "spread", b"spread", "value", b"value", "weakness", b"weakness", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__age_ms: _TypeAlias = _typing.Literal["age_ms"]  # noqa: Y015
+    _WhichOneofArgType__age_ms: _TypeAlias = _typing.Literal["_age_ms", b"_age_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_ms) -> _WhichOneofReturnType__age_ms | None: ...
+
+Global___ScorePart: _TypeAlias = ScorePart  # noqa: Y015
+
+@_typing.final
+class RuleView(_message.Message):
+    """A rule of the settings, and whether it speaks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    IS_SPEAKING_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    tier: _mesh_pb2.Tier.ValueType
+    """The tier that it prefers."""
+    is_speaking: _builtins.bool
+    """All its conditions hold."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        tier: _mesh_pb2.Tier.ValueType = ...,
+        is_speaking: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_speaking", b"is_speaking", "name", b"name", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RuleView: _TypeAlias = RuleView  # noqa: Y015
+
+@_typing.final
+class NodeVerdict(_message.Message):
+    """What a decision makes of a node for a tier."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    SUCCESS_FIELD_NUMBER: _builtins.int
+    STATUS_AGE_MS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """The node."""
+    tier: _mesh_pb2.Tier.ValueType
+    """The tier."""
+    model: _builtins.str
+    """The model that would serve; empty for the node's first, or where none may."""
+    filter: _builtins.str
+    """The filter that takes it out: `ejected`, `state`, `context`, `capability`, `logprobs` or `tier`. Empty: it may serve."""
+    load: _builtins.float
+    """Requests for each slot, more where something about the node is not known or bad; 0 is idle."""
+    success: _builtins.float
+    """Part of recent attempts that succeeded, from 0 to 1."""
+    status_age_ms: _builtins.int
+    """Milliseconds since its last status; absent before the first one."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        tier: _mesh_pb2.Tier.ValueType = ...,
+        model: _builtins.str = ...,
+        filter: _builtins.str = ...,
+        load: _builtins.float = ...,
+        success: _builtins.float = ...,
+        status_age_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_status_age_ms", b"_status_age_ms", "status_age_ms", b"status_age_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_age_ms", b"_status_age_ms", "filter", b"filter", "load", b"load", "model", b"model", "node", b"node", "status_age_ms", b"status_age_ms", "success", b"success", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__status_age_ms: _TypeAlias = _typing.Literal["status_age_ms"]  # noqa: Y015
+    _WhichOneofArgType__status_age_ms: _TypeAlias = _typing.Literal["_status_age_ms", b"_status_age_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__status_age_ms) -> _WhichOneofReturnType__status_age_ms | None: ...
+
+Global___NodeVerdict: _TypeAlias = NodeVerdict  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):

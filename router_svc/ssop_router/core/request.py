@@ -1,0 +1,62 @@
+"""What a decision reads: the request's features and the operator's settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ssop.v1.mesh_pb2 import Tier
+from ssop_router.core.policy import Policy
+from ssop_router.core.rules import Rule
+from ssop_router.core.score import ScoreSettings
+
+# A byte-pair tokenizer rarely makes tokens longer than this on average, so bytes over it is a lower bound; only the
+# node knows the number of tokens.
+_MOST_BYTES_PER_TOKEN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the decision reads of a request. `prompt_bytes` counts all text; `user_text` is the last user message.
+
+    `conversation_tier` is where its conversation is, and `conversation_switches` how often that has changed.
+    `is_cache_first`: too much fails, so that stored answers are taken whatever the temperature.
+    """
+
+    scopes: frozenset[str]
+    policy: Policy = field(default_factory=Policy)
+    model: str = ""
+    user_text: str = ""
+    documents: int = 0
+    prompt_bytes: int = 0
+    max_output_tokens: int = 0
+    capabilities: frozenset[str] = field(default_factory=frozenset)
+    needs_logprobs: bool = False
+    has_schema: bool = False
+    temperature: float = 0.0
+    is_sampled_cacheable: bool = False
+    names_collections: bool = False
+    conversation_tier: Tier.ValueType = Tier.TIER_UNSPECIFIED
+    conversation_switches: int = 0
+    is_cache_first: bool = False
+
+    @property
+    def least_input_tokens(self) -> int:
+        """A number of tokens that no tokenizer makes the prompt shorter than."""
+        return self.prompt_bytes // _MOST_BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionSettings:
+    """What the operator says: names of models, the default tier, the rules, and when a status is old.
+
+    A user text shorter than `follow_up_chars` says too little to take a conversation off the full tier.
+    """
+
+    model_tiers: Mapping[str, Tier.ValueType]
+    default_tier: Tier.ValueType
+    rules: Sequence[Rule] = ()
+    status_stale_ms: int = 5_000
+    low_memory_ratio: float = 0.02
+    max_attempts: int = 3
+    score: ScoreSettings = field(default_factory=ScoreSettings)
+    follow_up_chars: int = 200

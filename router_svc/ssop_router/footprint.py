@@ -1,0 +1,60 @@
+"""What a decision leaves behind: numbers for metrics, words for logs, an event on the trace."""
+
+from collections.abc import Mapping
+
+from ssop.v1.mesh_pb2 import NodeReason, Tier, TierReason
+from ssop_chassis.tracing import AttributeValue, add_event
+from ssop_router.core.decision import Decision
+from ssop_router.metrics import RouterMetrics
+
+
+def describe_reasons(decision: Decision) -> dict[str, AttributeValue]:
+    """Score and reasons beyond the tier's, as far as there are any. Never a text."""
+    found: dict[str, AttributeValue] = {}
+    if decision.rule is not None:
+        found["rule"] = decision.rule.name
+    if decision.complexity is not None:
+        if decision.complexity.score is not None:
+            found["complexity"] = round(decision.complexity.score, 4)
+        if decision.complexity.abstention:
+            found["abstention"] = decision.complexity.abstention
+    if decision.score is not None:
+        found["score"] = round(decision.score.value, 4)
+        found["score_spread"] = round(decision.score.spread, 4)
+        found["threshold"] = round(decision.score.threshold, 4)
+    if decision.weak_signals:
+        found["weak_signals"] = list(decision.weak_signals)
+    if decision.is_cache_first:
+        found["is_cache_first"] = True
+    return found
+
+
+def leave(decision: Decision, decision_us: int, metrics: RouterMetrics) -> None:
+    """Count a decision that is acted on, and note it on the trace."""
+    metrics.decision_seconds.observe(decision_us / 1_000_000)
+    metrics.decisions.labels(Tier.Name(decision.tier), TierReason.Name(decision.tier_reason)).inc()
+    if decision.rule is not None:
+        metrics.rules.labels(decision.rule.name).inc()
+    if decision.complexity is not None:
+        if decision.complexity.score is not None:
+            metrics.complexity.observe(decision.complexity.score)
+        if decision.complexity.abstention:
+            metrics.abstentions.labels(decision.complexity.abstention).inc()
+    for weak in decision.weak_signals:
+        signal, _, weakness = weak.partition(":")
+        metrics.weak_signals.labels(signal, weakness).inc()
+
+    def attributes() -> Mapping[str, AttributeValue]:
+        return {
+            f"ssop.{name}": value
+            for name, value in {
+                "tier": Tier.Name(decision.tier),
+                "tier_reason": TierReason.Name(decision.tier_reason),
+                "node": decision.candidate.node if decision.candidate is not None else "",
+                "node_reason": NodeReason.Name(decision.node_reason),
+                "decision_us": decision_us,
+                **describe_reasons(decision),
+            }.items()
+        }
+
+    add_event("ssop.decision", attributes)

@@ -1,0 +1,110 @@
+"""The classifier as decisions see it: loaded or not, measured, and never able to stop a request."""
+
+import importlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ssop_router.core.complexity import Complexity, ComplexityModel
+from ssop_router.metrics import RouterMetrics
+from ssop_router.policy_settings import PACKAGED, PolicySettings
+
+# A classifier reads the head of a text; this only bounds what a slow one can be given.
+_MAX_CHARS: Final = 20_000
+_OVERRUNS_TO_PAUSE: Final = 3
+_PAUSE_NS: Final = 1_000_000_000
+_log = logging.getLogger(__name__)
+
+
+class Classifier(NamedTuple):
+    """A classifier, or why there is none: `off`, `missing`, `not_installed` or `unreadable`.
+
+    `threshold` is what its calibration says for the wanted share of the full tier; None where it has none.
+    """
+
+    model: ComplexityModel | None = None
+    fault: str = "off"
+    detail: str = ""
+    threshold: float | None = None
+
+
+def open_classifier(settings: PolicySettings) -> Classifier:
+    """Load what `classifier_file` names. A failure is an answer: requests are routed without it."""
+    name = settings.classifier_file
+    if not name:
+        return Classifier()
+    try:
+        module = importlib.import_module("ssop_router.classifier")
+        model: ComplexityModel = module.load_classifier(None if name == PACKAGED else name)
+    except ImportError as error:
+        return Classifier(fault="not_installed", detail=str(error))
+    except FileNotFoundError as error:
+        return Classifier(fault="missing", detail=str(error))
+    except Exception as error:  # noqa: BLE001 - an artefact is a file of anybody's, and its reader a large library
+        return Classifier(fault="unreadable", detail=f"{type(error).__name__}: {error}"[:500])
+    threshold_of: Callable[[float], float] | None = getattr(model, "threshold_of", None)
+    threshold = threshold_of(settings.score.full_share) if threshold_of is not None else None
+    return Classifier(model, "", "", threshold)
+
+
+class Scorer:
+    """Asks the classifier, and abstains for it where it is absent, fails, or has just been too slow.
+
+    `clock_ns` is monotonic. A score that came too late is not used: the time is spent, but whoever set the limit hears
+    of it. After three in a row the classifier is left alone for a second.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        metrics: RouterMetrics,
+        *,
+        timeout_us: int,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._model = classifier.model
+        self._absent = Complexity(abstention=classifier.fault or "off")
+        self._metrics = metrics
+        self._timeout_ns = timeout_us * 1_000
+        self._clock_ns = clock_ns
+        self._overruns = 0
+        self._ask_again_ns = 0
+
+    @property
+    def version(self) -> str:
+        """Version of the classifier; empty where there is none."""
+        return self._model.version if self._model is not None else ""
+
+    def __call__(self, text: str) -> Complexity:
+        """The complexity of a text, or an abstention with its reason."""
+        if self._model is None:
+            return self._absent
+        if not text or text.isspace():
+            return Complexity(abstention="empty")
+        started_ns = self._clock_ns()
+        if self._overruns >= _OVERRUNS_TO_PAUSE and started_ns < self._ask_again_ns:
+            return Complexity(abstention="paused")
+        found = _ask(self._model, text[:_MAX_CHARS])
+        now_ns = self._clock_ns()
+        self._metrics.classifier_seconds.observe((now_ns - started_ns) / 1e9)
+        if now_ns - started_ns > self._timeout_ns:
+            self._overruns += 1
+            self._ask_again_ns = now_ns + _PAUSE_NS
+            return Complexity(abstention="deadline")
+        self._overruns = 0
+        return found
+
+
+def _ask(model: ComplexityModel, text: str) -> Complexity:
+    try:
+        found = model.score(text)
+    except Exception as error:  # noqa: BLE001 - it promises to raise nothing, and no request hangs on that promise
+        _log.warning("the classifier failed", extra={"kind": type(error).__name__})
+        return Complexity(abstention="failed")
+    if found.score is None:
+        return found if found.abstention else Complexity(abstention="unsure")
+    # Written so that a NaN is caught.
+    if not (0 <= found.score <= 1 and 0 <= found.spread <= 1):
+        return Complexity(abstention="invalid")
+    return found
