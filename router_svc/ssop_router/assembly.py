@@ -58,6 +58,7 @@ def assemble(
     rag_peer: Peer | None,
     registry: CollectorRegistry,
     sign: Callable[[Principal], InnerMetadata],
+    renew: Callable[[Principal], Principal] = lambda principal: principal,
     clock_ms: Callable[[], int],
     rng: random.Random,
     classifier: Classifier = Classifier(),  # noqa: B008 - immutable
@@ -134,6 +135,7 @@ def assemble(
         settings=settings,
         background=background,
         sign=sign,
+        renew=renew,
         draining=draining,
     )
     service = bind(router_pb2.DESCRIPTOR.services_by_name["RouterService"], servicer)

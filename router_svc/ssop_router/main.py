@@ -5,13 +5,18 @@ import logging
 import random
 from contextlib import AsyncExitStack, suppress
 
-from ssop_chassis.call import Peer
+from ssop.v1 import keys_pb2
+from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.grpc_transport import connect
+from ssop_chassis.identity import Principal
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
-from ssop_router.assembly import assemble
+from ssop_router.assembly import OWN_PRINCIPAL, assemble
+from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.inspection import monotonic_ms
-from ssop_router.keys import KeysFile
+from ssop_router.key_admin import KeyServicer
+from ssop_router.keys import Keys, KeysFile, KeysStore
+from ssop_router.metrics import RouterMetrics
 from ssop_router.scoring import open_classifier
 from ssop_router.settings import RouterSettings
 
@@ -33,32 +38,78 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         _log.info("the classifier is loaded", extra={"version": classifier.model.version})
     elif classifier.fault != "off":
         _log.warning("routing without a classifier", extra={"fault": classifier.fault, "detail": classifier.detail})
+
+    def renew(principal: Principal) -> Principal:
+        return keys.renew(principal)
+
+    cache_peer = open_peer(settings.cache_address) if settings.cache_address else None
     router = assemble(
         settings,
         node_peers={node.address: open_peer(node.address) for node in settings.nodes},
-        cache_peer=open_peer(settings.cache_address) if settings.cache_address else None,
+        cache_peer=cache_peer,
         rag_peer=open_peer(settings.rag_address) if settings.rag_address else None,
         registry=process.registry,
         sign=process.signer.metadata,
+        renew=renew,
         clock_ms=monotonic_ms,
         rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
         classifier=classifier,
     )
-    try:
-        keys = KeysFile(
-            settings.keys_file,
-            process.secret,
-            now_ms=wall_clock_ms,
-            on_failure=router.metrics.keys_reload_failures.inc,
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SettingsError(f"[router] keys_file: {error}") from error
+    keys, key_service = _open_keys(process, cache_peer, router.metrics)
+    await keys.refresh()
     stack.push_async_callback(router.background.finish, settings.settle_timeout_ms / 1000)
     for work in (router.nodes.watch(), keys.watch(settings.keys_poll_ms)):
         stack.push_async_callback(_stop, asyncio.create_task(work))
     return Serving(
-        (router.service, router.documents), settings.listen, authenticate=keys.authenticate, drain=router.draining.set
+        (router.service, router.documents, key_service),
+        settings.listen,
+        authenticate=keys.authenticate,
+        drain=router.draining.set,
     )
+
+
+def _open_keys(
+    process: Process[RouterSettings], cache_peer: Peer | None, metrics: RouterMetrics
+) -> tuple[Keys, Service]:
+    """The keys, and the service that changes them. Raises SettingsError where the file can't be used."""
+    settings = process.settings
+    try:
+        file = KeysFile(settings.keys_file, on_failure=metrics.keys_reload_failures.labels("file").inc)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"[router] keys_file: {error}") from error
+
+    def sign_own() -> InnerMetadata:
+        return process.signer.metadata(OWN_PRINCIPAL)
+
+    # Apart from the one that admission goes through: what happens to one says nothing about the other.
+    store = copy = None
+    timeout_s = settings.keys_timeout_ms / 1000
+    if cache_peer is not None:
+        store = Dependency("keys", cache_peer, skip_ms=settings.keys_poll_ms, clock_ms=monotonic_ms)
+        copy = KeysStore(
+            store,
+            metadata=sign_own,
+            timeout_s=timeout_s,
+            clock_ms=monotonic_ms,
+            on_failure=metrics.keys_reload_failures.labels("store").inc,
+        )
+    keys = Keys(
+        file,
+        copy,
+        process.secret,
+        max_age_ms=settings.keys_max_age_ms,
+        now_ms=wall_clock_ms,
+        on_age=lambda age_ms: metrics.keys_age_seconds.set(age_ms / 1000),
+    )
+    servicer = KeyServicer(
+        store,
+        process.secret,
+        metadata=sign_own,
+        file_records=lambda: file.records,
+        timeout_s=timeout_s,
+        now_ms=wall_clock_ms,
+    )
+    return keys, bind(keys_pb2.DESCRIPTOR.services_by_name["KeyService"], servicer)
 
 
 async def _stop(task: "asyncio.Task[None]") -> None:

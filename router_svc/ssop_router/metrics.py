@@ -93,6 +93,9 @@ class RouterMetrics:
         self.settle_failures = Counter(
             "ssop_router_settle_failures", "Reservations that were left to lapse.", registry=registry
         )
+        self.keys_age_seconds = Gauge(
+            "ssop_router_keys_age_seconds", "Age of the copy of the mesh's API keys.", registry=registry
+        )
         self.keys_reload_failures = Counter(
-            "ssop_router_keys_reload_failures", "Times the keys file could not be read again.", registry=registry
+            "ssop_router_keys_reload_failures", "Times the keys could not be read again.", ["source"], registry=registry
         )

@@ -30,7 +30,10 @@ POLICY_METADATA = "x-router-policy"
 
 
 class RouterServicer:
-    """See `router.proto`. `sign` makes the metadata that carries a principal inside; `draining` ends sessions."""
+    """See `router.proto`. `sign` makes the metadata that carries a principal inside; `draining` ends sessions.
+
+    `renew` says what the caller of a session may do by the time of its next request.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class RouterServicer:
         settings: RouterSettings,
         background: Background,
         sign: Callable[[Principal], InnerMetadata],
+        renew: Callable[[Principal], Principal],
         draining: asyncio.Event,
     ) -> None:
         self._pipeline = pipeline
@@ -53,6 +57,7 @@ class RouterServicer:
         self._settings = settings
         self._background = background
         self._sign = sign
+        self._renew = renew
         self._draining = draining
 
     async def generate(self, call: Call) -> None:
@@ -73,6 +78,7 @@ class RouterServicer:
             self._settings,
             self._background,
             sign=lambda: self._sign(call.principal),
+            renew=self._renew,
             policy=_policy(call),
             record_receipts=self._record_receipt,
             draining=self._draining,

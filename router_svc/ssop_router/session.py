@@ -22,6 +22,7 @@ from ssop.v1.router_pb2 import (
 )
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError, as_mesh_error, invalid_request
+from ssop_chassis.identity import Principal
 from ssop_chassis.logs import describe
 from ssop_router.background import Background
 from ssop_router.core.ladder import RETRY_AFTER_MS
@@ -119,6 +120,7 @@ class Session:
         background: Background,
         *,
         sign: Callable[[], InnerMetadata],
+        renew: Callable[[Principal], Principal],
         policy: str,
         record_receipts: Callable[[str, SessionRequest], None],
         draining: asyncio.Event,
@@ -130,6 +132,7 @@ class Session:
         self._settings = settings
         self._background = background
         self._sign = sign
+        self._renew = renew
         self._policy = policy
         self._record_receipts = record_receipts
         self._draining = draining
@@ -287,8 +290,9 @@ class Session:
         entry.stop_prefetch_timer()
         request = entry.complete()
         timeout_ms = request.timeout_ms or self._settings.default_timeout_ms
+        principal = self._renew(self._principal)
         job = self._pipeline.accept(
-            Intake(request, self._principal, timeout_ms / 1000, self._policy, has_prefetched=entry.has_prefetched)
+            Intake(request, principal, timeout_ms / 1000, self._policy, has_prefetched=entry.has_prefetched)
         )
 
         async def write(chunk: bytes) -> None:

@@ -24,8 +24,14 @@ class RouterSettings(PolicySettings):
     nodes: list[NodeSettings] = Field(min_length=1, description="The nodes, as addresses or tables.")
     cache_address: str = Field("", description="Address of the cache service; empty: none, and no limits.")
     rag_address: str = Field("", description="Address of the retrieval service; empty: none.")
-    keys_file: Path = Field(description="The API keys, as `ssop key` writes them.")
-    keys_poll_ms: int = Field(1000, gt=0, description="How often the keys file is looked at for changes.")
+    keys_file: Path = Field(description="API keys that hold on this router whatever the mesh's store says.")
+    keys_poll_ms: int = Field(
+        1000, gt=0, le=4000, description="How often the keys file and the mesh's keys are looked at for changes."
+    )
+    keys_timeout_ms: int = Field(500, gt=0, le=900, description="Time for reading or changing the mesh's keys.")
+    keys_max_age_ms: int = Field(
+        3_600_000, gt=0, description="How long the mesh's keys are trusted while their store does not answer."
+    )
     watch_restart_ms: int = Field(300_000, gt=0, description="How long one status stream lasts before it is renewed.")
     reconnect_min_ms: int = Field(100, gt=0, description="First back-off after a status stream was lost.")
     reconnect_max_ms: int = Field(5_000, gt=0, description="Longest back-off after a status stream was lost.")

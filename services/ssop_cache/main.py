@@ -6,10 +6,11 @@ from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
 
-from ssop.v1 import cache_pb2
+from ssop.v1 import cache_pb2, keys_pb2
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
 from ssop_cache.feeds import Feeds
+from ssop_cache.key_store import KeyStoreServicer
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.roles import RoleChecker
 from ssop_cache.servicer import CacheServicer
@@ -23,9 +24,9 @@ from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The service and the stores below it."""
+    """The services and the stores below them."""
 
-    service: Service
+    services: tuple[Service, ...]
     state: RedisStore
     cache: RedisStore
     roles: RoleChecker
@@ -59,14 +60,18 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
     roles = RoleChecker(state, cache)
     if settings.is_role_checked:
         roles.install()
-    return Cache(bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], servicer), state, cache, roles)
+    services = (
+        bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], servicer),
+        bind(keys_pb2.DESCRIPTOR.services_by_name["KeyStoreService"], KeyStoreServicer(state)),
+    )
+    return Cache(services, state, cache, roles)
 
 
 async def build(process: Process[CacheSettings], stack: AsyncExitStack) -> Serving:
     """What the chassis serves."""
     cache = open_cache(process.settings, process.registry, stack)
     warm = cache.roles.wait_until_right if process.settings.is_role_checked else None
-    return Serving([cache.service], process.settings.listen, warm=warm)
+    return Serving(cache.services, process.settings.listen, warm=warm)
 
 
 def run() -> NoReturn:

@@ -13,8 +13,9 @@ import typer
 from rich.text import Text
 
 from ssop_cli import posts as posts_
+from ssop_cli.app_keys import keys_app
 from ssop_cli.app_store import doctor as doctor_command
-from ssop_cli.app_store import keys_app, models_app
+from ssop_cli.app_store import models_app
 from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_USAGE, CommandError
 from ssop_cli.terminal import (
     AsJson,

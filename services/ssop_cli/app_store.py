@@ -1,6 +1,5 @@
 """The commands about this machine: the model store, keys, and what is installed."""
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,6 @@ from ssop_cli.failure import EXIT_FAILED, EXIT_USAGE, CommandError
 from ssop_cli.terminal import AsJson, ModelsDir, StateDir, Tier, err, guard, need_embedded, out, places_of, print_json
 
 models_app = typer.Typer(help="The model store.", no_args_is_help=True)
-keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
 
 
 def doctor(state_dir: StateDir = None, models_dir: ModelsDir = None, as_json: AsJson = False) -> None:
@@ -119,19 +117,3 @@ def _show_model(record: Any, folder: Path, as_json: bool) -> None:
     licence = record.licence or "licence not stated"
     line = f"{record.name}: {folder / record.path} ({licence}, {record.template_kind}, sha256 {record.sha256[:12]}…)"
     out.print(Text(line), soft_wrap=True)
-
-
-@keys_app.command("list")
-def keys_list(state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """List the keys of the mesh of the state directory; never the keys themselves."""
-    with guard(as_json):
-        from ssop_cli.keys import list_keys  # noqa: PLC0415
-
-        keys = list_keys(places_of(state_dir).keys)
-        if as_json:
-            print_json({"keys": keys})
-            return
-        for key in keys:
-            end = key["expires_at_ms"]
-            until = f", until {time.strftime('%Y-%m-%d %H:%M', time.localtime(end / 1000))}" if end else ""
-            out.print(Text(f"{key['id']}: tenant {key['tenant']}, scopes {', '.join(key['scopes'])}{until}"))

@@ -10,7 +10,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from ssop_chassis.identity import MIN_SECRET_BYTES, SCOPES, hash_key, load_secret, make_key
+from ssop_chassis.api_keys import hash_key, make_key
+from ssop_chassis.identity import MIN_SECRET_BYTES, SCOPES, load_secret
 from ssop_cli.failure import EXIT_SETTINGS, CommandError
 from ssop_cli.places import Places, write_private
 
@@ -48,7 +49,7 @@ def make_identity(places: Places) -> None:
             "id": _KEY_ID,
             "tenant": TENANT,
             "scopes": sorted(SCOPES),
-            "hmac": hash_key(key, secret),
+            "hmac": hash_key(key, secret).hex(),
         }
         write_private(places.client_key, key + "\n")
         write_private(places.keys, dump_toml({"keys": [record]}))

@@ -20,6 +20,7 @@ from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan
 from ssop_sdk.chat import AsyncChat
 from ssop_sdk.configuration import check_batch_size, set_up
 from ssop_sdk.index import AsyncIndex
+from ssop_sdk.keys import AsyncKeyAdmin
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
 from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_timeout, plan_request
@@ -84,6 +85,8 @@ class AsyncSsopClient:
         self._channel: grpc.aio.Channel | None = None
         self.chat = AsyncChat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
+        self.keys = AsyncKeyAdmin(self._unary)
+        """API keys of the mesh, for its operators: `client.keys.create(...)`, `show`, `rotate`, `revoke`."""
         self.index = AsyncIndex(self._unary)
         """Documents for answers to draw on: `client.index.upsert(...)`, `search`, `delete`, `collections`."""
 

@@ -19,6 +19,7 @@ from ssop_sdk.chat import Chat
 from ssop_sdk.configuration import Setup, check_batch_size, set_up
 from ssop_sdk.errors import SsopError
 from ssop_sdk.index import Index
+from ssop_sdk.keys import KeyAdmin
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
 from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_timeout, plan_request
@@ -101,6 +102,8 @@ class SsopClient:
         self._channel = _connect(self._setup)
         self.chat = Chat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
+        self.keys = KeyAdmin(self._unary)
+        """API keys of the mesh, for its operators: `client.keys.create(...)`, `show`, `rotate`, `revoke`."""
         self.index = Index(self._unary)
         """Documents for answers to draw on: `client.index.upsert(...)`, `search`, `delete`, `collections`."""
 

@@ -183,6 +183,19 @@ class CollectionUnknown(NotFound):
     default_reason = "COLLECTION_UNKNOWN"
 
 
+class KeyUnknown(NotFound):
+    """There is no API key with this id."""
+
+    default_reason = "KEY_UNKNOWN"
+
+
+class KeyExists(SsopError):
+    """There is an API key with this id."""
+
+    default_reason = "KEY_EXISTS"
+    default_code = grpc.StatusCode.ALREADY_EXISTS
+
+
 class RequestDuplicate(SsopError):
     """A request with this id is running or has ended."""
 

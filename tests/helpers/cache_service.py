@@ -150,4 +150,4 @@ async def running_cache(state: RedisServer, cache: RedisServer, **settings: Any)
     async with AsyncExitStack() as stack:
         opened = open_cache(CacheSettings(state_url=state.url, cache_url=cache.url, **values), registry, stack)
         await opened.roles.wait_until_right()
-        yield CacheUnderTest(opened, registry, MemoryPeer([opened.service], _authenticate))
+        yield CacheUnderTest(opened, registry, MemoryPeer(opened.services, _authenticate))

@@ -1,5 +1,6 @@
 """The process `ssop-rag` with its real embedder, for integration tests: can be killed and started again."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 
 START_S: Final = 60.0
-_SECRET: Final = b"s" * 32
+_SECRET: Final = hashlib.sha256(b"a secret for tests").digest()
 
 
 class RagProcess:

@@ -17,10 +17,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from helpers.scripted_mesh import SECRET, Keys, ScriptedCache, ScriptedNode, ScriptedRag
 from ssop.v1 import mesh_pb2, router_pb2, router_pb2_grpc
+from ssop_chassis.api_keys import hash_key
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError, from_status
 from ssop_chassis.grpc_transport import GrpcServer, start_server
-from ssop_chassis.identity import hash_key
 
 
 @dataclass
@@ -63,9 +63,8 @@ def as_error(error: "grpc.aio.AioRpcError") -> MeshError:
 
 
 def keys_text(key: str, scopes: str = '["lite", "full", "rag", "ssop", "admin"]') -> str:
-    return (
-        f'[[keys]]\nid = "{key.split("_")[1]}"\ntenant = "acme"\nscopes = {scopes}\nhmac = "{hash_key(key, SECRET)}"\n'
-    )
+    head = f'[[keys]]\nid = "{key.split("_")[1]}"\ntenant = "acme"\nscopes = {scopes}\n'
+    return f'{head}hmac = "{hash_key(key, SECRET).hex()}"\n'
 
 
 @asynccontextmanager

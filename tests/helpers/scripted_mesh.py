@@ -1,6 +1,7 @@
 """A router whose nodes, cache and retrieval service do what a test says, on the in-memory transport."""
 
 import asyncio
+import hashlib
 import json
 import random
 import time
@@ -29,10 +30,11 @@ from helpers.scripted_stores import ScriptedCache, ScriptedRag
 from ssop.v1 import mesh_pb2, router_pb2
 from ssop.v1.content_pb2 import ContentPart, Message, OutputSchema, Prompt, Role
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
+from ssop_chassis.api_keys import KeyRecord, KeyRing, hash_key, make_key
 from ssop_chassis.call import Peer
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import KeyRecord, KeyRing, Principal, Signer, hash_key, make_key
+from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_router.assembly import Router, assemble
 from ssop_router.core.complexity import ComplexityModel
@@ -68,7 +70,7 @@ __all__ = [
     "used",
 ]
 
-SECRET = bytes(range(32))
+SECRET = hashlib.sha256(b"a secret for tests").digest()
 GENERATE = "/ssop.v1.RouterService/Generate"
 SESSION = "/ssop.v1.RouterService/Session"
 RESUME = "/ssop.v1.RouterService/Resume"

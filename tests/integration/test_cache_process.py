@@ -1,5 +1,6 @@
 """The cache service as a process of its own, over gRPC."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -21,7 +22,7 @@ from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 
 KEY = b"\1" * 32
-SECRET = b"s" * 32
+SECRET = hashlib.sha256(b"a secret for tests").digest()
 Servers = tuple[RedisServer, RedisServer]
 
 

@@ -11,7 +11,8 @@ import pytest
 import ssop_sdk
 from helpers.live_mesh import LiveMesh, run_mesh, wait_until
 from ssop.v1 import rag_pb2
-from ssop_chassis.identity import hash_key, load_secret, make_key
+from ssop_chassis.api_keys import hash_key, make_key
+from ssop_chassis.identity import load_secret
 from ssop_sdk import SsopClient
 
 MOOD = {
@@ -26,7 +27,7 @@ def write_key(mesh: LiveMesh, key: str, key_id: str, scopes: list[str]) -> None:
     """Set the scopes of a key in the keys file of a running mesh."""
     secret = load_secret(mesh.places.secret)
     head = mesh.places.keys.read_text().partition(f'[[keys]]\nid = "{key_id}"')[0].rstrip()
-    entry = f'[[keys]]\nid = "{key_id}"\ntenant = "shop"\nscopes = {scopes}\nhmac = "{hash_key(key, secret)}"\n'
+    entry = f'[[keys]]\nid = "{key_id}"\ntenant = "shop"\nscopes = {scopes}\nhmac = "{hash_key(key, secret).hex()}"\n'
     mesh.places.keys.write_text(f"{head}\n\n{entry}".replace("'", '"'))
 
 

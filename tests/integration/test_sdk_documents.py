@@ -1,6 +1,7 @@
 """`client.index` over gRPC, through the router's edge, to a real retrieval service with a hashing embedder."""
 
 import asyncio
+import hashlib
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,7 +36,7 @@ from ssop_sdk import (
     SsopClient,
 )
 
-SECRET = b"s" * 32
+SECRET = hashlib.sha256(b"a secret for tests").digest()
 
 
 @pytest.fixture

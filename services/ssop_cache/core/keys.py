@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _PREFIX: Final = "ssop"
+KEY_RECORDS: Final = (f"{_PREFIX}:{{api-keys}}:records", f"{_PREFIX}:{{api-keys}}:version")
+"""The records of the mesh's API keys, and a number that rises with every change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Keys and principals."""
+"""Principals and the mesh's secret."""
 
-import string
+import secrets
 from pathlib import Path
 
 import pytest
@@ -9,26 +9,11 @@ from hypothesis import strategies as st
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import (
-    KeyRecord,
-    KeyRing,
-    Principal,
-    hash_key,
-    load_keys,
-    load_secret,
-    make_key,
-    sign_principal,
-    verify_principal,
-)
+from ssop_chassis.identity import Principal, load_secret, sign_principal, verify_principal
 
 SECRET = b"s" * 32
 NOW_MS = 1_800_000_000_000
 PRINCIPAL = Principal("acme", "k1", frozenset({"lite", "rag"}))
-
-
-def ring(key: str, **changes: object) -> KeyRing:
-    fields = {"id": "k1", "tenant": "acme", "scopes": frozenset({"lite"}), "hmac_hex": hash_key(key, SECRET)}
-    return KeyRing([KeyRecord(**{**fields, **changes})], SECRET)  # type: ignore[arg-type]
 
 
 def test_signed_principal_verifies_to_itself() -> None:
@@ -53,40 +38,6 @@ def test_principal_outside_of_its_time_is_refused(now_ms: int) -> None:
         verify_principal(token, (SECRET,), now_ms=now_ms)
 
 
-def test_key_authenticates_as_its_tenant_with_its_scopes() -> None:
-    key = make_key("k1")
-    assert ring(key).authenticate(f"Bearer {key}", now_ms=NOW_MS) == Principal("acme", "k1", frozenset({"lite"}))
-
-
-@pytest.mark.parametrize("header", [None, "", b"Bearer x"])
-def test_absent_key_is_missing(header: str | bytes | None) -> None:
-    with pytest.raises(MeshError) as caught:
-        ring(make_key("k1")).authenticate(header, now_ms=NOW_MS)
-    assert caught.value.reason == ErrorReason.ERROR_REASON_KEY_MISSING
-
-
-def test_mistyped_key_is_told_from_an_unknown_one() -> None:
-    key = make_key("k1")
-    last = "a" if key[-1] != "a" else "b"
-    with pytest.raises(MeshError, match="mistyped"):
-        ring(key).authenticate(f"Bearer {key[:-1]}{last}", now_ms=NOW_MS)
-    with pytest.raises(MeshError, match="unknown"):
-        ring(key).authenticate(f"Bearer {make_key('k1')}", now_ms=NOW_MS)
-
-
-def test_expired_key_is_refused() -> None:
-    key = make_key("k1")
-    with pytest.raises(MeshError, match="expired"):
-        ring(key, expires_at_ms=NOW_MS).authenticate(f"Bearer {key}", now_ms=NOW_MS)
-
-
-@given(st.text(string.printable, max_size=90))
-def test_no_header_raises_anything_but_key_errors(header: str) -> None:
-    with pytest.raises(MeshError) as caught:
-        ring("ssop_k1_x").authenticate(header, now_ms=NOW_MS)
-    assert caught.value.reason in {ErrorReason.ERROR_REASON_KEY_MISSING, ErrorReason.ERROR_REASON_KEY_INVALID}
-
-
 def test_missing_scope_is_named() -> None:
     with pytest.raises(MeshError) as caught:
         PRINCIPAL.require("admin")
@@ -94,22 +45,24 @@ def test_missing_scope_is_named() -> None:
     assert caught.value.metadata["scope"] == "admin"
 
 
-def test_keys_file_with_an_unknown_scope_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "keys.toml"
-    path.write_text(f'[[keys]]\nid = "k1"\ntenant = "a"\nscopes = ["root"]\nhmac = "{"0" * 64}"\n')
-    with pytest.raises(ValueError, match="k1"):
-        load_keys(path, SECRET)
-
-
-def test_keys_file_loads(tmp_path: Path) -> None:
-    key = make_key("k1")
-    path = tmp_path / "keys.toml"
-    path.write_text(f'[[keys]]\nid = "k1"\ntenant = "a"\nscopes = ["lite"]\nhmac = "{hash_key(key, SECRET)}"\n')
-    assert load_keys(path, SECRET).authenticate(f"Bearer {key}", now_ms=NOW_MS).tenant == "a"
-
-
 def test_short_secret_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("ab" * 16)
     with pytest.raises(ValueError, match="32 bytes"):
         load_secret(path)
+
+
+@pytest.mark.parametrize("text", ["00" * 32, "0123456789abcdef" * 4, bytes(range(32)).hex(), "deadbeef" * 8])
+def test_secret_that_somebody_typed_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "secret"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="not random"):
+        load_secret(path)
+
+
+def test_random_secret_loads(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    for _ in range(1000):
+        secret = secrets.token_bytes(32)
+        path.write_text(secret.hex() + "\n")
+        assert load_secret(path) == secret

@@ -1,6 +1,7 @@
 """A service process from start to drain."""
 
 import asyncio
+import hashlib
 import json
 import signal
 import sys
@@ -16,7 +17,7 @@ from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import EXIT_SETTINGS, wall_clock_ms
 
 SCRIPT = Path(__file__).with_name("sample_service.py")
-SECRET = bytes(range(32))
+SECRET = hashlib.sha256(b"a secret for tests").digest()
 SIGNED = Signer(SECRET, "test", wall_clock_ms).metadata(Principal("acme", "k1"))
 
 

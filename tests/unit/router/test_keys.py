@@ -1,19 +1,24 @@
-"""Keys from a file that changes."""
+"""Keys from a file that changes, and from a store that may not answer."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.keys_pb2 import KeyInfo, KeyRecord, ReadKeysRequest, ReadKeysResponse
+from ssop_chassis.api_keys import hash_key, make_key
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import hash_key, make_key
-from ssop_router.keys import KeysFile
+from ssop_router.dependency import Unavailable
+from ssop_router.keys import Keys, KeysFile, KeysStore
 
 SECRET = bytes(range(32))
+MAX_AGE_MS = 60_000
+R = ErrorReason
 
 
 def entry(key_id: str, key: str) -> str:
-    return f'[[keys]]\nid = "{key_id}"\ntenant = "acme"\nscopes = ["lite"]\nhmac = "{hash_key(key, SECRET)}"\n'
+    return f'[[keys]]\nid = "{key_id}"\ntenant = "acme"\nscopes = ["lite"]\nhmac = "{hash_key(key, SECRET).hex()}"\n'
 
 
 class Failures:
@@ -23,63 +28,105 @@ class Failures:
         self.count += 1
 
 
+class Store:
+    """A store of keys that can go away, and a clock."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.is_gone = False
+        self.version = 0
+        self.records: dict[str, KeyRecord] = {}
+        self.replies = 0
+
+    def put(self, key_id: str, key: str, *, revoked_at_ms: int = 0) -> None:
+        self.version += 1
+        self.records[key_id] = KeyRecord(
+            info=KeyInfo(key_id=key_id, tenant="shop", scopes=["full"], revoked_at_ms=revoked_at_ms),
+            hmac=hash_key(key, SECRET),
+        )
+
+    async def unary(
+        self, method: str, request: bytes, *, timeout_s: float, metadata: Mapping[str, str | bytes]
+    ) -> bytes:
+        if self.is_gone:
+            raise Unavailable("keys")
+        self.replies += 1
+        response = ReadKeysResponse(version=self.version)
+        if ReadKeysRequest.FromString(request).known_version != self.version:
+            response.records.extend(self.records.values())
+        return response.SerializeToString()
+
+
 @pytest.fixture
 def failures() -> Failures:
     return Failures()
 
 
-def open_keys(path: Path, failures: Failures) -> KeysFile:
-    return KeysFile(path, SECRET, now_ms=lambda: 0, on_failure=failures)
+@pytest.fixture
+def store() -> Store:
+    return Store()
 
 
-def is_known(keys: KeysFile, key: str) -> bool:
+def open_keys(path: Path, failures: Failures, store: Store | None = None) -> Keys:
+    copy = None
+    if store is not None:
+        copy = KeysStore(
+            store,  # type: ignore[arg-type]
+            metadata=dict,
+            timeout_s=1,
+            clock_ms=lambda: store.now_ms,
+            on_failure=failures,
+        )
+    return Keys(KeysFile(path, on_failure=failures), copy, SECRET, max_age_ms=MAX_AGE_MS, now_ms=lambda: 1_000)
+
+
+def outcome(keys: Keys, key: str) -> str:
+    """The tenant, or the reason of the refusal."""
     try:
-        keys.authenticate({"authorization": f"Bearer {key}"})
+        return keys.authenticate({"authorization": f"Bearer {key}"}).tenant
     except MeshError as error:
-        return error.reason != ErrorReason.ERROR_REASON_KEY_INVALID
-    return True
+        return error.reason_name
 
 
-def test_revoked_key_ends_with_the_next_look(tmp_path: Path, failures: Failures) -> None:
+async def test_revoked_key_ends_with_the_next_look(tmp_path: Path, failures: Failures) -> None:
     path, one, two = tmp_path / "keys.toml", make_key("a"), make_key("b")
     path.write_text(entry("a", one) + entry("b", two))
     keys = open_keys(path, failures)
-    assert is_known(keys, one)
+    assert outcome(keys, one) == "acme"
     path.write_text(entry("b", two))
-    keys.refresh()
-    assert not is_known(keys, one)
-    assert is_known(keys, two)
+    await keys.refresh()
+    assert [outcome(keys, one), outcome(keys, two)] == ["KEY_INVALID", "acme"]
 
 
-def test_file_that_is_broken_leaves_the_last_keys_and_is_counted(tmp_path: Path, failures: Failures) -> None:
+async def test_file_that_is_broken_leaves_the_last_keys_and_is_counted(tmp_path: Path, failures: Failures) -> None:
     path, key = tmp_path / "keys.toml", make_key("a")
     path.write_text(entry("a", key))
     keys = open_keys(path, failures)
     path.write_text("[[keys]]\nid = 3\n")
-    keys.refresh()
-    assert is_known(keys, key)
+    await keys.refresh()
+    assert outcome(keys, key) == "acme"
     assert failures.count == 1
 
 
-def test_file_that_is_gone_leaves_the_last_keys(tmp_path: Path, failures: Failures) -> None:
+async def test_file_that_is_gone_leaves_the_last_keys(tmp_path: Path, failures: Failures) -> None:
     path, key = tmp_path / "keys.toml", make_key("a")
     path.write_text(entry("a", key))
     keys = open_keys(path, failures)
     path.unlink()
-    keys.refresh()
-    assert is_known(keys, key)
+    await keys.refresh()
+    assert outcome(keys, key) == "acme"
     assert failures.count == 1
 
 
-def test_broken_file_that_is_mended_is_read(tmp_path: Path, failures: Failures) -> None:
+async def test_broken_file_that_is_mended_is_read(tmp_path: Path, failures: Failures) -> None:
     path, one, two = tmp_path / "keys.toml", make_key("a"), make_key("b")
     path.write_text(entry("a", one))
     keys = open_keys(path, failures)
     path.write_text("nonsense")
-    keys.refresh()
+    await keys.refresh()
     path.write_text(entry("b", two))
-    keys.refresh()
-    assert is_known(keys, two)
+    await keys.refresh()
+    assert outcome(keys, two) == "acme"
 
 
 def test_missing_key_is_said(tmp_path: Path, failures: Failures) -> None:
@@ -87,4 +134,80 @@ def test_missing_key_is_said(tmp_path: Path, failures: Failures) -> None:
     path.write_text("")
     with pytest.raises(MeshError) as caught:
         open_keys(path, failures).authenticate({})
-    assert caught.value.reason == ErrorReason.ERROR_REASON_KEY_MISSING
+    assert caught.value.reason == R.ERROR_REASON_KEY_MISSING
+
+
+@pytest.fixture
+def empty_file(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.toml"
+    path.write_text("")
+    return path
+
+
+async def test_key_of_the_store_is_good_after_one_look(empty_file: Path, failures: Failures, store: Store) -> None:
+    keys, key = open_keys(empty_file, failures, store), make_key("s")
+    store.put("s", key)
+    await keys.refresh()
+    assert outcome(keys, key) == "shop"
+
+
+async def test_key_that_can_not_be_checked_yet_is_not_called_bad(
+    empty_file: Path, failures: Failures, store: Store
+) -> None:
+    store.is_gone = True
+    keys = open_keys(empty_file, failures, store)
+    await keys.refresh()
+    assert outcome(keys, make_key("s")) == "STORE_UNAVAILABLE"
+    assert failures.count == 1
+
+
+async def test_copy_serves_while_the_store_is_gone_and_up_to_its_age(
+    empty_file: Path, failures: Failures, store: Store
+) -> None:
+    keys, key = open_keys(empty_file, failures, store), make_key("s")
+    store.put("s", key)
+    await keys.refresh()
+    store.is_gone, store.now_ms = True, MAX_AGE_MS
+    await keys.refresh()
+    assert outcome(keys, key) == "shop"
+    store.now_ms += 1
+    assert outcome(keys, key) == "STORE_UNAVAILABLE"
+
+
+async def test_keys_of_the_file_need_no_store(tmp_path: Path, failures: Failures, store: Store) -> None:
+    path, key = tmp_path / "keys.toml", make_key("a")
+    path.write_text(entry("a", key))
+    keys = open_keys(path, failures, store)
+    store.is_gone, store.now_ms = True, 10 * MAX_AGE_MS
+    await keys.refresh()
+    assert outcome(keys, key) == "acme"
+
+
+async def test_key_of_the_file_hides_one_of_the_store(tmp_path: Path, failures: Failures, store: Store) -> None:
+    path, of_file, of_store = tmp_path / "keys.toml", make_key("a"), make_key("a")
+    path.write_text(entry("a", of_file))
+    keys = open_keys(path, failures, store)
+    store.put("a", of_store)
+    await keys.refresh()
+    assert [outcome(keys, of_file), outcome(keys, of_store)] == ["acme", "KEY_INVALID"]
+
+
+async def test_store_that_lost_its_keys_is_believed(empty_file: Path, failures: Failures, store: Store) -> None:
+    keys, key = open_keys(empty_file, failures, store), make_key("s")
+    store.put("s", key)
+    await keys.refresh()
+    store.records, store.version = {}, 0
+    await keys.refresh()
+    assert outcome(keys, key) == "KEY_INVALID"
+
+
+async def test_renewal_ends_with_the_revocation(empty_file: Path, failures: Failures, store: Store) -> None:
+    keys, key = open_keys(empty_file, failures, store), make_key("s")
+    store.put("s", key)
+    await keys.refresh()
+    principal = keys.authenticate({"authorization": f"Bearer {key}"})
+    assert keys.renew(principal) == principal
+    store.put("s", key, revoked_at_ms=1)
+    await keys.refresh()
+    with pytest.raises(MeshError, match="revoked"):
+        keys.renew(principal)

@@ -54,6 +54,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """PERMISSION_DENIED: the key lacks a scope. Metadata `scope`."""
     ERROR_REASON_PRINCIPAL_INVALID: _ErrorReason.ValueType  # 23
     """UNAUTHENTICATED: an inner call without a valid principal."""
+    ERROR_REASON_KEY_EXISTS: _ErrorReason.ValueType  # 25
+    """ALREADY_EXISTS: there is a key with this id."""
+    ERROR_REASON_KEY_UNKNOWN: _ErrorReason.ValueType  # 26
+    """NOT_FOUND: there is no key with this id."""
     ERROR_REASON_RATE_LIMITED: _ErrorReason.ValueType  # 30
     """RESOURCE_EXHAUSTED: too many requests; RetryInfo says when to come back."""
     ERROR_REASON_QUOTA_EXHAUSTED: _ErrorReason.ValueType  # 31
@@ -124,6 +128,10 @@ ERROR_REASON_SCOPE_MISSING: ErrorReason.ValueType  # 22
 """PERMISSION_DENIED: the key lacks a scope. Metadata `scope`."""
 ERROR_REASON_PRINCIPAL_INVALID: ErrorReason.ValueType  # 23
 """UNAUTHENTICATED: an inner call without a valid principal."""
+ERROR_REASON_KEY_EXISTS: ErrorReason.ValueType  # 25
+"""ALREADY_EXISTS: there is a key with this id."""
+ERROR_REASON_KEY_UNKNOWN: ErrorReason.ValueType  # 26
+"""NOT_FOUND: there is no key with this id."""
 ERROR_REASON_RATE_LIMITED: ErrorReason.ValueType  # 30
 """RESOURCE_EXHAUSTED: too many requests; RetryInfo says when to come back."""
 ERROR_REASON_QUOTA_EXHAUSTED: ErrorReason.ValueType  # 31

@@ -1,0 +1,59 @@
+"""KeyStoreService: the records of API keys in the state instance, for the routers of a mesh."""
+
+from typing import Final
+
+from ssop.v1 import keys_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_cache.core import scripts
+from ssop_cache.core.keys import KEY_RECORDS
+from ssop_cache.core.scripts import ScriptCall
+from ssop_cache.store import RedisStore
+from ssop_chassis.call import Call
+from ssop_chassis.errors import MeshError, invalid_request
+from ssop_chassis.identity import RESERVED_TENANT
+
+MAX_KEYS: Final = 10_000
+"""A reply with so many records fits a message of 4 MiB."""
+MAX_RECORD_BYTES: Final = 400
+_NO_ROOM: Final = -1
+
+
+class KeyStoreServicer:
+    """Reads all or nothing, writes one at a time. What the records say is the routers' business."""
+
+    def __init__(self, state: RedisStore) -> None:
+        self._state = state
+
+    async def read_keys(self, call: Call) -> None:
+        """See KeyStoreService.ReadKeys."""
+        _require_router(call)
+        request = keys_pb2.ReadKeysRequest.FromString(call.request)
+        version, *records = await self._state.run(ScriptCall("read_keys", KEY_RECORDS, (request.known_version,)))
+        response = keys_pb2.ReadKeysResponse(version=int(version))
+        for record in records:
+            response.records.add().ParseFromString(scripts.data(record))
+        await call.write(response.SerializeToString())
+
+    async def write_key(self, call: Call) -> None:
+        """See KeyStoreService.WriteKey."""
+        _require_router(call)
+        request = keys_pb2.WriteKeyRequest.FromString(call.request)
+        key_id = request.record.info.key_id
+        if not key_id or (request.HasField("expected") and request.expected.info.key_id != key_id):
+            raise invalid_request(("record.info.key_id", "must be that of the record that is expected"))
+        record = request.record.SerializeToString(deterministic=True)
+        if len(record) > MAX_RECORD_BYTES:
+            raise invalid_request(("record", f"is longer than {MAX_RECORD_BYTES} bytes"))
+        expected = request.expected.SerializeToString(deterministic=True)
+        (outcome,) = await self._state.run(ScriptCall("write_key", KEY_RECORDS, (key_id, expected, record, MAX_KEYS)))
+        if outcome == _NO_ROOM:
+            raise MeshError(
+                ErrorReason.ERROR_REASON_REQUEST_INVALID, f"the mesh has {MAX_KEYS} keys, and takes no more"
+            )
+        await call.write(keys_pb2.WriteKeyResponse(is_written=outcome == 1).SerializeToString())
+
+
+def _require_router(call: Call) -> None:
+    """A caller's own principal reaches the cache service too, by way of a router; only routers speak for the mesh."""
+    if call.principal.tenant != RESERVED_TENANT:
+        raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "only routers read and write keys")

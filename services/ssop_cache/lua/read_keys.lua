@@ -1,0 +1,9 @@
+-- The records of all API keys, unless the reader has them.
+-- KEYS: records, version
+-- ARGV: 1 known version
+-- Returns: version, record, ...
+local version = redis.call('GET', KEYS[2]) or '0'
+if version == ARGV[1] then return {version} end
+local reply = redis.call('HVALS', KEYS[1])
+table.insert(reply, 1, version)
+return reply

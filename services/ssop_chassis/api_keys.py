@@ -1,0 +1,160 @@
+"""API keys: how they look, what is stored of them, and who a caller is by one.
+
+A key is `ssop_<id>_<secret>`: the id names it, the secret is 32 random bytes in base32 (RFC 4648, lower case) and
+a CRC-32 as 7 more characters, which tells a typing error from a wrong key. Only an HMAC of the key is stored.
+"""
+
+import base64
+import binascii
+import hmac
+import re
+import secrets
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import RESERVED_TENANT, Principal
+
+AUTHORIZATION_METADATA: Final = "authorization"
+KEY_ID: Final = re.compile(r"^[a-z0-9]{1,32}$")
+TENANT: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+_HMAC_BYTES: Final = 32
+_NO_HMAC: Final = bytes(_HMAC_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRecord:
+    """A key as it is stored. HMACs are of the whole key, 32 bytes; times are milliseconds since the epoch, 0 is never.
+
+    While it is rotated the secret before is good too, until `old_expires_at_ms`.
+    """
+
+    id: str
+    tenant: str
+    scopes: frozenset[str]
+    hmac: bytes
+    expires_at_ms: int = 0
+    old_hmac: bytes = b""
+    old_expires_at_ms: int = 0
+    revoked_at_ms: int = 0
+
+
+def make_key(key_id: str) -> str:
+    """A new key with 32 random bytes. `key_id` is 1 to 32 characters of `[a-z0-9]`."""
+    if not KEY_ID.fullmatch(key_id):
+        raise ValueError("a key id has 1 to 32 characters of a-z and 0-9")
+    secret = _base32(secrets.token_bytes(32))
+    return f"ssop_{key_id}_{secret}{_checksum(key_id, secret)}"
+
+
+def hash_key(key: str, secret: bytes) -> bytes:
+    """The HMAC of a key under the mesh's secret: what is stored."""
+    return hmac.digest(secret, b"ssop.key.v1\0" + key.encode(), "sha256")
+
+
+def _base32(data: bytes) -> str:
+    return base64.b32encode(data).decode().rstrip("=").lower()
+
+
+def _checksum(key_id: str, secret: str) -> str:
+    return _base32(binascii.crc32(f"{key_id}_{secret}".encode()).to_bytes(4, "big"))
+
+
+class KeyRing:
+    """The keys of a mesh, by id; of two with the same id the first counts."""
+
+    def __init__(self, records: Iterable[KeyRecord], secret: bytes) -> None:
+        found: dict[str, KeyRecord] = {}
+        for record in records:
+            found.setdefault(record.id, record)
+        self._records: Mapping[str, KeyRecord] = found
+        self._secret = secret
+
+    def authenticate(self, authorization: str | bytes | None, *, now_ms: int) -> Principal:
+        """The principal of an `authorization: Bearer <key>` header. Raises KEY_MISSING or KEY_INVALID."""
+        if not isinstance(authorization, str) or not authorization:
+            raise MeshError(
+                ErrorReason.ERROR_REASON_KEY_MISSING,
+                "send the API key as 'authorization: Bearer <key>'",
+            )
+        kind, _, key = authorization.partition(" ")
+        key = key.strip()
+        parts = key.split("_")
+        if kind.lower() != "bearer" or len(parts) != 3 or parts[0] != "ssop":
+            raise _invalid_key("the API key is malformed")
+        _, key_id, secret = parts
+        if not secret.endswith(_checksum(key_id, secret[:-7])):
+            raise _invalid_key("the API key is mistyped: its checksum is wrong")
+        record = self._records.get(key_id)
+        found = hash_key(key, self._secret)
+        # Compared even when there is nothing to compare with, so that the time tells nothing about ids and rotations.
+        is_new = hmac.compare_digest(found, record.hmac if record is not None else _NO_HMAC)
+        is_old = hmac.compare_digest(found, (record.old_hmac if record is not None else b"") or _NO_HMAC)
+        if record is None or not (is_new or is_old):
+            raise _invalid_key("the API key is unknown")
+        if not is_new and now_ms >= record.old_expires_at_ms:
+            raise _invalid_key("the API key was rotated, and its old secret has expired")
+        return _principal(record, now_ms)
+
+    def renew(self, principal: Principal, *, now_ms: int) -> Principal:
+        """What the key of a principal may do now: for calls that outlive a change. Raises KEY_INVALID."""
+        record = self._records.get(principal.key_id)
+        if record is None or record.tenant != principal.tenant:
+            raise _invalid_key("the API key is no longer known")
+        return _principal(record, now_ms)
+
+
+def _principal(record: KeyRecord, now_ms: int) -> Principal:
+    if record.revoked_at_ms:
+        raise _invalid_key("the API key was revoked")
+    if record.expires_at_ms and now_ms >= record.expires_at_ms:
+        raise _invalid_key("the API key has expired")
+    return Principal(record.tenant, record.id, record.scopes)
+
+
+def _invalid_key(text: str) -> MeshError:
+    return MeshError(ErrorReason.ERROR_REASON_KEY_INVALID, text)
+
+
+def load_keys(path: Path) -> list[KeyRecord]:
+    """Load a keys file (TOML, a table `[[keys]]` for each: id, tenant, scopes, hmac in hex, expires_at_ms).
+
+    Raises ValueError, naming the key at fault, and OSError.
+    """
+    return [_read_entry(path, entry) for entry in tomllib.loads(path.read_text()).get("keys", [])]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    id: str = Field(pattern=KEY_ID.pattern)
+    tenant: str = Field(pattern=TENANT.pattern)
+    scopes: list[Literal["lite", "full", "rag", "ssop", "admin"]]
+    hmac: str = Field(pattern="^[0-9a-f]{64}$")
+    expires_at_ms: int = Field(0, ge=0)
+
+    @field_validator("tenant")
+    @classmethod
+    def _is_not_the_mesh(cls, value: str) -> str:
+        if value == RESERVED_TENANT:
+            raise ValueError(f"'{RESERVED_TENANT}' is what the services call themselves")
+        return value
+
+
+def _read_entry(path: Path, document: Any) -> KeyRecord:
+    try:
+        entry = _Entry.model_validate(document)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+            for fault in error.errors(include_input=False, include_url=False)
+        )
+        key_id = document.get("id") if isinstance(document, dict) else None
+        raise ValueError(f"{path}: key '{key_id}': {faults}") from None
+    return KeyRecord(entry.id, entry.tenant, frozenset(entry.scopes), bytes.fromhex(entry.hmac), entry.expires_at_ms)
