@@ -23,6 +23,7 @@ from ssop_router.nodes import Node, Nodes
 from ssop_router.pipeline import Pipeline
 from ssop_router.preparation import Preparation
 from ssop_router.receipts import Receipts
+from ssop_router.recorder import Recorder
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Retrieval
 from ssop_router.scoring import Classifier, Scorer
@@ -35,7 +36,7 @@ OWN_PRINCIPAL = Principal("mesh", "router")
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The parts that outlive a call. `nodes.watch()` and `background.finish()` are the owner's to run.
+    """The parts that outlive a call. The owner runs `nodes.watch()`, `recorder.run()` and `background.finish()`.
 
     Setting `draining` ends sessions once what runs on them has finished.
     """
@@ -47,6 +48,7 @@ class Router:
     recordings: Recordings
     background: Background
     metrics: RouterMetrics
+    recorder: Recorder
     draining: asyncio.Event
 
 
@@ -60,10 +62,14 @@ def assemble(
     sign: Callable[[Principal], InnerMetadata],
     renew: Callable[[Principal], Principal] = lambda principal: principal,
     clock_ms: Callable[[], int],
+    wall_ms: Callable[[], int],
     rng: random.Random,
     classifier: Classifier = Classifier(),  # noqa: B008 - immutable
 ) -> Router:
-    """A router over the given peers; `node_peers` has one for each address of the settings."""
+    """A router over the given peers; `node_peers` has one for each address of the settings.
+
+    `clock_ms` is monotonic, `wall_ms` tells the time.
+    """
     metrics = RouterMetrics(registry)
     background = Background()
     draining = asyncio.Event()
@@ -96,8 +102,19 @@ def assemble(
 
     cache, rag = depend("cache", cache_peer), depend("rag", rag_peer)
     receipts = Receipts(metrics)
+    recorder = Recorder(settings, metrics, wall_ms)
     recordings = Recordings(settings, receipts)
-    preparation = Preparation(nodes, settings, decision, metrics, scorer, sign=sign, clock_ms=clock_ms, rng=rng)
+    preparation = Preparation(
+        nodes,
+        settings,
+        decision,
+        metrics,
+        scorer=scorer,
+        recorder=recorder,
+        sign=sign,
+        clock_ms=clock_ms,
+        rng=rng,
+    )
     answers = Answers(cache, settings, background, metrics)
     retrieval = Retrieval(rag, settings, clock_ms)
     generator = Generator(
@@ -110,6 +127,7 @@ def assemble(
         generator=generator,
         recordings=recordings,
         receipts=receipts,
+        recorder=recorder,
         settings=settings,
         background=background,
         metrics=metrics,
@@ -141,7 +159,7 @@ def assemble(
     service = bind(router_pb2.DESCRIPTOR.services_by_name["RouterService"], servicer)
     edge = DocumentEdge(rag_peer, answers, retrieval, settings, metrics, sign=sign)
     documents = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], edge)
-    return Router(service, documents, nodes, pipeline, recordings, background, metrics, draining)
+    return Router(service, documents, nodes, pipeline, recordings, background, metrics, recorder, draining)
 
 
 def _show_age(node: Node, metrics: RouterMetrics, clock_ms: Callable[[], int]) -> None:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ssop.v1.frame_pb2 import End, FinishReason, IncompleteReason, Verdict, Violation
 from ssop.v1.inference_pb2 import Passage
@@ -87,6 +87,7 @@ class Job:
     started_s: float
     deadline_s: float
     explanation: tuple[str, ...] = ()
+    record: dict[str, Any] | None = None
     stage: str = "admission"
     target: Target | None = None
     failed: tuple[str, ...] = ()

@@ -52,11 +52,13 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         sign=process.signer.metadata,
         renew=renew,
         clock_ms=monotonic_ms,
+        wall_ms=wall_clock_ms,
         rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
         classifier=classifier,
     )
     keys, key_service = _open_keys(process, cache_peer, router.metrics)
     await keys.refresh()
+    stack.push_async_callback(_stop, asyncio.create_task(router.recorder.run()))
     stack.push_async_callback(router.background.finish, settings.settle_timeout_ms / 1000)
     for work in (router.nodes.watch(), keys.watch(settings.keys_poll_ms)):
         stack.push_async_callback(_stop, asyncio.create_task(work))

@@ -25,6 +25,7 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import DirectOutlet, Outlet, Write
 from ssop_router.preparation import Preparation
 from ssop_router.receipts import Receipts
+from ssop_router.recorder import Recorder
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
@@ -47,6 +48,7 @@ class Pipeline:
         generator: Generator,
         recordings: Recordings,
         receipts: Receipts,
+        recorder: Recorder,
         settings: RouterSettings,
         background: Background,
         metrics: RouterMetrics,
@@ -57,6 +59,7 @@ class Pipeline:
         self._generator = generator
         self._recordings = recordings
         self._receipts = receipts
+        self._recorder = recorder
         self._settings = settings
         self._background = background
         self._metrics = metrics
@@ -294,6 +297,7 @@ class Pipeline:
         metrics.retrievals.labels(RetrievalReason.Name(job.retrieval_reason)).inc()
         if job.degraded_level:
             metrics.degraded.labels(str(job.degraded_level)).inc()
+        self._recorder.record(job, outcome)
         target, decision = job.target, job.decision
         _log.info(
             "request",

@@ -4,7 +4,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.dispatch import REQUEST_ID_METADATA
@@ -20,6 +20,7 @@ from ssop_router.footprint import leave
 from ssop_router.job import Intake, Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
+from ssop_router.recorder import Recorder, describe_decision, name_conversation
 from ssop_router.schemas import SchemaCache
 from ssop_router.scoring import Scorer
 from ssop_router.settings import RouterSettings
@@ -37,13 +38,15 @@ class Preparation:
         settings: RouterSettings,
         decision: DecisionSettings,
         metrics: RouterMetrics,
-        scorer: Scorer,
         *,
+        scorer: Scorer,
+        recorder: Recorder,
         sign: Callable[[Principal], Mapping[str, str | bytes]],
         clock_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
         self.scorer = scorer
+        self._recorder = recorder
         self.schemas = SchemaCache(settings.schema_cache_size)
         self._nodes = nodes
         self._settings = settings
@@ -85,6 +88,7 @@ class Preparation:
             started_s=intake.arrived_s,
             deadline_s=intake.arrived_s + self._shorten(min(intake.timeout_s, limit_ms / 1000)),
             explanation=self.explain(features, decision)[0].lines if request.debug else (),
+            record=self._describe(features, decision, intake) if self._recorder.is_on else None,
             cache_reason=decision.cache_reason,
             retrieval_reason=decision.retrieval_reason,
         )
@@ -97,6 +101,18 @@ class Preparation:
         complexity, score = decision.complexity or complexity, decision.score or score
         found = explain(decision, features, snapshot, self._decision, now_ms=now_ms, complexity=complexity, score=score)
         return found, complexity, score
+
+    def _describe(self, features: Features, decision: Decision, intake: Intake) -> dict[str, Any]:
+        return describe_decision(
+            decision,
+            features,
+            self._nodes.snapshot(),
+            self._decision,
+            now_ms=self._clock_ms(),
+            score_text=self.scorer,
+            conversation=name_conversation(intake.principal.tenant, intake.request.conversation_id),
+            with_text=self._recorder.with_text,
+        )
 
     def remember(self, job: Job) -> None:
         """Count the decision of a job that is run, and keep its conversation's tier."""

@@ -4,6 +4,7 @@ import importlib
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from ssop_router.core.complexity import Complexity, ComplexityModel
@@ -36,11 +37,13 @@ def open_classifier(settings: PolicySettings) -> Classifier:
         return Classifier()
     try:
         module = importlib.import_module("ssop_router.classifier")
-        model: ComplexityModel = module.load_classifier(None if name == PACKAGED else name)
     except ImportError as error:
         return Classifier(fault="not_installed", detail=str(error))
-    except FileNotFoundError as error:
-        return Classifier(fault="missing", detail=str(error))
+    path = module.SHIPPED if name == PACKAGED else Path(name)
+    if not path.is_file():
+        return Classifier(fault="missing", detail=f"{path} is no file")
+    try:
+        model: ComplexityModel = module.load_classifier(path)
     except Exception as error:  # noqa: BLE001 - an artefact is a file of anybody's, and its reader a large library
         return Classifier(fault="unreadable", detail=f"{type(error).__name__}: {error}"[:500])
     threshold_of: Callable[[float], float] | None = getattr(model, "threshold_of", None)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ssop_cli import posts as posts_
 from ssop_cli.app_keys import keys_app
+from ssop_cli.app_route import route_app
 from ssop_cli.app_store import doctor as doctor_command
 from ssop_cli.app_store import models_app
 from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_USAGE, CommandError
@@ -47,6 +48,7 @@ schema_app = typer.Typer(help="Schemas.", no_args_is_help=True)
 app.add_typer(schema_app, name="schema")
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
+app.add_typer(route_app, name="route")
 app.command("doctor")(doctor_command)
 
 

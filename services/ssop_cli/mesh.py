@@ -133,6 +133,12 @@ def decision_json(decision: mesh_pb2.Decision | None) -> dict[str, Any]:
         "cache": cache_name(decision),
         "retrieval": word(mesh_pb2.RetrievalReason, decision.retrieval_reason, "RETRIEVAL_REASON_"),
         "policy": decision.policy,
+        "complexity": decision.complexity if decision.HasField("complexity") else None,
+        "score": decision.score if decision.HasField("score") else None,
+        "rule": decision.rule,
+        "abstention": decision.abstention,
+        "weak_signals": list(decision.weak_signals),
+        "is_cache_first": decision.is_cache_first,
         "decision_us": decision.decision_us,
         "is_shared_model": decision.is_shared_model,
     }

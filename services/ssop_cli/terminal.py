@@ -41,7 +41,10 @@ Target = Annotated[
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for one call.")]
 Policy = Annotated[
-    str, typer.Option("--policy", help="Words of auto, lite, full, cache_only, no_cache, no_rag; joined by commas.")
+    str,
+    typer.Option(
+        "--policy", help="Words of auto, lite, full, cache_only, no_cache, no_rag, cascade; joined by commas."
+    ),
 ]
 Model = Annotated[str, typer.Option("--model", help="A model name that the router maps to a tier.")]
 ModelsDir = Annotated[
@@ -99,6 +102,17 @@ def need_embedded() -> None:
         raise CommandError(
             f"this command needs the packages of the services; missing: {', '.join(missing)}",
             advice="pip install 'ssop-mesh[embedded]'",
+            reason="EXTRA_MISSING",
+        )
+
+
+def need_server() -> None:
+    """Raise CommandError unless the packages of a service are there."""
+    missing = [name for name in ("pydantic", "prometheus_client") if find_spec(name) is None]
+    if missing:
+        raise CommandError(
+            f"this command needs the packages of the router; missing: {', '.join(missing)}",
+            advice="pip install 'ssop-mesh[server]'",
             reason="EXTRA_MISSING",
         )
 

@@ -23,8 +23,12 @@ with SsopClient(api_key="sk-...", target="127.0.0.1:7300", output_schema=SCHEMA)
 `AsyncSsopClient` is the same for asyncio, and has sessions, on which a prompt arrives in pieces. `client.index` holds
 the documents that answers draw on, and `stream.sources` says which did. `GrokClient` and
 `client.chat.completions.create` have the shape that users of OpenAI's client know. All errors are `SsopError`.
-The package imports gRPC, protobuf and the codec only; Pydantic or msgspec where a schema is one of their types.
+`LocalRouter` chooses among model servers in this process, for applications that talk to them directly; it needs the
+extra `server`. The package imports gRPC, protobuf and the codec only; Pydantic or msgspec where a schema is one of
+their types, and the router's core for LocalRouter.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from ssop_codec import Frame
 from ssop_sdk.answer import ToolCallResult
@@ -77,6 +81,11 @@ from ssop_sdk.retry import RetryPolicy
 from ssop_sdk.session import AsyncSession, SessionStream
 from ssop_sdk.stream import Stream
 from ssop_sdk.target import VERSION, Tls
+
+if TYPE_CHECKING:
+    from ssop_router.local import Choice as Choice
+    from ssop_router.local import LocalNode as LocalNode
+    from ssop_router.local import LocalRouter as LocalRouter
 
 GrokClient = SsopClient
 """`SsopClient` under the name that existing applications import."""
@@ -144,3 +153,12 @@ __all__ = [
     "Unsupported",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`LocalRouter` and what belongs to it, which need the router's packages; loaded when first asked for."""
+    if name in ("Choice", "LocalNode", "LocalRouter"):
+        from ssop_sdk.local import load_local  # noqa: PLC0415
+
+        return load_local(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

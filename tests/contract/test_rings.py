@@ -26,7 +26,8 @@ CODEC_MAY = {("threading", "Lock")}
 ALLOWED = {
     "ssop_codec": set(),
     "ssop_chassis": {"ssop_codec"},
-    "ssop_sdk": {"ssop_codec"},
+    # The router's core, lazily, for LocalRouter; test_sdk_imports holds what is loaded at once.
+    "ssop_sdk": {"ssop_codec", "ssop_chassis", "ssop_router"},
     "ssop_router": {"ssop_codec", "ssop_chassis"},
     "ssop_inference": {"ssop_codec", "ssop_chassis"},
     "ssop_cache": {"ssop_codec", "ssop_chassis"},

@@ -15,8 +15,19 @@ from ssop_sdk.statuses import CLASS_OF_REASON
 
 ROOT = Path(ssop_sdk.__file__).parent
 ALLOWED = {"grpc", "google", "ssop", "ssop_codec", "ssop_sdk"}
-LAZY = {"msgspec", "pydantic"}
-HEAVY = ["onnxruntime", "redis", "uvloop", "xllamacpp", "msgspec", "pydantic", "rich", "ssop_chassis", "numpy"]
+LAZY = {"msgspec", "pydantic", "ssop_chassis", "ssop_router"}
+HEAVY = [
+    "onnxruntime",
+    "redis",
+    "uvloop",
+    "xllamacpp",
+    "msgspec",
+    "pydantic",
+    "rich",
+    "ssop_chassis",
+    "ssop_router",
+    "numpy",
+]
 NAMES = [name for name in ErrorReason.keys() if name != "ERROR_REASON_UNSPECIFIED"]  # noqa: SIM118
 
 

@@ -233,6 +233,7 @@ async def run_router(
         registry=registry,
         sign=Signer(SECRET, "router", lambda: time.time_ns() // 1_000_000).metadata,
         clock_ms=monotonic_ms,
+        wall_ms=lambda: time.time_ns() // 1_000_000,
         rng=random.Random(1),
         classifier=Classifier(classifier, "") if classifier is not None else Classifier(),
     )
@@ -245,6 +246,14 @@ async def run_router(
             with suppress(asyncio.CancelledError):
                 await watching
 
+        recording = asyncio.ensure_future(router.recorder.run())
+
+        async def stop_recording() -> None:
+            recording.cancel()
+            with suppress(asyncio.CancelledError):
+                await recording
+
+        stack.push_async_callback(stop_recording)
         stack.push_async_callback(router.background.finish, 1.0)
         stack.push_async_callback(stop)
         await eventually(lambda: all(node.is_connected for node in router.nodes))

@@ -7,7 +7,7 @@ known about a node filters nothing: it makes the node less attractive than one t
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason
@@ -21,7 +21,20 @@ from ssop_router.core.rules import READ_CHARS, Rule
 from ssop_router.core.score import Score, add_up, read_tier
 from ssop_router.core.snapshot import Snapshot
 
-__all__ = ["Candidate", "Decision", "DecisionSettings", "Features", "ScoreText", "decide", "is_cacheable", "weigh"]
+__all__ = [
+    "Candidate",
+    "Decision",
+    "DecisionSettings",
+    "Features",
+    "Scene",
+    "ScoreText",
+    "Wish",
+    "allowed_tiers",
+    "decide",
+    "is_cacheable",
+    "prefer",
+    "weigh",
+]
 
 # Looking a name up in an enum of protobuf costs as much as a rule.
 _LITE: Final = Tier.TIER_LITE
@@ -72,7 +85,7 @@ class Decision(NamedTuple):
         return self.rule is not None and self.rule.has_prefetch
 
 
-class _Wish(NamedTuple):
+class Wish(NamedTuple):
     """The tier that a preference asks for, and what it read."""
 
     tier: Tier.ValueType
@@ -82,8 +95,30 @@ class _Wish(NamedTuple):
     score: Score | None = None
 
 
-class _Scene:
-    """What one decision looks at, each tier's node chosen once."""
+class Scene(Protocol):
+    """What preferences look at: a request that has just come, or one of a log."""
+
+    @property
+    def features(self) -> Features:
+        """The request."""
+        ...
+
+    @property
+    def settings(self) -> DecisionSettings:
+        """What the operator says."""
+        ...
+
+    def find_rule(self) -> Rule | None:
+        """The first rule that speaks."""
+        ...
+
+    def weigh(self) -> tuple[Complexity, Score | None]:
+        """The complexity of the text, and the score where there is one."""
+        ...
+
+
+class _Live:
+    """A request that has just come; each tier's node is chosen once."""
 
     __slots__ = ("_chosen", "features", "now_ms", "rng", "score_text", "settings", "snapshot")
 
@@ -114,8 +149,12 @@ class _Scene:
             )
         return chosen
 
+    def find_rule(self) -> Rule | None:
+        """See Scene."""
+        return find_rule(self.features, self.settings.rules)
+
     def weigh(self) -> tuple[Complexity, Score | None]:
-        """The complexity of the text, and the score where there is one."""
+        """See Scene."""
         complexity = self.score_text(self.features.user_text)
         if complexity.score is None:
             return complexity, None
@@ -138,8 +177,8 @@ def decide(
     LOGPROBS_UNSUPPORTED where every node that is known refuses for that reason.
     """
     allowed = _allowed_tiers(features, settings)
-    scene = _Scene(features, snapshot, settings, now_ms, rng=rng, score_text=score_text)
-    wish = _Wish(*next(iter(allowed.items()))) if len(allowed) == 1 else _prefer(scene)
+    scene = _Live(features, snapshot, settings, now_ms, rng=rng, score_text=score_text)
+    wish = Wish(*next(iter(allowed.items()))) if len(allowed) == 1 else prefer(scene)
     tier, reason = wish.tier, wish.reason
     candidate, node_reason = scene.choose(tier)
     if candidate is None:
@@ -178,7 +217,7 @@ def weigh(
     score_text: ScoreText = score_nothing,
 ) -> tuple[Complexity, Score | None]:
     """What the score would be, whether a decision needs it or not."""
-    return _Scene(features, snapshot, settings, now_ms, rng=rng, score_text=score_text).weigh()
+    return _Live(features, snapshot, settings, now_ms, rng=rng, score_text=score_text).weigh()
 
 
 def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tier.ValueType, TierReason.ValueType]:
@@ -230,36 +269,42 @@ def _require_tier(features: Features, tier: Tier.ValueType) -> None:
         )
 
 
+def allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tier.ValueType, TierReason.ValueType]:
+    """The tiers that a request may go to, with the reason where only one is left by demand. Raises as `decide`."""
+    return _allowed_tiers(features, settings)
+
+
 def find_rule(features: Features, rules: Sequence[Rule]) -> Rule | None:
     """The first rule that speaks."""
     if not rules:
         return None
-    text, chars, documents = features.user_text[:READ_CHARS].lower(), len(features.user_text), features.documents
+    text, chars, documents = features.user_text[:READ_CHARS].lower(), features.user_chars, features.documents
     for rule in rules:
         if rule.applies(text, chars, documents):
             return rule
     return None
 
 
-def _prefer(scene: _Scene) -> _Wish:
+def prefer(scene: Scene) -> Wish:
+    """The tier that is meant, before it is known whether a node of it can serve."""
     features = scene.features
     if features.conversation_tier:
         return _go_on(scene)
-    if rule := find_rule(features, scene.settings.rules):
-        return _Wish(rule.tier, rule.reason, rule)
+    if rule := scene.find_rule():
+        return Wish(rule.tier, rule.reason, rule)
     return _by_score(scene)
 
 
-def _by_score(scene: _Scene) -> _Wish:
+def _by_score(scene: Scene) -> Wish:
     complexity, score = scene.weigh()
     default = scene.settings.default_tier
     if score is None:
-        return _Wish(default, _DEFAULT, None, complexity)
+        return Wish(default, _DEFAULT, None, complexity)
     tier, reason = read_tier(score)
-    return _Wish(tier or default, reason, None, complexity, score)
+    return Wish(tier or default, reason, None, complexity, score)
 
 
-def _go_on(scene: _Scene) -> _Wish:
+def _go_on(scene: Scene) -> Wish:
     """A conversation keeps its tier, but for one change of mind.
 
     Up: a rule, or a score well above the threshold. Down: a score well below it, of a text that is long enough to
@@ -267,23 +312,23 @@ def _go_on(scene: _Scene) -> _Wish:
     """
     features, settings = scene.features, scene.settings
     pinned = features.conversation_tier
-    stay = _Wish(pinned, _PINNED)
+    stay = Wish(pinned, _PINNED)
     if features.conversation_switches >= MAX_SWITCHES:
         return stay
-    if pinned == _FULL and len(features.user_text) < settings.follow_up_chars:
+    if pinned == _FULL and features.user_chars < settings.follow_up_chars:
         return stay
-    rule = find_rule(features, settings.rules)
+    rule = scene.find_rule()
     if rule is not None and rule.tier == pinned:
         return stay._replace(rule=rule)
     if rule is not None and rule.tier == _FULL:
-        return _Wish(rule.tier, rule.reason, rule)
+        return Wish(rule.tier, rule.reason, rule)
     wish = _by_score(scene)
     if wish.score is None or wish.reason == _UNCERTAIN or wish.tier == pinned:
         return stay._replace(complexity=wish.complexity, score=wish.score)
     return wish
 
 
-def _weak_signals(wish: _Wish, candidate: Candidate | None) -> tuple[str, ...]:
+def _weak_signals(wish: Wish, candidate: Candidate | None) -> tuple[str, ...]:
     weak: list[str] = []
     if wish.complexity is not None and wish.complexity.abstention:
         weak.append(f"complexity:{wish.complexity.abstention}")

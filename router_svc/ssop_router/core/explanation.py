@@ -30,6 +30,7 @@ class Explanation:
     lines: tuple[str, ...]
     rules: tuple[RuleVerdict, ...]
     verdicts: tuple[Verdict, ...]
+    score: Score | None = None
 
 
 def explain(
@@ -58,7 +59,7 @@ def explain(
         plan_cache(features)[1],
         plan_retrieval(features)[1],
     ]
-    return Explanation(tuple(lines), rules, verdicts)
+    return Explanation(tuple(lines), rules, verdicts, score)
 
 
 def _tell_tier(decision: Decision) -> str:

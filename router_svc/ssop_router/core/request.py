@@ -18,6 +18,8 @@ _MOST_BYTES_PER_TOKEN: Final = 8
 class Features:
     """What the decision reads of a request. `prompt_bytes` counts all text; `user_text` is the last user message.
 
+    `text_chars` stands for its length where the text itself is gone, as in a log.
+
     `conversation_tier` is where its conversation is, and `conversation_switches` how often that has changed.
     `is_cache_first`: too much fails, so that stored answers are taken whatever the temperature.
     """
@@ -38,6 +40,12 @@ class Features:
     conversation_tier: Tier.ValueType = Tier.TIER_UNSPECIFIED
     conversation_switches: int = 0
     is_cache_first: bool = False
+    text_chars: int | None = None
+
+    @property
+    def user_chars(self) -> int:
+        """Length of the user's text."""
+        return len(self.user_text) if self.text_chars is None else self.text_chars
 
     @property
     def least_input_tokens(self) -> int:
