@@ -21,7 +21,7 @@ _WARM_TEXT = "warm-up 预热"
 async def build(process: Process[RagSettings], stack: AsyncExitStack) -> Serving:
     """Open the index and load the embedder; SERVING after a real embedding."""
     settings = process.settings
-    embedder = await asyncio.to_thread(EMBEDDERS[settings.embedder])
+    embedder = await asyncio.to_thread(EMBEDDERS[settings.embedder], settings.embedder_provider)
     rag = open_service(settings, embedder, process.registry, stack)
 
     async def warm() -> None:

