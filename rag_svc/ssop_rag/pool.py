@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from functools import partial
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
@@ -40,10 +40,12 @@ class WorkPool:
         self._executor = ThreadPoolExecutor(
             threads, thread_name_prefix=name, initializer=partial(_lower, nice) if nice else None
         )
+        self._threads = threads
         self._idle = threads
         self._max_queue = max_queue
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
+        self._tried: set[asyncio.Future[Any]] = set()
 
     @property
     def queued(self) -> int:
@@ -66,10 +68,13 @@ class WorkPool:
         return await self._submit(function)
 
     def try_run(self, function: Callable[[], T]) -> "asyncio.Future[T] | None":
-        """Run a function when a thread is free, behind all else; None when too many wait already."""
-        if self._idle == 0 and len(self._waiting) >= self._max_queue:
+        """Run a function when a thread is free, behind all else; None when too many that came so have not ended."""
+        if len(self._tried) >= self._threads + self._max_queue:
             return None
-        return asyncio.ensure_future(self.run(Priority.PREFETCH, function, is_admitted=True))
+        task = asyncio.ensure_future(self.run(Priority.PREFETCH, function, is_admitted=True))
+        self._tried.add(task)
+        task.add_done_callback(self._tried.discard)
+        return task
 
     def close(self) -> None:
         """Let what runs finish, and end the threads."""

@@ -76,9 +76,8 @@ class Prefetcher:
         """Prefetches that run."""
         return sum(1 for task in self._tasks.values() if not task.done())
 
-    @property
-    def held(self) -> int:
-        """Tasks that are kept, and entries of the book: the same number at rest."""
+    def __len__(self) -> int:
+        """Prefetches that run or wait to be used, and tasks that were not forgotten."""
         return max(len(self._tasks), len(self._book))
 
     def usage(self, tenant: str) -> GetPrefetchUsageResponse:

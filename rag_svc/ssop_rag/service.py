@@ -36,10 +36,11 @@ SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, lambda: time.monoton
 
 @dataclass(frozen=True, slots=True)
 class RagService:
-    """The service, the pool that embeds, and the prefetcher."""
+    """The service, the pools that embed queries and prefetches, and the prefetcher."""
 
     service: Service
     pool: WorkPool
+    prefetch_pool: WorkPool
     prefetcher: Prefetcher
 
 
@@ -115,4 +116,5 @@ def open_service(
         snapshots=snapshots,
         max_tenant_passages=settings.max_tenant_passages,
     )
-    return RagService(bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer), pool, prefetcher)
+    service = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer)
+    return RagService(service, pool, prefetch_pool, prefetcher)
