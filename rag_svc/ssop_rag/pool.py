@@ -1,16 +1,22 @@
-"""Threads behind a bounded queue with priorities: queries first, then indexing; prefetches only when a thread idles."""
+"""Threads behind a bounded queue with priorities: queries first, then indexing, then what is done ahead."""
 
 import asyncio
 import heapq
+import logging
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
+from functools import partial
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
+from ssop_chassis.logs import describe
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 _RETRY_AFTER_MS: Final = 250
 
@@ -26,17 +32,20 @@ class Priority(IntEnum):
 class WorkPool:
     """`threads` threads; at most `max_queue` callers wait for one. Used from one event loop.
 
-    `spare` threads are never taken by `try_run`, so that what comes next needn't wait for something optional.
+    `nice` from 1 to 19 lets the system run these threads only where others leave time.
     A cancelled caller stops waiting at once; a function that runs keeps its thread until it returns.
     """
 
-    def __init__(self, name: str, *, threads: int, max_queue: int, spare: int = 0) -> None:
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    def __init__(self, name: str, *, threads: int, max_queue: int, nice: int = 0) -> None:
+        self._executor = ThreadPoolExecutor(
+            threads, thread_name_prefix=name, initializer=partial(_lower, nice) if nice else None
+        )
+        self._threads = threads
         self._idle = threads
         self._max_queue = max_queue
-        self._spare = spare
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
+        self._tried: set[asyncio.Future[Any]] = set()
 
     @property
     def queued(self) -> int:
@@ -58,12 +67,14 @@ class WorkPool:
             self._idle -= 1
         return await self._submit(function)
 
-    def try_run(self, function: Callable[[], T]) -> asyncio.Future[T] | None:
-        """Run a function if a thread idles now that is not spared; else None."""
-        if self._idle <= self._spare:
+    def try_run(self, function: Callable[[], T]) -> "asyncio.Future[T] | None":
+        """Run a function when a thread is free, behind all else; None when too many that came so have not ended."""
+        if len(self._tried) >= self._threads + self._max_queue:
             return None
-        self._idle -= 1
-        return self._submit(function)
+        task = asyncio.ensure_future(self.run(Priority.PREFETCH, function, is_admitted=True))
+        self._tried.add(task)
+        task.add_done_callback(self._tried.discard)
+        return task
 
     def close(self) -> None:
         """Let what runs finish, and end the threads."""
@@ -97,6 +108,13 @@ class WorkPool:
                 turn.set_result(None)
                 return
         self._idle += 1
+
+
+def _lower(nice: int) -> None:
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+    except OSError as error:  # no system of ours refuses; others only lose the courtesy
+        _log.warning("threads keep their priority", extra={"cause": describe(error)})
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

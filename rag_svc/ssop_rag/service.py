@@ -8,31 +8,39 @@ from prometheus_client import CollectorRegistry
 
 from ssop.v1 import rag_pb2
 from ssop_chassis.call import Service, bind
+from ssop_rag.control import PrefetchControl
+from ssop_rag.core.account import Accounts
+from ssop_rag.core.budget import BudgetLimits
 from ssop_rag.core.chunking import Limits
+from ssop_rag.core.memo import QueryMemo
 from ssop_rag.core.prefetch import Limits as PrefetchLimits
 from ssop_rag.core.prefetch import PrefetchBook
 from ssop_rag.core.stamp import Stamps
+from ssop_rag.core.worth import WorthLimits
 from ssop_rag.embedded import EmbeddedIndex
 from ssop_rag.embedder import Embedder
 from ssop_rag.indexing import Indexer
 from ssop_rag.observations import RagMetrics
 from ssop_rag.pool import WorkPool
 from ssop_rag.prefetcher import Clocks, Prefetcher
+from ssop_rag.retrieving import Retriever
 from ssop_rag.servicer import RagServicer
 from ssop_rag.settings import RagSettings
 from ssop_rag.snapshots import Snapshots
 from ssop_rag.store import EmbeddedStore
 
 _STORE_THREADS = 2
+_PREFETCH_NICE = 10
 SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class RagService:
-    """The service, the pool that embeds, and the prefetcher."""
+    """The service, the pools that embed queries and prefetches, and the prefetcher."""
 
     service: Service
     pool: WorkPool
+    prefetch_pool: WorkPool
     prefetcher: Prefetcher
 
 
@@ -50,13 +58,28 @@ def open_service(
     stack.callback(index.close)
     store_pool = WorkPool("rag-store", threads=_STORE_THREADS, max_queue=settings.max_queue)
     stack.callback(store_pool.close)
-    spare = 1 if settings.threads > 1 else 0
-    pool = WorkPool("rag-embed", threads=settings.threads, max_queue=settings.max_queue, spare=spare)
+    pool = WorkPool("rag-embed", threads=settings.threads, max_queue=settings.max_queue)
     stack.callback(pool.close)
+    prefetch_pool = WorkPool(
+        "rag-prefetch", threads=settings.prefetch_threads, max_queue=settings.prefetch_queue, nice=_PREFETCH_NICE
+    )
+    stack.callback(prefetch_pool.close)
     store = EmbeddedStore(index, store_pool)
     book = PrefetchBook(PrefetchLimits(settings.rag_max_concurrent, ttl_ms=settings.prefetch_ttl_ms))
+    accounts = Accounts(
+        BudgetLimits(settings.prefetch_budget, settings.prefetch_window_ms),
+        WorthLimits(waste_weight=settings.prefetch_waste_weight, off_ms=settings.prefetch_off_ms),
+    )
     prefetcher = Prefetcher(
-        book=book, store=store, embedder=embedder, pool=pool, metrics=metrics, clocks=clocks, rankers=rankers
+        book=book,
+        accounts=accounts,
+        store=store,
+        embedder=embedder,
+        pool=prefetch_pool,
+        queries=pool,
+        metrics=metrics,
+        clocks=clocks,
+        rankers=rankers,
     )
     stack.push_async_callback(prefetcher.close)
     limits = Limits(settings.passage_chars, settings.overlap_chars)
@@ -69,17 +92,29 @@ def open_service(
     snapshots = Snapshots(
         folder, store, snapshot_pool, embedder=embedder.tag, dim=embedder.dim, max_per_tenant=settings.max_snapshots
     )
-    servicer = RagServicer(
+    retriever = Retriever(
         store=store,
         embedder=embedder,
         pool=pool,
+        prefetcher=prefetcher,
+        memo=QueryMemo(settings.query_memo),
+        metrics=metrics,
+        clocks=clocks,
+        rankers=rankers,
+        is_lossy=settings.rag_prefetch_mode == "lossy",
+    )
+    servicer = RagServicer(
+        store=store,
         indexer=indexer,
+        retriever=retriever,
         prefetcher=prefetcher,
         metrics=metrics,
         clocks=clocks,
         stamps=Stamps(embedder.tag, rankers),
+        limits=PrefetchControl(settings, book, accounts, clocks.wall_ms),
         prefetch_ratio=settings.rag_prefetch_ratio,
         snapshots=snapshots,
         max_tenant_passages=settings.max_tenant_passages,
     )
-    return RagService(bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer), pool, prefetcher)
+    service = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer)
+    return RagService(service, pool, prefetch_pool, prefetcher)

@@ -3,24 +3,23 @@
 The tenant is the principal's and no other.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ssop.v1 import inference_pb2, mesh_pb2, rag_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError, invalid_request
+from ssop_chassis.words import count_tokens
+from ssop_rag.control import PrefetchControl
 from ssop_rag.core import request as rules
-from ssop_rag.core.model import Answer, Change, CollectionStats, Query, StoredDocument, Vector
-from ssop_rag.core.prefetch import Entry, Waste
+from ssop_rag.core.model import Change, CollectionStats, StoredDocument
+from ssop_rag.core.prefetch import Use
 from ssop_rag.core.request import Faults
 from ssop_rag.core.stamp import Stamps
-from ssop_rag.embedder import Embedder
 from ssop_rag.indexing import Cut, Indexer
 from ssop_rag.observations import RagMetrics
-from ssop_rag.pool import Priority, WorkPool
 from ssop_rag.prefetcher import Clocks, Prefetcher
+from ssop_rag.retrieving import Retriever, Search
 from ssop_rag.snapshots import Snapshot, Snapshots
 from ssop_rag.store import VectorStore
 
@@ -28,43 +27,32 @@ SCOPE = "rag"
 _MAX_PAGE_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """A retrieval whose fields were checked. `query` is normalised; `names` are in order, without repeats."""
-
-    tenant: str
-    request_id: str
-    names: tuple[str, ...]
-    query: str
-    top_k: int
-
-
 class RagServicer:
-    """The service. `prefetch_ratio` stands for a request's ratio of 0."""
+    """The service. `limits` puts those of the moment into force; `prefetch_ratio` stands for a request's ratio of 0."""
 
     def __init__(
         self,
         *,
         store: VectorStore,
-        embedder: Embedder,
-        pool: WorkPool,
         indexer: Indexer,
+        retriever: Retriever,
         prefetcher: Prefetcher,
         metrics: RagMetrics,
         clocks: Clocks,
         stamps: Stamps,
+        limits: PrefetchControl,
         prefetch_ratio: float,
         snapshots: Snapshots,
         max_tenant_passages: int,
     ) -> None:
         self._store = store
-        self._embedder = embedder
-        self._pool = pool
         self._indexer = indexer
+        self._retriever = retriever
         self._prefetcher = prefetcher
         self._metrics = metrics
         self._clocks = clocks
         self._stamps = stamps
+        self._limits = limits
         self._prefetch_ratio = prefetch_ratio
         self._snapshots = snapshots
         self._max_tenant_passages = max_tenant_passages
@@ -184,13 +172,17 @@ class RagServicer:
             faults.append(("rag_prefetch_ratio", "must be from 0 to 1"))
         _require(faults)
         text = rules.normalise_query(request.query_prefix, rules.MAX_PREFIX_CHARS)
-        count = rules.candidate_count(
-            request.rag_prefetch_ratio or self._prefetch_ratio, request.top_k or rules.DEFAULT_TOP_K
-        )
-        is_started = bool(text) and await self._prefetcher.start(
-            tenant, request.request_id, _names(request.collections), text, count
-        )
-        await call.write(rag_pb2.PrefetchResponse(is_started=is_started).SerializeToString())
+        self._limits.refresh()
+        ratio = request.rag_prefetch_ratio or self._prefetch_ratio
+        count = rules.candidate_count(ratio, request.top_k or rules.DEFAULT_TOP_K)
+        outcome = rag_pb2.PREFETCH_OUTCOME_NOTHING
+        if text:
+            names = _names(request.collections)
+            outcome = await self._prefetcher.start(tenant, request.request_id, names, text, count)
+        is_started = outcome in (rag_pb2.PREFETCH_OUTCOME_STARTED, rag_pb2.PREFETCH_OUTCOME_KEPT)
+        tokens = count_tokens(text) if outcome == rag_pb2.PREFETCH_OUTCOME_STARTED else 0
+        response = rag_pb2.PrefetchResponse(is_started=is_started, outcome=outcome, tokens=tokens)
+        await call.write(response.SerializeToString())
 
     async def cancel_prefetch(self, call: Call) -> None:
         """See CancelPrefetch."""
@@ -210,60 +202,43 @@ class RagServicer:
         if rules.is_cut(request.query):
             self._metrics.query_cut()
         names = _names(request.collections)
-        search = _Search(tenant, request.request_id, names, query, request.top_k or rules.DEFAULT_TOP_K)
-        came_ms = self._clocks.monotonic_ms()
-        entry = await self._prefetcher.claim(tenant, request.request_id, names, query)
-        answer, is_hit = await self._answer(search, entry, came_ms)
+        search = Search(tenant, request.request_id, names, query, request.top_k or rules.DEFAULT_TOP_K)
+        found = await self._retriever.retrieve(search)
         response = rag_pb2.RetrieveResponse(
-            index_version=self._stamps.join(answer.versions),
-            is_prefetch_hit=is_hit,
-            overlap_ms=entry.overlap_ms(came_ms) if is_hit and entry is not None else 0,
+            index_version=self._stamps.join(found.answer.versions),
+            is_prefetch_hit=found.use is not None,
+            is_lossy=found.use is Use.LOSSY,
+            overlap_ms=found.overlap_ms,
         )
-        for found in answer.passages:
-            hit = found.hit
+        for passage in found.answer.passages:
+            hit = passage.hit
             ref = mesh_pb2.PassageRef(
                 collection=hit.collection, document_id=hit.document_id, passage=hit.passage, score=hit.score
             )
-            response.passages.append(inference_pb2.Passage(ref=ref, text=found.text))
+            response.passages.append(inference_pb2.Passage(ref=ref, text=passage.text))
         await call.write(response.SerializeToString())
 
-    async def _answer(self, search: _Search, entry: Entry | None, came_ms: int) -> tuple[Answer, bool]:
-        """The answer, which is the plain search's in every case, and whether a prefetch helped."""
-        kind = ""
-        try:
-            answer, kind = await self._find(search, entry)
-        finally:
-            if kind and entry is not None:
-                self._metrics.prefetch_hit(search.tenant, kind, entry.overlap_ms(came_ms) / 1000)
-            elif entry is not None:
-                self._metrics.prefetch_wasted(search.tenant, Waste.MISSED)
-        return answer, bool(kind)
+    async def get_prefetch_usage(self, call: Call) -> None:
+        """See GetPrefetchUsage."""
+        tenant = _tenant(call)
+        rag_pb2.GetPrefetchUsageRequest.FromString(call.request)
+        self._limits.refresh()
+        await call.write(self._prefetcher.usage(tenant).SerializeToString())
 
-    async def _find(self, search: _Search, entry: Entry | None) -> tuple[Answer, str]:
-        """The answer, and what of the prefetch was used: `candidates`, `vector` or nothing."""
-        result = entry.result if entry is not None else None
-        started_s = time.perf_counter()
-        kind = ""
-        if entry is not None and result is not None and entry.text == search.query:
-            vector, kind = result.vector, "vector"
-        else:
-            vector = await self._embed(search)
-        query = Query(search.query, vector)
-        embedded_s = time.perf_counter()
-        self._metrics.stage("embed", embedded_s - started_s)
-        answer: Answer | None = None
-        if result is not None:
-            now_ms = self._clocks.wall_ms()
-            answer = await self._store.search_within(
-                search.tenant, result.candidates, query, search.top_k, now_ms=now_ms
-            )
-            kind = "candidates" if answer is not None else kind
-        if answer is None:
-            answer = await self._store.search(
-                search.tenant, search.names, query, search.top_k, now_ms=self._clocks.wall_ms()
-            )
-        self._metrics.stage("search", time.perf_counter() - embedded_s)
-        return answer, kind
+    async def warm_queries(self, call: Call) -> None:
+        """See WarmQueries."""
+        tenant = _tenant(call)
+        request = rag_pb2.WarmQueriesRequest.FromString(call.request)
+        _require(rules.check_search(request.collections, 0) + rules.check_warming(request.queries))
+        # Loads the tenant's collections into memory, and says which of the names are unknown.
+        await self._store.has_collections(tenant, _names(request.collections), now_ms=self._clocks.wall_ms())
+        response = rag_pb2.WarmQueriesResponse()
+        for query in dict.fromkeys(map(rules.normalise_query, request.queries)):
+            if await self._retriever.warm(tenant, query):
+                response.embedded += 1
+            else:
+                response.known += 1
+        await call.write(response.SerializeToString())
 
     async def _check_room(self, tenant: str, changed: Sequence[Cut], held: Mapping[str, StoredDocument]) -> None:
         """Raise QUOTA_EXHAUSTED unless the tenant may keep what the documents would add."""
@@ -279,13 +254,6 @@ class RagServicer:
                 f"the tenant keeps {kept} passages, and {more} more are above its limit",
                 quotas=[("passages", f"at most {self._max_tenant_passages}")],
             )
-
-    async def _embed(self, search: _Search) -> Vector | None:
-        if not self._stamps.rankers.needs_vector(search.names):
-            return None
-        rows = await self._pool.run(Priority.QUERY, lambda: self._embedder.embed_query([search.query]))
-        vector: Vector = rows[0]
-        return vector
 
     async def _version(self, tenant: str, collection: str) -> int:
         stats = await self._store.stats(tenant, now_ms=self._clocks.wall_ms())

@@ -2,11 +2,20 @@
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
+from ssop_chassis.schedule import ProfileSettings
 from ssop_chassis.settings import Settings
 from ssop_rag.core.ranking import Ranker, RankerChoice
+
+
+class RagProfile(ProfileSettings):
+    """A `[[rag.profiles]]` table; what is absent stays as the section has it."""
+
+    rag_max_concurrent: int | None = Field(None, ge=0, description="See `[rag]`.")
+    prefetch_budget: int | None = Field(None, ge=0, description="See `[rag]`.")
 
 
 class RagSettings(Settings):
@@ -39,7 +48,23 @@ class RagSettings(Settings):
     rag_prefetch_ratio: float = Field(
         0.3, ge=0, le=1, description="Share of the candidate budget (128 passages) that a prefetch fetches by default."
     )
+    rag_prefetch_mode: Literal["lossless", "lossy"] = Field(
+        "lossless",
+        description="`lossy`: what was prefetched answers, though the index may hold better; said in each answer.",
+    )
+    prefetch_threads: int = Field(1, ge=1, le=64, description="Threads that embed prefetches, at low priority.")
+    prefetch_queue: int = Field(4, ge=0, description="Prefetches that may wait for a thread; more are shed.")
     prefetch_ttl_ms: int = Field(5_000, gt=0, description="How long a prefetch waits for its request.")
+    prefetch_budget: int = Field(600, ge=0, description="Prefetches that a tenant may start in a window. 0: no limit.")
+    prefetch_window_ms: int = Field(60_000, gt=0, description="The window of `prefetch_budget`.")
+    prefetch_waste_weight: float = Field(
+        0.25,
+        ge=0,
+        description="What wasted work counts against saved time; prefetches that save less are off. 0: never off.",
+    )
+    prefetch_off_ms: int = Field(60_000, gt=0, description="How long they are off first, before some are tried again.")
+    query_memo: int = Field(4_096, ge=0, description="Vectors of queries that are kept, 1.5 KB each.")
+    profiles: list[RagProfile] = Field(default=[], description="Settings for some time; the first that holds counts.")
     max_queue: int = Field(64, ge=0, description="Calls that may wait for a thread; more are OVERLOADED.")
     max_document_bytes: int = Field(262_144, gt=0, description="Largest document; larger ones are refused one by one.")
     max_tenant_passages: int = Field(

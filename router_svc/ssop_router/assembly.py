@@ -12,6 +12,7 @@ from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
 from ssop_router.background import Background
+from ssop_router.core.ahead import AheadJudge
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.success import Outcomes
 from ssop_router.dependency import Dependency, InnerMetadata
@@ -20,6 +21,7 @@ from ssop_router.generation import Generator
 from ssop_router.inspection import Inspection
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Node, Nodes
+from ssop_router.passages import Passages
 from ssop_router.pipeline import Pipeline
 from ssop_router.preparation import Preparation
 from ssop_router.receipts import Receipts
@@ -124,6 +126,7 @@ def assemble(
         preparation=preparation,
         answers=answers,
         retrieval=retrieval,
+        passages=Passages(retrieval, AheadJudge(settings.retrieval_ahead), background, metrics),
         generator=generator,
         recordings=recordings,
         receipts=receipts,

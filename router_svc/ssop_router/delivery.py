@@ -107,7 +107,9 @@ class Delivery:
             total_ms=job.elapsed_ms(),
             rag_overlap_ms=job.rag_overlap_ms,
             prefetch_hits=job.prefetch_hits,
-            prefetch_wasted=int(job.intake.has_prefetched and not job.prefetch_hits),
+            prefetch_wasted=max(0, job.intake.prefetches.started - job.prefetch_hits),
+            prefetches=job.intake.prefetches.started,
+            prefetch_tokens=job.intake.prefetches.tokens,
             frames_sent=job.frames_sent + more_frames,
             failed_attempts=len(job.failed),
         )

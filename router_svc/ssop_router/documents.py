@@ -68,6 +68,14 @@ class DocumentEdge:
         """See the rpc ListDocuments."""
         await self._forward(call)
 
+    async def get_prefetch_usage(self, call: Call) -> None:
+        """See the rpc GetPrefetchUsage."""
+        await self._forward(call)
+
+    async def warm_queries(self, call: Call) -> None:
+        """See the rpc WarmQueries."""
+        await self._forward(call)
+
     async def create_snapshot(self, call: Call) -> None:
         """See the rpc CreateSnapshot."""
         await self._forward(call)

@@ -22,6 +22,16 @@ from ssop_router.core.ladder import Target
 _BYTES_PER_TOKEN: Final = 4
 
 
+@dataclass(slots=True)
+class Prefetches:
+    """The prefetches of one request: calls that were made, those that started one, and the tokens of these."""
+
+    calls: int = 0
+    in_flight: int = 0
+    started: int = 0
+    tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Intake:
     """A request as a transport hands it over. `timeout_s` is what is left of its deadline."""
@@ -30,7 +40,7 @@ class Intake:
     principal: Principal
     timeout_s: float
     policy: str = ""
-    has_prefetched: bool = False
+    prefetches: Prefetches = field(default_factory=Prefetches)
     arrived_s: float = field(default_factory=time.monotonic)
 
 

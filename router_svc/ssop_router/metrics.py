@@ -24,6 +24,12 @@ class RouterMetrics:
         self.retrievals = Counter(
             "ssop_router_retrievals", "Requests by what happened about retrieval.", ["reason"], registry=registry
         )
+        self.retrievals_ahead = Counter(
+            "ssop_router_retrievals_ahead",
+            "Retrievals that began before the request was admitted: used, or wasted on an answer from the cache.",
+            ["outcome"],
+            registry=registry,
+        )
         self.decision_seconds = Histogram(
             "ssop_router_decision_seconds", "Time of a decision.", buckets=_DECISION_BUCKETS_S, registry=registry
         )

@@ -23,6 +23,7 @@ from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import DirectOutlet, Outlet, Write
+from ssop_router.passages import Fetch, Passages
 from ssop_router.preparation import Preparation
 from ssop_router.receipts import Receipts
 from ssop_router.recorder import Recorder
@@ -45,6 +46,7 @@ class Pipeline:
         preparation: Preparation,
         answers: Answers,
         retrieval: Retrieval,
+        passages: Passages,
         generator: Generator,
         recordings: Recordings,
         receipts: Receipts,
@@ -56,6 +58,7 @@ class Pipeline:
         self._preparation = preparation
         self._answers = answers
         self._retrieval = retrieval
+        self._passages = passages
         self._generator = generator
         self._recordings = recordings
         self._receipts = receipts
@@ -142,19 +145,23 @@ class Pipeline:
         key = self._key(job, collections)
         admission = Admission()
         is_generated = False
+        fetch = self._passages.begin(job, collections)
         try:
             admission = await self._admit(job, key)
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
+                fetch.drop()
                 await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
             else:
                 is_followed = False
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
+                    fetch.drop()
                     is_followed, admission = await self._follow(job, delivery, key)
                 if not is_followed:
                     is_generated = job.is_billed = True
-                    await self._generate(job, delivery, collections, admission.lease)
+                    await self._generate(job, delivery, fetch, admission.lease)
             await delivery.close()
         finally:
+            fetch.close()
             job.lease = None
             conclusion = self._background.start(self._conclude(job, admission.lease, is_generated))
         if admission.lease is not None:
@@ -255,25 +262,15 @@ class Pipeline:
         job.cache_reason = CacheReason.CACHE_REASON_MISS
         return False, Admission()
 
-    async def _generate(self, job: Job, delivery: Delivery, collections: Collections, lease: Lease | None) -> None:
-        if collections.names:
-            await self._retrieve(job, collections, lease)
-        await self._generator.generate(job, delivery, lease)
-
-    async def _retrieve(self, job: Job, collections: Collections, lease: Lease | None) -> None:
-        job.stage = "retrieval"
-        started_ms = job.elapsed_ms()
-        spoiled_by = ""
+    async def _generate(self, job: Job, delivery: Delivery, fetch: Fetch, lease: Lease | None) -> None:
         try:
-            if not await self._retrieval.retrieve(job, collections):
-                # The key promises passages of other versions than those that the answer draws on.
-                spoiled_by = "index_changed"
+            spoiled_by = await fetch.collect()
         except Unavailable:
             self._do_without_passages(job)
             spoiled_by = "rag_unavailable"
         if lease is not None and spoiled_by:
             lease.give_up(spoiled_by)
-        job.retrieval_wait_ms = max(1, job.elapsed_ms() - started_ms)
+        await self._generator.generate(job, delivery, lease)
 
     async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:
         """Store or give up the answer, and settle; outlives a cancelled request."""
@@ -319,6 +316,9 @@ class Pipeline:
                 "frames_sent": job.frames_sent,
                 "admission_ms": job.admission_ms,
                 "retrieval_wait_ms": job.retrieval_wait_ms,
+                "rag_overlap_ms": job.rag_overlap_ms,
+                "prefetches": job.intake.prefetches.started,
+                "prefetch_hits": job.prefetch_hits,
                 "first_field_ms": job.first_field_ms,
                 "total_ms": job.elapsed_ms(),
                 **({"explanation": job.explanation} if job.request.debug else {}),

@@ -11,6 +11,7 @@ from ssop.v1.rag_pb2 import (
     CancelPrefetchRequest,
     ListCollectionsRequest,
     ListCollectionsResponse,
+    PrefetchOutcome,
     PrefetchRequest,
     PrefetchResponse,
     RetrieveRequest,
@@ -37,6 +38,26 @@ class Collections:
     def index_version(self) -> str:
         """The versions as a retrieval names them, for cache keys."""
         return ",".join(f"{name}:{version}" for name, version in zip(self.names, self.versions, strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a retrieval found, and what a prefetch had to do with it."""
+
+    passages: Sequence[Passage] = ()
+    index_version: str = ""
+    is_prefetch_hit: bool = False
+    is_lossy: bool = False
+    overlap_ms: int = 0
+
+    @property
+    def reason(self) -> RetrievalReason.ValueType:
+        """As the decision frame says it."""
+        if not self.is_prefetch_hit:
+            return RetrievalReason.RETRIEVAL_REASON_RETRIEVED
+        if self.is_lossy:
+            return RetrievalReason.RETRIEVAL_REASON_PREFETCHED_LOSSY
+        return RetrievalReason.RETRIEVAL_REASON_PREFETCHED
 
 
 class Retrieval:
@@ -74,11 +95,8 @@ class Retrieval:
         """The tenant's collections have changed: ask for them again."""
         self._known.pop(tenant, None)
 
-    async def retrieve(self, job: Job, collections: Collections) -> bool:
-        """Put passages into the job; whether they are those of the versions in `collections`.
-
-        Raises Unavailable, and COLLECTION_UNKNOWN for a name of the caller's.
-        """
+    async def retrieve(self, job: Job) -> Found:
+        """The passages for a job. Raises Unavailable, and COLLECTION_UNKNOWN for a name of the caller's."""
         request = RetrieveRequest(
             request_id=job.request_id,
             collections=job.request.retrieval.collections,
@@ -93,25 +111,22 @@ class Retrieval:
                 metadata=job.inner_metadata,
             )
         )
-        passages: Sequence[Passage] = response.passages
-        job.passages = list(passages)
-        job.rag_overlap_ms = response.overlap_ms
-        job.prefetch_hits = int(response.is_prefetch_hit)
-        job.retrieval_reason = (
-            RetrievalReason.RETRIEVAL_REASON_PREFETCHED
-            if response.is_prefetch_hit
-            else RetrievalReason.RETRIEVAL_REASON_RETRIEVED
+        return Found(
+            tuple(response.passages),
+            response.index_version,
+            response.is_prefetch_hit,
+            response.is_lossy,
+            response.overlap_ms,
         )
-        return response.index_version == collections.index_version
 
     async def prefetch(
         self, tenant: str, request_id: str, options: RetrievalOptions, prefix: str, metadata: InnerMetadata
-    ) -> bool:
-        """Start a retrieval from the first words of a query; whether one was started. Raises Unavailable, MeshError."""
+    ) -> PrefetchResponse:
+        """Start a retrieval from the first words of a query; what became of it. Raises Unavailable, MeshError."""
         timeout_s = self.timeout_s(self._settings.retrieval_timeout_ms / 1000)
         collections = await self.find_collections(tenant, options.collections, metadata, timeout_s)
         if self._rag is None or not collections.names:
-            return False
+            return PrefetchResponse(outcome=PrefetchOutcome.PREFETCH_OUTCOME_NOTHING)
         has_ratio = options.HasField("rag_prefetch_ratio")
         request = PrefetchRequest(
             request_id=request_id,
@@ -123,7 +138,7 @@ class Retrieval:
         response = await self._rag.unary(
             f"{_SERVICE}Prefetch", request.SerializeToString(), timeout_s=timeout_s, metadata=metadata
         )
-        return PrefetchResponse.FromString(response).is_started
+        return PrefetchResponse.FromString(response)
 
     async def cancel_prefetch(self, request_id: str, metadata: InnerMetadata) -> None:
         """Drop a prefetch that nobody will use. Raises Unavailable, MeshError."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
@@ -10,10 +9,8 @@ from typing import Any, Final
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import status_pb2
 
-from ssop.v1.content_pb2 import ContentPart, Role
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.router_pb2 import (
-    GenerateRequest,
     SessionBegin,
     SessionFinished,
     SessionRequest,
@@ -26,9 +23,11 @@ from ssop_chassis.identity import Principal
 from ssop_chassis.logs import describe
 from ssop_router.background import Background
 from ssop_router.core.ladder import RETRY_AFTER_MS
-from ssop_router.dependency import InnerMetadata, Unavailable
+from ssop_router.dependency import InnerMetadata
+from ssop_router.entry import Entry
 from ssop_router.job import Intake
 from ssop_router.pipeline import Pipeline
+from ssop_router.prefetching import Prefetching
 from ssop_router.retrieval import Retrieval
 from ssop_router.settings import RouterSettings
 from ssop_router.validation import MAX_REQUEST_ID_CHARS, check_prompt_size, check_request_id
@@ -36,76 +35,7 @@ from ssop_router.validation import MAX_REQUEST_ID_CHARS, check_prompt_size, chec
 R = ErrorReason
 _DEFAULT_CREDIT_BYTES: Final = 65_536
 _FINISHED: Final = 1_024
-# A word of a script with spaces, or one character of a script without.
-_WORD: Final = re.compile(r"[぀-ヿ㐀-鿿가-힯]|[^\s぀-ヿ㐀-鿿가-힯]+")
 _log = logging.getLogger(__name__)
-
-
-class Entry:
-    """One request of a session."""
-
-    def __init__(self, request: GenerateRequest, credit_bytes: int) -> None:
-        self.request = request
-        self.prompt_bytes = request.prompt.ByteSize()
-        self.task: asyncio.Task[None] | None = None
-        self.prefetch: asyncio.Task[None] | None = None
-        self.prefetch_timer: asyncio.TimerHandle | None = None
-        self.has_prefetched = False
-        self._pieces: list[str] = []
-        self._words = 0
-        self._credit_bytes = credit_bytes
-        self._has_credit = asyncio.Event()
-
-    def add(self, piece: str, max_prompt_bytes: int) -> int:
-        """Append text to the last user message; the number of words in it so far. Raises MESSAGE_TOO_LARGE."""
-        if not piece:
-            return self._words
-        self.prompt_bytes += len(piece.encode())
-        check_prompt_size(self.prompt_bytes, max_prompt_bytes)
-        self._pieces.append(piece)
-        # A word that is cut by the border of two pieces counts twice, which only starts the prefetch a word early.
-        self._words += len(_WORD.findall(piece))
-        return self._words
-
-    @property
-    def has_text(self) -> bool:
-        """Pieces have come."""
-        return bool(self._pieces)
-
-    @property
-    def text(self) -> str:
-        """The pieces so far, put together anew each time."""
-        return "".join(self._pieces)
-
-    def complete(self) -> GenerateRequest:
-        """The request with its pieces in place. Raises REQUEST_INVALID where there is no user message for them."""
-        if self._pieces:
-            messages = self.request.prompt.messages
-            if not messages or messages[-1].role != Role.ROLE_USER:
-                raise invalid_request(("request.prompt.messages", "the last must be of the user where pieces follow"))
-            parts = messages[-1].parts
-            if parts and parts[-1].WhichOneof("part") == "text":
-                parts[-1].text += self.text
-            else:
-                parts.append(ContentPart(text=self.text))
-        return self.request
-
-    def give(self, credit_bytes: int) -> None:
-        """The client can take so many bytes more."""
-        self._credit_bytes += credit_bytes
-        self._has_credit.set()
-
-    async def take(self, size_bytes: int) -> None:
-        """Wait until the client can take so many bytes."""
-        while self._credit_bytes < size_bytes:
-            self._has_credit.clear()
-            await self._has_credit.wait()
-        self._credit_bytes -= size_bytes
-
-    def stop_prefetch_timer(self) -> None:
-        """The time-out of a prefetch no longer matters."""
-        if self.prefetch_timer is not None:
-            self.prefetch_timer.cancel()
 
 
 class Session:
@@ -128,10 +58,8 @@ class Session:
         self._call = call
         self._principal = call.principal
         self._pipeline = pipeline
-        self._retrieval = retrieval
+        self._prefetching = Prefetching(retrieval, background, call.principal, sign, policy)
         self._settings = settings
-        self._background = background
-        self._sign = sign
         self._renew = renew
         self._policy = policy
         self._record_receipts = record_receipts
@@ -240,10 +168,17 @@ class Session:
         check_prompt_size(begin.request.prompt.ByteSize(), self._settings.max_prompt_bytes)
         begin.request.request_id = request_id
         self._finished.pop(request_id, None)
-        entry = Entry(begin.request, begin.initial_credit_bytes or _DEFAULT_CREDIT_BYTES)
+        entry = Entry(
+            begin.request,
+            begin.initial_credit_bytes or _DEFAULT_CREDIT_BYTES,
+            self._settings.prefetch_timing(),
+            asyncio.get_running_loop().time() * 1000,
+        )
         self._entries[request_id] = entry
         if begin.is_complete:
             self._start(request_id, entry)
+        else:
+            self._prefetch(request_id, entry)
 
     def _find_open(self, request_id: str) -> Entry:
         entry = self._entries.get(request_id)
@@ -254,45 +189,30 @@ class Session:
         return entry
 
     def _add_piece(self, request_id: str, entry: Entry, piece: str) -> None:
-        is_first = not entry.has_text
-        words = entry.add(piece, self._settings.max_prompt_bytes)
-        if entry.has_prefetched or "rag" not in self._principal.scopes:
-            return
-        if words >= self._settings.prefetch_words:
-            self._prefetch(request_id, entry)
-        elif is_first and entry.has_text:
-            wait_s = self._settings.prefetch_wait_ms / 1000
-            loop = asyncio.get_running_loop()
-            entry.prefetch_timer = loop.call_later(wait_s, self._prefetch, request_id, entry)
+        now_ms = asyncio.get_running_loop().time() * 1000
+        entry.add(piece, self._settings.max_prompt_bytes, now_ms)
+        self._prefetch(request_id, entry)
 
     def _prefetch(self, request_id: str, entry: Entry) -> None:
-        entry.stop_prefetch_timer()
-        policy = (entry.request.policy or self._policy).lower()
-        if entry.has_prefetched or "no_rag" in policy or "cache_only" in policy:
+        """Start the prefetch that is due, and look again when the next one will be."""
+        entry.stop_timer()
+        if entry.task is not None or not self._prefetching.is_wanted(entry.request):
             return
-        entry.has_prefetched = True
-        words = _WORD.finditer(entry.text)
-        ends = [match.end() for match, _ in zip(words, range(self._settings.prefetch_words), strict=False)]
-        prefix = entry.text[: ends[-1]] if ends else ""
-        if prefix:
-            entry.prefetch = self._background.start(self._run_prefetch(request_id, entry, prefix))
-
-    async def _run_prefetch(self, request_id: str, entry: Entry, prefix: str) -> None:
-        try:
-            await self._retrieval.prefetch(
-                self._principal.tenant, request_id, entry.request.retrieval, prefix, self._sign()
-            )
-        except (Unavailable, MeshError):
-            # The retrieval that follows says and counts it; a prefetch is only ahead of it.
-            _log.debug("a prefetch was not started")
+        loop = asyncio.get_running_loop()
+        if prefix := entry.arrival.take_due(loop.time() * 1000):
+            self._prefetching.start(request_id, entry.request.retrieval, prefix, entry.prefetches)
+        if (due_ms := entry.arrival.due_ms) is not None:
+            entry.timer = loop.call_at(due_ms / 1000, self._prefetch, request_id, entry)
 
     def _start(self, request_id: str, entry: Entry) -> None:
-        entry.stop_prefetch_timer()
+        entry.stop_timer()
         request = entry.complete()
+        # Its answer may come after the retrieval that would have used it.
+        entry.is_prefetch_late = entry.prefetches.in_flight > 0
         timeout_ms = request.timeout_ms or self._settings.default_timeout_ms
         principal = self._renew(self._principal)
         job = self._pipeline.accept(
-            Intake(request, principal, timeout_ms / 1000, self._policy, has_prefetched=entry.has_prefetched)
+            Intake(request, principal, timeout_ms / 1000, self._policy, prefetches=entry.prefetches)
         )
 
         async def write(chunk: bytes) -> None:
@@ -310,8 +230,8 @@ class Session:
                 _log.error("a request of a session failed", extra={"cause": describe(raised)})
                 error = as_mesh_error(raised)
             finally:
-                if entry.has_prefetched and not job.prefetch_hits:
-                    self._background.start(self._cancel_prefetch(request_id))
+                if entry.prefetches.calls and (entry.is_prefetch_late or not job.prefetch_hits):
+                    self._prefetching.cancel(request_id)
             if self._entries.get(request_id) is entry:
                 del self._entries[request_id]
             self._ending += 1
@@ -336,17 +256,11 @@ class Session:
         entry = self._entries.pop(request_id, None)
         if entry is None:
             return
-        entry.stop_prefetch_timer()
+        entry.stop_timer()
         if entry.task is not None:
             entry.task.cancel()
-        elif entry.has_prefetched:
-            self._background.start(self._cancel_prefetch(request_id))
-
-    async def _cancel_prefetch(self, request_id: str) -> None:
-        try:
-            await self._retrieval.cancel_prefetch(request_id, self._sign())
-        except (Unavailable, MeshError):
-            _log.debug("a prefetch was left to lapse")
+        elif entry.prefetches.calls:
+            self._prefetching.cancel(request_id)
 
     async def _finish(self, request_id: str, error: MeshError | None) -> None:
         self._finished[request_id] = None

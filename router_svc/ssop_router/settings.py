@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from ssop_chassis.settings import Settings
+from ssop_router.core.arrival import Timing
 from ssop_router.policy_settings import PolicySettings, TierWord
 
 
@@ -53,8 +54,22 @@ class RouterSettings(PolicySettings):
     max_document_calls: int = Field(32, gt=0, description="Calls about documents at the same time; more: OVERLOADED.")
     retrieval_top_k: int = Field(4, ge=1, le=32, description="Passages where the request names no number.")
     rag_prefetch_ratio: float = Field(0.3, ge=0, le=1, description="Share of the candidates that a prefetch fetches.")
-    prefetch_words: int = Field(10, gt=0, description="Words of the input that start a prefetch.")
+    prefetch_words: int = Field(
+        10,
+        gt=0,
+        description="Tokens (words; single characters of Chinese, Japanese, Korean) that start a prefetch.",
+    )
+    prefetch_again_words: int = Field(15, ge=0, description="Tokens with which it is issued once more. 0: never.")
     prefetch_wait_ms: int = Field(500, gt=0, description="Time after the first byte that starts a prefetch anyway.")
+    prefetch_pause_ms: int = Field(
+        300,
+        ge=0,
+        description="Pause (at least twice the longest so far) after which all of the input is prefetched. 0: never.",
+    )
+    retrieval_ahead: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="Retrieve while the request is admitted and looked up; `auto`: for tenants where few are hits.",
+    )
     session_idle_ms: int = Field(300_000, gt=0, description="Time without a message after which a session ends.")
     session_max_requests: int = Field(64, gt=0, description="Requests in flight on one session (batch_size).")
     resume_max_entries: int = Field(256, gt=0, description="Answers kept for reconnects.")
@@ -74,3 +89,7 @@ class RouterSettings(PolicySettings):
         if not isinstance(value, Sequence) or isinstance(value, str):
             return value
         return [{"address": node} if isinstance(node, str) else node for node in value]
+
+    def prefetch_timing(self) -> Timing:
+        """When prefetches of a text that arrives in pieces are due."""
+        return Timing(self.prefetch_words, self.prefetch_again_words, self.prefetch_wait_ms, self.prefetch_pause_ms)

@@ -145,6 +145,16 @@ class Caller:
         self, request_id: str, prefix: str, *collections: str, top_k: int = 0, ratio: float = 0.0
     ) -> bool:
         """Prefetch; whether it was started."""
+        response = await self._prefetch(request_id, prefix, collections, top_k, ratio)
+        return response.is_started
+
+    async def prefetch_outcome(self, request_id: str, prefix: str) -> int:
+        """Prefetch; what became of it."""
+        return (await self._prefetch(request_id, prefix, (), 0, 0.0)).outcome
+
+    async def _prefetch(
+        self, request_id: str, prefix: str, collections: Sequence[str], top_k: int, ratio: float
+    ) -> rag_pb2.PrefetchResponse:
         request = rag_pb2.PrefetchRequest(
             request_id=request_id,
             query_prefix=prefix,
@@ -152,8 +162,16 @@ class Caller:
             top_k=top_k,
             rag_prefetch_ratio=ratio,
         )
-        response = await self._call("Prefetch", request.SerializeToString())
-        return rag_pb2.PrefetchResponse.FromString(response).is_started
+        return rag_pb2.PrefetchResponse.FromString(await self._call("Prefetch", request.SerializeToString()))
+
+    async def usage(self) -> rag_pb2.GetPrefetchUsageResponse:
+        """GetPrefetchUsage."""
+        return rag_pb2.GetPrefetchUsageResponse.FromString(await self._call("GetPrefetchUsage", b""))
+
+    async def warm(self, *queries: str) -> rag_pb2.WarmQueriesResponse:
+        """WarmQueries."""
+        request = rag_pb2.WarmQueriesRequest(queries=queries)
+        return rag_pb2.WarmQueriesResponse.FromString(await self._call("WarmQueries", request.SerializeToString()))
 
     async def cancel(self, request_id: str) -> None:
         """CancelPrefetch."""
@@ -181,11 +199,13 @@ class RagUnderTest:
         self._stack = AsyncExitStack()
         self.service: Service
         self.pool: WorkPool
+        self.prefetch_pool: WorkPool
         self.prefetcher: Prefetcher
 
     async def __aenter__(self) -> "RagUnderTest":
         rag = open_service(self.settings, self._used, self.registry, self._stack, self.clocks.clocks())
         self.service, self.pool, self.prefetcher = rag.service, rag.pool, rag.prefetcher
+        self.prefetch_pool = rag.prefetch_pool
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -34,9 +34,12 @@ class ScriptedCache:
         self.calls = 0
         self.error: MeshError | None = None
         self.is_frozen = False
+        self.gate = asyncio.Event()
+        self.gate.set()
 
     async def _meet(self) -> None:
         self.calls += 1
+        await self.gate.wait()
         if self.is_frozen:
             await asyncio.Event().wait()
         if self.error is not None:
@@ -136,6 +139,7 @@ class ScriptedRag:
         self.prefetches: list[rag_pb2.PrefetchRequest] = []
         self.cancelled_prefetches: list[str] = []
         self.retrievals: list[rag_pb2.RetrieveRequest] = []
+        self.is_lossy = False
         self.calls: list[Call] = []
         self.error: MeshError | None = None
         self.is_frozen = False
@@ -156,7 +160,8 @@ class ScriptedRag:
     async def prefetch(self, call: Call) -> None:
         await self._meet()
         self.prefetches.append(rag_pb2.PrefetchRequest.FromString(call.request))
-        await call.write(rag_pb2.PrefetchResponse(is_started=True).SerializeToString())
+        response = rag_pb2.PrefetchResponse(is_started=True, outcome=rag_pb2.PREFETCH_OUTCOME_STARTED, tokens=3)
+        await call.write(response.SerializeToString())
 
     async def cancel_prefetch(self, call: Call) -> None:
         await self._meet()
@@ -175,6 +180,7 @@ class ScriptedRag:
         response = rag_pb2.RetrieveResponse(
             index_version=",".join(versions),
             is_prefetch_hit=any(p.request_id == request.request_id for p in self.prefetches),
+            is_lossy=self.is_lossy,
         )
         response.passages.add(ref=mesh_pb2.PassageRef(collection="c", document_id="d"), text="a passage")
         await call.write(response.SerializeToString())
@@ -186,6 +192,7 @@ class ScriptedRag:
         await call.write(b"")
 
     upsert_documents = delete_documents = list_documents = _take
+    get_prefetch_usage = warm_queries = _take
     create_snapshot = list_snapshots = restore_snapshot = delete_snapshot = _take
 
     def service(self) -> Service:

@@ -30,6 +30,29 @@ class Waste(Enum):
     FAILED = "failed"
 
 
+class Use(Enum):
+    """What of a prefetch was used."""
+
+    VECTOR = "vector"
+    """It had the text of the whole query."""
+    ANSWER = "answer"
+    """Its vector, and its candidates are shown to hold the answer."""
+    CANDIDATES = "candidates"
+    """Its candidates are shown to hold the answer of a longer query."""
+    LOSSY = "lossy"
+    """The best of its candidates, whatever else there is."""
+
+    @property
+    def has_vector(self) -> bool:
+        """The query was not embedded again."""
+        return self in (Use.VECTOR, Use.ANSWER)
+
+    @property
+    def has_candidates(self) -> bool:
+        """The collections were not searched again."""
+        return self is not Use.VECTOR
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds. `tenant_running` is `rag_max_concurrent`; `tenant_entries` and `entries` count ready ones too."""
@@ -46,6 +69,8 @@ class Result:
 
     vector: Vector | None
     candidates: Candidates
+    embedded_ms: int
+    """When its vector was there; `finished_ms`, when its candidates were."""
     finished_ms: int
 
 
@@ -64,6 +89,15 @@ class Entry:
         """How long it had been at work by `now_ms`."""
         end_ms = now_ms if self.result is None else min(now_ms, self.result.finished_ms)
         return max(0, end_ms - self.started_ms)
+
+    def saved_ms(self, kind: Use, waited_ms: int) -> int:
+        """What a request needn't do because of it, less what it waited for it."""
+        if self.result is None:
+            return 0
+        embedding_ms = self.result.embedded_ms - self.started_ms
+        searching_ms = self.result.finished_ms - self.result.embedded_ms
+        saved_ms = (embedding_ms if kind.has_vector else 0) + (searching_ms if kind.has_candidates else 0)
+        return max(0, saved_ms - waited_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +118,10 @@ class PrefetchBook:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def change(self, limits: Limits) -> None:
+        """Let other bounds hold for what begins from now on."""
+        self._limits = limits
 
     def begin(self, tenant: str, request_id: str, names: tuple[str, ...], text: str, now_ms: int) -> Beginning:
         """Enter a prefetch, unless one with as much text is there or a bound is reached."""
@@ -128,6 +166,10 @@ class PrefetchBook:
         for entry in over:
             del self._entries[entry.tenant, entry.request_id]
         return over
+
+    def next_expiry_ms(self) -> int | None:
+        """When the time of the oldest entry is over; None where there is none."""
+        return min((self.expires_at_ms(entry) for entry in self._entries.values()), default=None)
 
     def expires_at_ms(self, entry: Entry) -> int:
         """When an entry's time is over."""

@@ -17,8 +17,9 @@ MAX_QUERY_CHARS: Final = 1_000
 """Characters of a query that are embedded: the model reads 512 tokens, and its tokenizer is slow on long texts."""
 MAX_PREFIX_CHARS: Final = 256
 """Characters of a prefix that are embedded, so that a prefetch never holds a thread for long."""
+MAX_WARM_QUERIES: Final = 64
 CANDIDATE_BUDGET: Final = 4 * MAX_TOP_K
-"""Candidates that a prefetch with ratio 1 fetches."""
+"""Candidates that a prefetch with ratio 1 fetches, whatever `top_k` is: 4 for each passage of the longest answer."""
 
 _COLLECTION: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COLLECTION_RULE: Final = "must be 1 to 64 characters of A-Z, a-z, 0-9, _ and -"
@@ -77,6 +78,13 @@ def check_search(collections: Sequence[str], top_k: int) -> Faults:
     if top_k > MAX_TOP_K:
         faults.append(("top_k", f"must be at most {MAX_TOP_K}"))
     return faults
+
+
+def check_warming(queries: Sequence[str]) -> Faults:
+    """Faults of queries that are to be expected."""
+    if not 1 <= len(queries) <= MAX_WARM_QUERIES:
+        return [("queries", f"{len(queries)} queries; 1 to {MAX_WARM_QUERIES} are taken")]
+    return [(f"queries[{index}]", "is required") for index, query in enumerate(queries) if not normalise_query(query)]
 
 
 def check_request_id(request_id: str) -> Faults:

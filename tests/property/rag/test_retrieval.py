@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -23,12 +24,12 @@ written = st.lists(st.tuples(tenants, names, ids, texts), min_size=1, max_size=1
 slow = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def serve(body: Callable[[RagUnderTest], Awaitable[None]]) -> None:
-    """Run a body against a fresh service."""
+def serve(body: Callable[[RagUnderTest], Awaitable[None]], ranker: str = "hybrid") -> None:
+    """Run a body against a fresh service whose prefetches have no budget."""
 
     async def run() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            async with RagUnderTest(Path(folder)) as rag:
+            async with RagUnderTest(Path(folder), prefetch_budget=0, prefetch_waste_weight=0, ranker=ranker) as rag:
                 await body(rag)
 
     asyncio.run(run())
@@ -79,7 +80,8 @@ def test_a_prefetch_changes_no_result(corpus: list[str], queries: list[tuple[str
     serve(body)
 
 
-def test_a_thousand_queries_are_answered_alike_with_and_without_prefetch() -> None:
+@pytest.mark.parametrize("ranker", ["vector", "bm25", "hybrid"])
+def test_a_thousand_queries_are_answered_alike_with_and_without_prefetch(ranker: str) -> None:
     rng = np.random.default_rng(11)
 
     def words(count: int) -> str:
@@ -100,7 +102,7 @@ def test_a_thousand_queries_are_answered_alike_with_and_without_prefetch() -> No
             assert refs(fetched) == refs(await acme.retrieve(query))
         assert hits >= 334
 
-    serve(body)
+    serve(body, ranker=ranker)
 
 
 @given(st.lists(st.text(max_size=8), max_size=3), st.lists(st.text(max_size=8), max_size=3))

@@ -1,6 +1,8 @@
 """Threads behind a bounded queue."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Iterator
 from threading import Event
 
@@ -43,13 +45,33 @@ async def test_a_full_queue_is_overloaded(pool: WorkPool) -> None:
     await asyncio.gather(*waiting)
 
 
-async def test_try_run_does_not_wait(pool: WorkPool) -> None:
+async def test_try_run_waits_for_a_thread_in_a_bounded_queue(pool: WorkPool) -> None:
     gate = Event()
-    running = asyncio.ensure_future(pool.run(Priority.QUERY, gate.wait))
-    await asyncio.sleep(0)
-    assert pool.try_run(lambda: 1) is None
+    tried = [pool.try_run(gate.wait) for _ in range(4)]
+    assert [one is None for one in tried] == [False, False, False, True]
     gate.set()
-    await running
+    assert await asyncio.gather(*[one for one in tried if one is not None]) == [True] * 3
+    await eventually(lambda: pool.try_run(lambda: True) is not None)
+
+
+async def test_try_run_that_is_cancelled_before_it_starts_leaves_room(pool: WorkPool) -> None:
+    for _ in range(20):
+        tried = [one for _ in range(3) if (one := pool.try_run(lambda: 1)) is not None]
+        assert len(tried) == 3
+        for one in tried:
+            one.cancel()
+        await asyncio.wait(tried)
+        await asyncio.sleep(0)
+    await eventually(lambda: pool.queued == 0)
+    assert await pool.run(Priority.QUERY, lambda: 2) == 2
+
+
+async def test_threads_can_leave_the_cpu_to_others() -> None:
+    pool = WorkPool("nice", threads=1, max_queue=0, nice=7)
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert await pool.run(Priority.QUERY, lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())) == 7
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
+    pool.close()
 
 
 async def test_a_cancelled_caller_leaves_the_queue(pool: WorkPool) -> None:
@@ -80,6 +102,7 @@ async def test_a_cancelled_function_keeps_its_thread_until_it_returns(pool: Work
     await eventually(started.is_set)
     running.cancel()
     await asyncio.wait({running})
-    assert pool.try_run(lambda: 1) is None
+    waiting = asyncio.ensure_future(pool.run(Priority.QUERY, lambda: 3))
+    await eventually(lambda: pool.queued == 1)
     gate.set()
-    assert await pool.run(Priority.QUERY, lambda: 3) == 3
+    assert await waiting == 3

@@ -8,7 +8,7 @@ from ssop_rag.core.prefetch import Begun, Entry, Limits, PrefetchBook, Result
 
 LIMITS = Limits(tenant_running=2, tenant_entries=3, entries=4, ttl_ms=100)
 RESULT = Result(
-    np.zeros(2, np.float32), Candidates(Query("", None), (), (), [], np.zeros((0, 2), np.float32), True), 20
+    np.zeros(2, np.float32), Candidates(Query("", None), (), (), [], np.zeros((0, 2), np.float32), True), 15, 20
 )
 
 

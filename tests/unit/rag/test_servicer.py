@@ -1,9 +1,8 @@
 """RagService through the in-memory transport, with a hashing embedder and a real store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from helpers.eventually import eventually
 from helpers.rag import Caller, RagUnderTest, document, refs
 from ssop_chassis.errors import MeshError
-from ssop_rag.core.model import Matrix
 
 
 @pytest.fixture
@@ -172,130 +170,6 @@ async def test_collections_are_listed_by_name(acme: Caller) -> None:
     assert listed == [("a", 2, 2, 2, "hashing/1"), ("b", 1, 1, 1, "hashing/1")]
 
 
-async def test_a_prefetch_of_the_whole_query_is_a_hit_without_a_second_embedding(
-    rag: RagUnderTest, acme: Caller
-) -> None:
-    await acme.upsert("faq", *[document(str(n), f"word {n}") for n in range(300)])
-    plain = await acme.retrieve("word 7")
-    rag.embedder.queries.clear()
-    assert await acme.prefetch("r", "word  7 ")
-    fetched = await acme.retrieve("word 7", request_id="r")
-    assert fetched.is_prefetch_hit
-    assert refs(fetched) == refs(plain)
-    assert rag.embedder.queries == ["word 7"]
-    assert rag.prefetches("hit") == 1
-
-
-async def test_a_prefetch_is_used_once(acme: Caller) -> None:
-    await acme.upsert("faq", document("1", "one"))
-    await acme.prefetch("r", "one")
-    assert [(await acme.retrieve("one", request_id="r")).is_prefetch_hit for _ in range(2)] == [True, False]
-
-
-async def test_a_prefetch_does_not_hide_a_later_change(acme: Caller) -> None:
-    await acme.upsert("faq", document("1", "one"))
-    await acme.prefetch("r", "two")
-    await acme.upsert("faq", document("2", "two"))
-    assert refs(await acme.retrieve("two", request_id="r", top_k=1)) == [("faq", "2", 0)]
-
-
-async def test_a_prefetch_for_other_collections_is_not_used(rag: RagUnderTest, acme: Caller) -> None:
-    await acme.upsert("a", document("1", "one"))
-    await acme.upsert("b", document("1", "one"))
-    await acme.prefetch("r", "one", "a")
-    answer = await acme.retrieve("one", "b", request_id="r")
-    assert (refs(answer), answer.is_prefetch_hit, rag.prefetches("wasted")) == ([("b", "1", 0)], False, 1)
-
-
-async def test_the_overlap_is_what_had_passed(rag: RagUnderTest, acme: Caller) -> None:
-    await acme.upsert("faq", document("1", "one"))
-    rag.embedder.gate.clear()
-    await acme.prefetch("r", "one")
-    rag.clocks.monotonic_ms = 40
-    retrieving = asyncio.ensure_future(acme.retrieve("one", request_id="r"))
-    for _ in range(20):  # until it waits for the prefetch
-        await asyncio.sleep(0)
-    rag.clocks.monotonic_ms = 70
-    rag.embedder.gate.set()
-    assert (await retrieving).overlap_ms == 40
-
-
-async def test_a_prefetch_of_nothing_is_not_started(acme: Caller) -> None:
-    assert not await acme.prefetch("r", "what is")
-
-
-async def test_a_prefetch_is_shed_when_no_thread_idles(tmp_path: Path) -> None:
-    async with RagUnderTest(tmp_path / "index", threads=1) as rag:
-        acme = rag.caller()
-        await acme.upsert("faq", document("1", "one"))
-        rag.embedder.gate.clear()
-        assert await acme.prefetch("r1", "one")
-        assert not await acme.prefetch("r2", "one")
-        assert rag.prefetches("shed") == 1
-
-
-async def test_a_tenant_runs_two_prefetches_at_most(tmp_path: Path) -> None:
-    async with RagUnderTest(tmp_path / "index", threads=4) as rag:
-        acme, other = rag.caller("acme"), rag.caller("other")
-        for caller in (acme, other):
-            await caller.upsert("faq", document("1", "one"))
-        rag.embedder.gate.clear()
-        assert [await acme.prefetch(f"r{n}", "one") for n in range(3)] == [True, True, False]
-        assert await other.prefetch("r0", "one")
-
-
-async def test_a_cancelled_prefetch_is_wasted(rag: RagUnderTest, acme: Caller) -> None:
-    await acme.upsert("faq", document("1", "one"))
-    await acme.prefetch("r", "one")
-    await acme.cancel("r")
-    assert rag.prefetches("wasted") == 1
-    assert not (await acme.retrieve("one", request_id="r")).is_prefetch_hit
-
-
-async def test_cancelling_nothing_is_no_error(acme: Caller) -> None:
-    await acme.cancel("r")
-
-
-async def test_an_unclaimed_prefetch_expires(rag: RagUnderTest, acme: Caller) -> None:
-    await acme.upsert("faq", document("1", "one"))
-    await acme.prefetch("r", "one")
-    rag.clocks.monotonic_ms = rag.settings.prefetch_ttl_ms
-    assert not (await acme.retrieve("one", request_id="r")).is_prefetch_hit
-    assert rag.prefetches("wasted") == 1
-
-
-async def test_a_request_does_not_wait_for_a_prefetch_of_other_text(
-    rag: RagUnderTest, acme: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await acme.upsert("faq", document("1", "one"))
-    gate = Event()
-    embed = rag.embedder.embed_query
-
-    def embed_slowly(texts: Sequence[str]) -> Matrix:
-        assert texts != ["slow"] or gate.wait(10)
-        return embed(texts)
-
-    monkeypatch.setattr(rag.embedder, "embed_query", embed_slowly)
-    await acme.prefetch("r", "slow")
-    assert refs(await acme.retrieve("one", request_id="r")) == [("faq", "1", 0)]
-    gate.set()
-
-
-async def test_a_failed_prefetch_does_not_fail_its_request(
-    rag: RagUnderTest, acme: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await acme.upsert("faq", document("1", "one"))
-
-    def fail(_: Sequence[str]) -> Matrix:
-        monkeypatch.undo()
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(rag.embedder, "embed_query", fail)
-    await acme.prefetch("r", "one")
-    assert refs(await acme.retrieve("one", request_id="r")) == [("faq", "1", 0)]
-    assert rag.prefetches("wasted") == 1
-
-
 async def test_a_full_queue_is_overloaded(tmp_path: Path) -> None:
     async with RagUnderTest(tmp_path / "index", threads=1, max_queue=0) as rag:
         acme = rag.caller()
@@ -308,26 +182,6 @@ async def test_a_full_queue_is_overloaded(tmp_path: Path) -> None:
         assert (caught.value.reason_name, (caught.value.retry_after_ms or 0) > 0) == ("OVERLOADED", True)
         rag.embedder.gate.set()
         await running
-
-
-async def test_a_prefetch_leaves_a_thread_for_requests(rag: RagUnderTest, acme: Caller) -> None:
-    await acme.upsert("faq", document("1", "one"))
-    rag.embedder.gate.clear()
-    assert [await acme.prefetch(f"r{n}", "one") for n in range(2)] == [True, False]
-
-
-async def test_a_longer_prefix_replaces_and_wastes_the_shorter(rag: RagUnderTest, acme: Caller) -> None:
-    await acme.upsert("faq", document("1", "one"))
-    await acme.prefetch("r", "on")
-    await eventually(lambda: rag.prefetcher.running == 0)
-    await acme.prefetch("r", "one")
-    assert (await acme.retrieve("one", request_id="r")).is_prefetch_hit
-    assert (rag.prefetches("hit"), rag.prefetches("wasted")) == (1, 1)
-
-
-async def test_a_ratio_outside_its_range_is_refused(acme: Caller) -> None:
-    with pytest.raises(MeshError, match="rag_prefetch_ratio"):
-        await acme.prefetch("r", "q", ratio=1.5)
 
 
 async def test_a_long_query_is_cut_and_counted(rag: RagUnderTest, acme: Caller) -> None:

@@ -1,12 +1,15 @@
 """Passages on their way into a request."""
 
+from helpers.eventually import eventually
 from helpers.scripted_mesh import (
     Mesh,
     R,
     ask,
+    read_all,
     reason,
     run_router,
 )
+from ssop.v1 import rag_pb2
 from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
 from ssop.v1.router_pb2 import RetrievalOptions
 from ssop_chassis.errors import MeshError
@@ -19,6 +22,51 @@ async def test_passages_go_to_the_node_and_into_the_status(mesh: Mesh) -> None:
     assert [p.document_id for p in answer.status.passages] == ["d"]
     assert mesh.nodes["lite-1"].requests[0].passages[0].text == "a passage"
     assert answer.accounting.retrieval_wait_ms > 0
+
+
+async def test_retrieval_overlaps_admission(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    mesh.cache.gate.clear()
+    async with mesh.open(ask(model="grok-3-lite")) as stream:
+        await eventually(lambda: len(mesh.rag.retrievals) == 1 and len(mesh.cache.admitted) == 0)
+        mesh.cache.gate.set()
+        answer = await read_all(stream)
+    assert answer.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_RETRIEVED
+    assert answer.accounting.rag_overlap_ms > 0
+    assert mesh.metric("ssop_router_retrievals_ahead_total", outcome="used") == 1
+
+
+async def test_retrieval_is_cancelled_and_counted_when_the_answer_is_stored() -> None:
+    async with run_router(retrieval_ahead="always") as mesh:
+        mesh.rag.collections["acme"] = {"docs": 3}
+        await mesh.generate(ask(model="grok-3-lite"))
+        hit = await mesh.generate(ask(model="grok-3-lite"))
+        assert hit.decision.cache_reason == CacheReason.CACHE_REASON_HIT
+        assert hit.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
+        assert not hit.status.passages
+        assert mesh.metric("ssop_router_retrievals_ahead_total", outcome="wasted") == 1
+        await eventually(mesh.is_quiet)
+
+
+async def test_retrieval_waits_for_admission_where_it_is_told_to() -> None:
+    async with run_router(retrieval_ahead="never") as mesh:
+        mesh.rag.collections["acme"] = {"docs": 3}
+        mesh.cache.gate.clear()
+        async with mesh.open(ask(model="grok-3-lite")) as stream:
+            await eventually(lambda: mesh.cache.calls == 1)
+            assert not mesh.rag.retrievals
+            mesh.cache.gate.set()
+            assert (await read_all(stream)).accounting.rag_overlap_ms == 0
+
+
+async def test_answer_from_lossy_passages_says_so_and_is_not_stored(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    mesh.rag.is_lossy = True
+    mesh.rag.prefetches.append(rag_pb2.PrefetchRequest(request_id="r"))
+    answer = await mesh.generate(ask(model="grok-3-lite", request_id="r"))
+    assert answer.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_PREFETCHED_LOSSY
+    assert not mesh.cache.stored
+    assert mesh.metric("ssop_router_answers_not_stored_total", reason="passages_lossy") == 1
 
 
 async def test_tenant_without_collections_retrieves_nothing(mesh: Mesh) -> None:

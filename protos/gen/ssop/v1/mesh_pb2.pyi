@@ -293,6 +293,10 @@ class _RetrievalReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Retri
     """The retrieval service does not answer; the request is served without passages."""
     RETRIEVAL_REASON_SCOPE: _RetrievalReason.ValueType  # 6
     """The key lacks the scope `rag`."""
+    RETRIEVAL_REASON_PREFETCHED_LOSSY: _RetrievalReason.ValueType  # 7
+    """The best of the passages that were prefetched for the first words, not of the collections: the retrieval service
+    is set to `rag_prefetch_mode = "lossy"`.
+    """
 
 class RetrievalReason(_RetrievalReason, metaclass=_RetrievalReasonEnumTypeWrapper):
     """What happened about retrieval."""
@@ -311,6 +315,10 @@ RETRIEVAL_REASON_UNAVAILABLE: RetrievalReason.ValueType  # 5
 """The retrieval service does not answer; the request is served without passages."""
 RETRIEVAL_REASON_SCOPE: RetrievalReason.ValueType  # 6
 """The key lacks the scope `rag`."""
+RETRIEVAL_REASON_PREFETCHED_LOSSY: RetrievalReason.ValueType  # 7
+"""The best of the passages that were prefetched for the first words, not of the collections: the retrieval service
+is set to `rag_prefetch_mode = "lossy"`.
+"""
 Global___RetrievalReason: _TypeAlias = RetrievalReason  # noqa: Y015
 
 class _DeliveryState:
@@ -663,6 +671,8 @@ class Accounting(_message.Message):
     FRAMES_SENT_FIELD_NUMBER: _builtins.int
     FAILED_ATTEMPTS_FIELD_NUMBER: _builtins.int
     DISCARDED_USAGE_FIELD_NUMBER: _builtins.int
+    PREFETCHES_FIELD_NUMBER: _builtins.int
+    PREFETCH_TOKENS_FIELD_NUMBER: _builtins.int
     is_billed: _builtins.bool
     """False on replays and for followers: nothing is billed twice."""
     admission_ms: _builtins.int
@@ -676,7 +686,7 @@ class Accounting(_message.Message):
     queue_ms: _builtins.int
     """Wait for a slot on the node."""
     rag_overlap_ms: _builtins.int
-    """Retrieval that overlapped the arrival of the input."""
+    """Retrieval that overlapped the arrival of the input, admission and the look-up in the cache."""
     prefetch_hits: _builtins.int
     """Prefetches whose passages were used."""
     prefetch_wasted: _builtins.int
@@ -685,6 +695,10 @@ class Accounting(_message.Message):
     """Document frames that were sent on this delivery."""
     failed_attempts: _builtins.int
     """Nodes that were tried before the one that answered."""
+    prefetches: _builtins.int
+    """Prefetches that were started for the request; each was used or wasted."""
+    prefetch_tokens: _builtins.int
+    """Words and characters that were embedded for them."""
     @_builtins.property
     def usage(self) -> Global___Usage:
         """What the generation consumed. On a replay the usage of the original generation."""
@@ -711,10 +725,12 @@ class Accounting(_message.Message):
         frames_sent: _builtins.int = ...,
         failed_attempts: _builtins.int = ...,
         discarded_usage: Global___Usage | None = ...,
+        prefetches: _builtins.int = ...,
+        prefetch_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["discarded_usage", b"discarded_usage", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission_ms", b"admission_ms", "discarded_usage", b"discarded_usage", "failed_attempts", b"failed_attempts", "first_field_ms", b"first_field_ms", "frames_sent", b"frames_sent", "is_billed", b"is_billed", "prefetch_hits", b"prefetch_hits", "prefetch_wasted", b"prefetch_wasted", "queue_ms", b"queue_ms", "rag_overlap_ms", b"rag_overlap_ms", "retrieval_wait_ms", b"retrieval_wait_ms", "total_ms", b"total_ms", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission_ms", b"admission_ms", "discarded_usage", b"discarded_usage", "failed_attempts", b"failed_attempts", "first_field_ms", b"first_field_ms", "frames_sent", b"frames_sent", "is_billed", b"is_billed", "prefetch_hits", b"prefetch_hits", "prefetch_tokens", b"prefetch_tokens", "prefetch_wasted", b"prefetch_wasted", "prefetches", b"prefetches", "queue_ms", b"queue_ms", "rag_overlap_ms", b"rag_overlap_ms", "retrieval_wait_ms", b"retrieval_wait_ms", "total_ms", b"total_ms", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from ssop.v1 import inference_pb2 as _inference_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,54 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _PrefetchOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PrefetchOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PrefetchOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PREFETCH_OUTCOME_UNSPECIFIED: _PrefetchOutcome.ValueType  # 0
+    """Not said."""
+    PREFETCH_OUTCOME_STARTED: _PrefetchOutcome.ValueType  # 1
+    """It runs."""
+    PREFETCH_OUTCOME_KEPT: _PrefetchOutcome.ValueType  # 2
+    """One with at least as much text is there already."""
+    PREFETCH_OUTCOME_NOTHING: _PrefetchOutcome.ValueType  # 3
+    """Nothing to search, or no words."""
+    PREFETCH_OUTCOME_BUSY: _PrefetchOutcome.ValueType  # 4
+    """Shed: users' queries need the threads."""
+    PREFETCH_OUTCOME_TENANT_FULL: _PrefetchOutcome.ValueType  # 5
+    """Shed: the tenant has `rag_max_concurrent` that run, or too many that wait."""
+    PREFETCH_OUTCOME_BOOK_FULL: _PrefetchOutcome.ValueType  # 6
+    """Shed: all tenants together have too many."""
+    PREFETCH_OUTCOME_BUDGET: _PrefetchOutcome.ValueType  # 7
+    """Shed: the tenant's budget of this window is used up."""
+    PREFETCH_OUTCOME_OFF: _PrefetchOutcome.ValueType  # 8
+    """Not started: prefetches of this tenant have saved less than they cost, and are tried again later."""
+
+class PrefetchOutcome(_PrefetchOutcome, metaclass=_PrefetchOutcomeEnumTypeWrapper):
+    """What became of the wish to prefetch."""
+
+PREFETCH_OUTCOME_UNSPECIFIED: PrefetchOutcome.ValueType  # 0
+"""Not said."""
+PREFETCH_OUTCOME_STARTED: PrefetchOutcome.ValueType  # 1
+"""It runs."""
+PREFETCH_OUTCOME_KEPT: PrefetchOutcome.ValueType  # 2
+"""One with at least as much text is there already."""
+PREFETCH_OUTCOME_NOTHING: PrefetchOutcome.ValueType  # 3
+"""Nothing to search, or no words."""
+PREFETCH_OUTCOME_BUSY: PrefetchOutcome.ValueType  # 4
+"""Shed: users' queries need the threads."""
+PREFETCH_OUTCOME_TENANT_FULL: PrefetchOutcome.ValueType  # 5
+"""Shed: the tenant has `rag_max_concurrent` that run, or too many that wait."""
+PREFETCH_OUTCOME_BOOK_FULL: PrefetchOutcome.ValueType  # 6
+"""Shed: all tenants together have too many."""
+PREFETCH_OUTCOME_BUDGET: PrefetchOutcome.ValueType  # 7
+"""Shed: the tenant's budget of this window is used up."""
+PREFETCH_OUTCOME_OFF: PrefetchOutcome.ValueType  # 8
+"""Not started: prefetches of this tenant have saved less than they cost, and are tried again later."""
+Global___PrefetchOutcome: _TypeAlias = PrefetchOutcome  # noqa: Y015
 
 @_typing.final
 class IndexDocument(_message.Message):
@@ -708,16 +757,24 @@ class PrefetchResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     IS_STARTED_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     is_started: _builtins.bool
     """False: shed, or nothing to search."""
+    outcome: Global___PrefetchOutcome.ValueType
+    """What became of it."""
+    tokens: _builtins.int
+    """Words and characters of the prefix, as prefetches count them."""
     def __init__(
         self,
         *,
         is_started: _builtins.bool = ...,
+        outcome: Global___PrefetchOutcome.ValueType = ...,
+        tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_started", b"is_started"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_started", b"is_started", "outcome", b"outcome", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -761,6 +818,149 @@ class CancelPrefetchResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelPrefetchResponse: _TypeAlias = CancelPrefetchResponse  # noqa: Y015
+
+@_typing.final
+class GetPrefetchUsageRequest(_message.Message):
+    """Request of GetPrefetchUsage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPrefetchUsageRequest: _TypeAlias = GetPrefetchUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetPrefetchUsageResponse(_message.Message):
+    """Response of GetPrefetchUsage. Counted since the service started, for the caller's tenant alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_FIELD_NUMBER: _builtins.int
+    HITS_FIELD_NUMBER: _builtins.int
+    WASTED_FIELD_NUMBER: _builtins.int
+    SHED_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    SAVED_MS_FIELD_NUMBER: _builtins.int
+    WASTED_MS_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    BUDGET_LEFT_FIELD_NUMBER: _builtins.int
+    WINDOW_MS_FIELD_NUMBER: _builtins.int
+    IS_OFF_FIELD_NUMBER: _builtins.int
+    PROBE_IN_MS_FIELD_NUMBER: _builtins.int
+    started: _builtins.int
+    """Prefetches that were started."""
+    hits: _builtins.int
+    """Those that were used."""
+    wasted: _builtins.int
+    """Those that were not."""
+    shed: _builtins.int
+    """Those that were not started: no thread, too many, no budget, or off."""
+    tokens: _builtins.int
+    """Words and characters that were embedded for them."""
+    candidates: _builtins.int
+    """Candidates that were fetched for them."""
+    saved_ms: _builtins.int
+    """Time that their requests did not wait because of them, in milliseconds."""
+    wasted_ms: _builtins.int
+    """Work of those that were wasted, in milliseconds."""
+    budget: _builtins.int
+    """Prefetches that a window may start; 0: no limit."""
+    budget_left: _builtins.int
+    """What is left of it."""
+    window_ms: _builtins.int
+    """The window, in milliseconds."""
+    is_off: _builtins.bool
+    """Off because they saved less than they cost."""
+    probe_in_ms: _builtins.int
+    """Milliseconds until they are tried again; 0 unless `is_off`."""
+    def __init__(
+        self,
+        *,
+        started: _builtins.int = ...,
+        hits: _builtins.int = ...,
+        wasted: _builtins.int = ...,
+        shed: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        candidates: _builtins.int = ...,
+        saved_ms: _builtins.int = ...,
+        wasted_ms: _builtins.int = ...,
+        budget: _builtins.int = ...,
+        budget_left: _builtins.int = ...,
+        window_ms: _builtins.int = ...,
+        is_off: _builtins.bool = ...,
+        probe_in_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "budget_left", b"budget_left", "candidates", b"candidates", "hits", b"hits", "is_off", b"is_off", "probe_in_ms", b"probe_in_ms", "saved_ms", b"saved_ms", "shed", b"shed", "started", b"started", "tokens", b"tokens", "wasted", b"wasted", "wasted_ms", b"wasted_ms", "window_ms", b"window_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPrefetchUsageResponse: _TypeAlias = GetPrefetchUsageResponse  # noqa: Y015
+
+@_typing.final
+class WarmQueriesRequest(_message.Message):
+    """Request of WarmQueries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUERIES_FIELD_NUMBER: _builtins.int
+    COLLECTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def queries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The queries, whole; at most 64."""
+
+    @_builtins.property
+    def collections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Collections to load; empty: all of the tenant's."""
+
+    def __init__(
+        self,
+        *,
+        queries: _abc.Iterable[_builtins.str] | None = ...,
+        collections: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collections", b"collections", "queries", b"queries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WarmQueriesRequest: _TypeAlias = WarmQueriesRequest  # noqa: Y015
+
+@_typing.final
+class WarmQueriesResponse(_message.Message):
+    """Response of WarmQueries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EMBEDDED_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    embedded: _builtins.int
+    """Queries that were embedded now."""
+    known: _builtins.int
+    """Queries whose vectors were there already."""
+    def __init__(
+        self,
+        *,
+        embedded: _builtins.int = ...,
+        known: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedded", b"embedded", "known", b"known"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WarmQueriesResponse: _TypeAlias = WarmQueriesResponse  # noqa: Y015
 
 @_typing.final
 class RetrieveRequest(_message.Message):
@@ -809,6 +1009,7 @@ class RetrieveResponse(_message.Message):
     IS_PREFETCH_HIT_FIELD_NUMBER: _builtins.int
     OVERLAP_MS_FIELD_NUMBER: _builtins.int
     IS_RERANK_SKIPPED_FIELD_NUMBER: _builtins.int
+    IS_LOSSY_FIELD_NUMBER: _builtins.int
     index_version: _builtins.str
     """`name:index_stamp` of the collections that were searched, joined by commas in order of their names; part of
     cache keys.
@@ -819,6 +1020,8 @@ class RetrieveResponse(_message.Message):
     """Time of the prefetch that had passed before this call, in milliseconds."""
     is_rerank_skipped: _builtins.bool
     """A reranker is configured and did not answer in time: the order is the ranker's."""
+    is_lossy: _builtins.bool
+    """The passages are the best of what a prefetch had fetched, not of the collections (`rag_prefetch_mode = "lossy"`)."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[_inference_pb2.Passage]:
         """The passages, best first."""
@@ -831,10 +1034,11 @@ class RetrieveResponse(_message.Message):
         is_prefetch_hit: _builtins.bool = ...,
         overlap_ms: _builtins.int = ...,
         is_rerank_skipped: _builtins.bool = ...,
+        is_lossy: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_version", b"index_version", "is_prefetch_hit", b"is_prefetch_hit", "is_rerank_skipped", b"is_rerank_skipped", "overlap_ms", b"overlap_ms", "passages", b"passages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index_version", b"index_version", "is_lossy", b"is_lossy", "is_prefetch_hit", b"is_prefetch_hit", "is_rerank_skipped", b"is_rerank_skipped", "overlap_ms", b"overlap_ms", "passages", b"passages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

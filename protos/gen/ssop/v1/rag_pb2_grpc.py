@@ -86,6 +86,16 @@ class RagServiceStub(object):
                 request_serializer=ssop_dot_v1_dot_rag__pb2.CancelPrefetchRequest.SerializeToString,
                 response_deserializer=ssop_dot_v1_dot_rag__pb2.CancelPrefetchResponse.FromString,
                 _registered_method=True)
+        self.GetPrefetchUsage = channel.unary_unary(
+                '/ssop.v1.RagService/GetPrefetchUsage',
+                request_serializer=ssop_dot_v1_dot_rag__pb2.GetPrefetchUsageRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_rag__pb2.GetPrefetchUsageResponse.FromString,
+                _registered_method=True)
+        self.WarmQueries = channel.unary_unary(
+                '/ssop.v1.RagService/WarmQueries',
+                request_serializer=ssop_dot_v1_dot_rag__pb2.WarmQueriesRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_rag__pb2.WarmQueriesResponse.FromString,
+                _registered_method=True)
         self.Retrieve = channel.unary_unary(
                 '/ssop.v1.RagService/Retrieve',
                 request_serializer=ssop_dot_v1_dot_rag__pb2.RetrieveRequest.SerializeToString,
@@ -178,9 +188,25 @@ class RagServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPrefetchUsage(self, request, context):
+        """Says what the tenant's prefetches cost and saved since the service started, and what is left of their budget.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WarmQueries(self, request, context):
+        """Loads the tenant's collections and keeps the vectors of queries that are expected, so that they are not embedded
+        when they come. Runs behind all that users ask.
+        Errors: REQUEST_INVALID, COLLECTION_UNKNOWN, OVERLOADED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Retrieve(self, request, context):
         """Finds the passages for a query; uses the prefetch of the same `request_id`. The result is the same, as a set, as
-        without prefetch.
+        without prefetch, unless the service is set to lossy prefetches and says `is_lossy`.
         Errors: COLLECTION_UNKNOWN, OVERLOADED, DEADLINE_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -239,6 +265,16 @@ def add_RagServiceServicer_to_server(servicer, server):
                     servicer.CancelPrefetch,
                     request_deserializer=ssop_dot_v1_dot_rag__pb2.CancelPrefetchRequest.FromString,
                     response_serializer=ssop_dot_v1_dot_rag__pb2.CancelPrefetchResponse.SerializeToString,
+            ),
+            'GetPrefetchUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPrefetchUsage,
+                    request_deserializer=ssop_dot_v1_dot_rag__pb2.GetPrefetchUsageRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_rag__pb2.GetPrefetchUsageResponse.SerializeToString,
+            ),
+            'WarmQueries': grpc.unary_unary_rpc_method_handler(
+                    servicer.WarmQueries,
+                    request_deserializer=ssop_dot_v1_dot_rag__pb2.WarmQueriesRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_rag__pb2.WarmQueriesResponse.SerializeToString,
             ),
             'Retrieve': grpc.unary_unary_rpc_method_handler(
                     servicer.Retrieve,
@@ -518,6 +554,60 @@ class RagService(object):
             '/ssop.v1.RagService/CancelPrefetch',
             ssop_dot_v1_dot_rag__pb2.CancelPrefetchRequest.SerializeToString,
             ssop_dot_v1_dot_rag__pb2.CancelPrefetchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPrefetchUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RagService/GetPrefetchUsage',
+            ssop_dot_v1_dot_rag__pb2.GetPrefetchUsageRequest.SerializeToString,
+            ssop_dot_v1_dot_rag__pb2.GetPrefetchUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WarmQueries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RagService/WarmQueries',
+            ssop_dot_v1_dot_rag__pb2.WarmQueriesRequest.SerializeToString,
+            ssop_dot_v1_dot_rag__pb2.WarmQueriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

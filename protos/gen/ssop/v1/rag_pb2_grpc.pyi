@@ -70,9 +70,16 @@ class RagServiceStub:
     """
     CancelPrefetch: _grpc.UnaryUnaryMultiCallable[_rag_pb2.CancelPrefetchRequest, _rag_pb2.CancelPrefetchResponse]
     """Drops a prefetch that nobody will use."""
+    GetPrefetchUsage: _grpc.UnaryUnaryMultiCallable[_rag_pb2.GetPrefetchUsageRequest, _rag_pb2.GetPrefetchUsageResponse]
+    """Says what the tenant's prefetches cost and saved since the service started, and what is left of their budget."""
+    WarmQueries: _grpc.UnaryUnaryMultiCallable[_rag_pb2.WarmQueriesRequest, _rag_pb2.WarmQueriesResponse]
+    """Loads the tenant's collections and keeps the vectors of queries that are expected, so that they are not embedded
+    when they come. Runs behind all that users ask.
+    Errors: REQUEST_INVALID, COLLECTION_UNKNOWN, OVERLOADED.
+    """
     Retrieve: _grpc.UnaryUnaryMultiCallable[_rag_pb2.RetrieveRequest, _rag_pb2.RetrieveResponse]
     """Finds the passages for a query; uses the prefetch of the same `request_id`. The result is the same, as a set, as
-    without prefetch.
+    without prefetch, unless the service is set to lossy prefetches and says `is_lossy`.
     Errors: COLLECTION_UNKNOWN, OVERLOADED, DEADLINE_EXCEEDED.
     """
 
@@ -118,9 +125,16 @@ class RagServiceAsyncStub(RagServiceStub):
     """
     CancelPrefetch: _aio.UnaryUnaryMultiCallable[_rag_pb2.CancelPrefetchRequest, _rag_pb2.CancelPrefetchResponse]  # type: ignore[assignment]
     """Drops a prefetch that nobody will use."""
+    GetPrefetchUsage: _aio.UnaryUnaryMultiCallable[_rag_pb2.GetPrefetchUsageRequest, _rag_pb2.GetPrefetchUsageResponse]  # type: ignore[assignment]
+    """Says what the tenant's prefetches cost and saved since the service started, and what is left of their budget."""
+    WarmQueries: _aio.UnaryUnaryMultiCallable[_rag_pb2.WarmQueriesRequest, _rag_pb2.WarmQueriesResponse]  # type: ignore[assignment]
+    """Loads the tenant's collections and keeps the vectors of queries that are expected, so that they are not embedded
+    when they come. Runs behind all that users ask.
+    Errors: REQUEST_INVALID, COLLECTION_UNKNOWN, OVERLOADED.
+    """
     Retrieve: _aio.UnaryUnaryMultiCallable[_rag_pb2.RetrieveRequest, _rag_pb2.RetrieveResponse]  # type: ignore[assignment]
     """Finds the passages for a query; uses the prefetch of the same `request_id`. The result is the same, as a set, as
-    without prefetch.
+    without prefetch, unless the service is set to lossy prefetches and says `is_lossy`.
     Errors: COLLECTION_UNKNOWN, OVERLOADED, DEADLINE_EXCEEDED.
     """
 
@@ -225,13 +239,32 @@ class RagServiceServicer(metaclass=_abc_1.ABCMeta):
         """Drops a prefetch that nobody will use."""
 
     @_abc_1.abstractmethod
+    def GetPrefetchUsage(
+        self,
+        request: _rag_pb2.GetPrefetchUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rag_pb2.GetPrefetchUsageResponse, _abc.Awaitable[_rag_pb2.GetPrefetchUsageResponse]]:
+        """Says what the tenant's prefetches cost and saved since the service started, and what is left of their budget."""
+
+    @_abc_1.abstractmethod
+    def WarmQueries(
+        self,
+        request: _rag_pb2.WarmQueriesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rag_pb2.WarmQueriesResponse, _abc.Awaitable[_rag_pb2.WarmQueriesResponse]]:
+        """Loads the tenant's collections and keeps the vectors of queries that are expected, so that they are not embedded
+        when they come. Runs behind all that users ask.
+        Errors: REQUEST_INVALID, COLLECTION_UNKNOWN, OVERLOADED.
+        """
+
+    @_abc_1.abstractmethod
     def Retrieve(
         self,
         request: _rag_pb2.RetrieveRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rag_pb2.RetrieveResponse, _abc.Awaitable[_rag_pb2.RetrieveResponse]]:
         """Finds the passages for a query; uses the prefetch of the same `request_id`. The result is the same, as a set, as
-        without prefetch.
+        without prefetch, unless the service is set to lossy prefetches and says `is_lossy`.
         Errors: COLLECTION_UNKNOWN, OVERLOADED, DEADLINE_EXCEEDED.
         """
 

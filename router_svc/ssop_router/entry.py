@@ -1,0 +1,75 @@
+"""One request of a session while its prompt arrives: text, credit, and the prefetches that were begun for it."""
+
+import asyncio
+
+from ssop.v1.content_pb2 import ContentPart, Role
+from ssop.v1.router_pb2 import GenerateRequest
+from ssop_chassis.errors import invalid_request
+from ssop_router.core.arrival import Arrival, Timing
+from ssop_router.features import last_user_text
+from ssop_router.job import Prefetches
+from ssop_router.validation import check_prompt_size
+
+
+class Entry:
+    """A request. `now_ms` is monotonic."""
+
+    def __init__(self, request: GenerateRequest, credit_bytes: int, timing: Timing, now_ms: float) -> None:
+        self.request = request
+        self.prompt_bytes = request.prompt.ByteSize()
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.prefetches = Prefetches()
+        self.is_prefetch_late = False
+        self.arrival = Arrival(timing, _base(request), now_ms)
+        self._credit_bytes = credit_bytes
+        self._has_credit = asyncio.Event()
+
+    def add(self, piece: str, max_prompt_bytes: int, now_ms: float) -> None:
+        """Append text to the last user message. Raises MESSAGE_TOO_LARGE."""
+        if not piece:
+            return
+        self.prompt_bytes += len(piece.encode())
+        check_prompt_size(self.prompt_bytes, max_prompt_bytes)
+        self.arrival.add(piece, now_ms)
+
+    def complete(self) -> GenerateRequest:
+        """The request with its pieces in place. Raises REQUEST_INVALID where there is no user message for them."""
+        if self.arrival.has_pieces:
+            messages = self.request.prompt.messages
+            if not messages or messages[-1].role != Role.ROLE_USER:
+                raise invalid_request(("request.prompt.messages", "the last must be of the user where pieces follow"))
+            parts = messages[-1].parts
+            if parts and parts[-1].WhichOneof("part") == "text":
+                parts[-1].text += self.arrival.pieces
+            else:
+                parts.append(ContentPart(text=self.arrival.pieces))
+        return self.request
+
+    def give(self, credit_bytes: int) -> None:
+        """The client can take so many bytes more."""
+        self._credit_bytes += credit_bytes
+        self._has_credit.set()
+
+    async def take(self, size_bytes: int) -> None:
+        """Wait until the client can take so many bytes."""
+        while self._credit_bytes < size_bytes:
+            self._has_credit.clear()
+            await self._has_credit.wait()
+        self._credit_bytes -= size_bytes
+
+    def stop_timer(self) -> None:
+        """No prefetch is to be started by time any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+def _base(request: GenerateRequest) -> str:
+    """What the last user message holds before the pieces, as the query of a retrieval will have it."""
+    messages = request.prompt.messages
+    if not messages or messages[-1].role != Role.ROLE_USER:
+        return ""
+    text = last_user_text(request.prompt)
+    has_text_last = messages[-1].parts and messages[-1].parts[-1].WhichOneof("part") == "text"
+    return text if has_text_last or not text else text + "\n"
