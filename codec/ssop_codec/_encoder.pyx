@@ -120,7 +120,7 @@ cdef class Encoder:
                     read(self.reader, <const uint8_t*>view.buf, view.len)
                 finally:
                     PyBuffer_Release(&view)
-            if len(self.writer.sealed) > self.writer.taken:
+            if self.writer.sealed_count > self.writer.taken:
                 flags = READY
             if self.reader.state == CLOSED:
                 flags |= DONE
@@ -212,9 +212,7 @@ cdef class Encoder:
     def take_spans(self):
         """`(seq, start_byte, end_byte)` of the values completed since the last call; offsets in the model
         output, the end excluded. Empty unless `track_spans` was set."""
-        spans = self.reader.spans
-        self.reader.spans = []
-        return spans
+        return self.reader.take_spans()
 
     @property
     def verdict(self):

@@ -52,6 +52,7 @@ from ssop_codec._states cimport (
     STRING,
 )
 from ssop_codec._strings cimport begin_string, end_plain_text, read_plain_text, read_string
+from ssop_codec._tokens cimport TOKEN_BYTES, read_tokens
 
 
 cdef int read(Reader reader, const uint8_t* start, Py_ssize_t size) except -1:
@@ -89,6 +90,10 @@ cdef int _read_json(Reader reader, const uint8_t* start, const uint8_t* end) exc
     if reader.judge is not None:
         reader.judge.take_chunk(start, end - start, base)
     while p < end:
+        if end - p >= TOKEN_BYTES and BEFORE_VALUE <= reader.state <= AFTER:
+            p = read_tokens(reader, p, end, base + (p - start))
+            if p == end:
+                break
         if IN_STRING <= reader.state <= IN_UNIT:
             p = read_string(reader, p, end, base + (p - start))
         elif reader.state <= CLOSED:

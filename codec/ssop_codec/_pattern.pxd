@@ -55,6 +55,7 @@ cdef class Pattern:
     cdef bint accepts(self, int state) except -1
     cdef bint can_take(self, int state, unsigned int low, unsigned int high) except -1
     cdef size_t run(self, int* state, const uint8_t* data, size_t size) noexcept nogil
+    cdef bint is_known_match(self, const uint8_t* data, size_t size) noexcept nogil
     cdef uint32_t class_of(self, unsigned int codepoint) noexcept nogil
     cdef int step_class(self, int state, uint32_t class_number) except -1
     cdef int32_t* _row(self, int state) noexcept nogil

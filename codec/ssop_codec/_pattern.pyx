@@ -31,6 +31,15 @@ cdef enum:
     MAX_SPARE = 65536
     LAST_SPARE = 2147483000
 
+cdef extern from *:
+    """
+    /* A row is read while others are written: who finds a state there finds the row of that state, too. */
+    static inline int32_t ssop_load(const int32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+    static inline void ssop_store(int32_t *at, int32_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
+    """
+    int32_t _load "ssop_load"(const int32_t* at) noexcept nogil
+    void _store "ssop_store"(int32_t* at, int32_t value) noexcept nogil
+
 assert (pattern_nfa.CHAR, pattern_nfa.LOOK, pattern_nfa.FAIL) == (CHAR, LOOK, FAIL)
 
 
@@ -211,39 +220,45 @@ cdef class Pattern:
         fixed state."""
         cdef size_t at = 0
         cdef int now = state[0]
-        cdef int found = now
+        cdef int found
         cdef uint32_t length, point, i
         cdef const int32_t* row
         if now < FIRST_STATE or <uint32_t>now >= FIRST_STATE + self.kept_count:
             return size if now < FIRST_STATE else 0
-        while True:
-            row = self._row(now)
-            # Most code points of a long text leave the state as it is.
-            while at < size and data[at] < 0x80:
-                found = row[self.ascii_classes[data[at]]]
-                if found != now:
-                    break
-                at += 1
-            if at == size:
-                break
+        row = self._row(now)
+        while at < size:
             length = 1
-            if data[at] >= 0x80:
+            if data[at] < 0x80:
+                found = _load(&row[self.ascii_classes[data[at]]])
+            else:
                 length = 2 if data[at] < 0xE0 else 3 if data[at] < 0xF0 else 4
                 if at + length > size:
                     break
                 point = data[at] & (0x7F >> length)
                 for i in range(1, length):
                     point = point << 6 | (data[at + i] & 0x3F)
-                found = row[self.class_of(point)]
-            # A row never names a state without one.
-            if found == UNKNOWN:
+                found = _load(&row[self.class_of(point)])
+            if found < FIRST_STATE:
+                # Not computed yet, or a fixed state.
+                if found != UNKNOWN:
+                    now = found
+                    at += length
                 break
             at += length
-            now = found
-            if now < FIRST_STATE or at == size:
-                break
+            if found != now:
+                # A row never names a state without one.
+                now = found
+                row = self._row(now)
         state[0] = now
         return at
+
+    cdef bint is_known_match(self, const uint8_t* data, size_t size) noexcept nogil:
+        """Whether the text, valid UTF-8, matches; False, too, where states have to be made to know it."""
+        cdef int state = self.start_state
+        cdef size_t taken = self.run(&state, data, size)
+        if state < FIRST_STATE:
+            return state == ACCEPT_ALL
+        return taken == size and <uint32_t>state < FIRST_STATE + self.kept_count and self.accept_flags[state - FIRST_STATE]
 
     cdef uint32_t class_of(self, unsigned int codepoint) noexcept nogil:
         cdef uint32_t left, right, middle
@@ -302,7 +317,9 @@ cdef class Pattern:
         elif self.leaf_count:
             found = self._intern(False, self.has_edges and self.word_classes[class_number])
         if <uint32_t>state < FIRST_STATE + self.kept_count:
-            self._row(state)[class_number] = found if <uint32_t>found < FIRST_STATE + self.kept_count else UNKNOWN
+            _store(
+                &self._row(state)[class_number], found if <uint32_t>found < FIRST_STATE + self.kept_count else UNKNOWN
+            )
         return found
 
     def _resolve(self, bytes key, int next):

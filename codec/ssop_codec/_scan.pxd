@@ -10,6 +10,18 @@ cdef extern from "Python.h":
     double PyOS_string_to_double(const char* s, char** end, PyObject* overflow) except? -1.0
 
 
+cdef extern from "ssop_scan.h" nogil:
+    bint ssop_likely "SSOP_LIKELY"(bint value)
+    bint ssop_unlikely "SSOP_UNLIKELY"(bint value)
+    const uint8_t* ssop_skip_plain(const uint8_t* p, const uint8_t* end)
+    const uint8_t* ssop_skip_plain_portably(const uint8_t* p, const uint8_t* end)
+    const uint8_t* ssop_skip_text(const uint8_t* p, const uint8_t* end, uint64_t* left)
+    const uint8_t* ssop_skip_blanks(const uint8_t* p, const uint8_t* end)
+    uint32_t ssop_code_point_bytes(const uint8_t* p, const uint8_t* end)
+    bint ssop_equal(const uint8_t* left, const uint8_t* right, size_t size)
+    void ssop_copy(uint8_t* to, const uint8_t* source, size_t size, bint has_slack)
+
+
 cdef inline bint is_blank(uint8_t c) noexcept nogil:
     return c == 0x20 or c == 0x0A or c == 0x0D or c == 0x09
 

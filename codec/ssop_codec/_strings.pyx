@@ -10,6 +10,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from ssop_codec._containers cimport end_key, end_scalar, read_key
+from ssop_codec._frame_writer cimport room_of
 from ssop_codec._judge_texts cimport judge_string_bytes, judge_string_end
 from ssop_codec._program cimport ENUM_STRINGS, HAS_FORMAT, HAS_PATTERN, Node
 from ssop_codec._reader cimport Reader
@@ -61,7 +62,7 @@ cdef int begin_string(Reader reader, uint64_t offset) except -1:
     reader.chars = 0
     reader.low_key = 0
     reader.high_key = reader.node.string_count
-    reader.text_room = reader.writer.room(&reader.place, 0)
+    reader.text_room = room_of(reader.writer, &reader.place, 0)
     if reader.text_room < 4:
         return reader.fail("limit", D_BUFFER, offset, True)
     if reader.node.flags & HAS_PATTERN:
@@ -318,7 +319,7 @@ cdef int _send_part(Reader reader, uint32_t cut, uint64_t offset) except -1:
     reader.text_size -= cut
     memmove(reader.text, reader.text + cut, reader.text_size)
     reader.parts += 1
-    reader.text_room = reader.writer.room(&reader.place, reader.parts)
+    reader.text_room = room_of(reader.writer, &reader.place, reader.parts)
     return 0
 
 
@@ -365,7 +366,7 @@ cdef int read_plain_text(Reader reader, const uint8_t* start, const uint8_t* end
     cdef uint64_t at
     if reader.state == AT_START:
         reader.state = IN_STRING
-        reader.text_room = reader.writer.room(&reader.place, 0)
+        reader.text_room = room_of(reader.writer, &reader.place, 0)
     while p < end and reader.state == IN_STRING:
         at = offset + (p - start)
         q = p + 1
