@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Opens and closes objects and arrays, judges their keys, and says where each member stands.
 
 The place of a member is a table node and path bytes: a step for each index, each key of the model and each
@@ -13,7 +13,7 @@ from libc.string cimport memcmp, memcpy
 from ssop_codec._judge_texts cimport judge_key_begin, judge_key_bytes, judge_key_end
 from ssop_codec._judge_values cimport judge_close
 from ssop_codec._program cimport NODE_FORBIDDEN, Key, Node
-from ssop_codec._reader cimport Level, Reader, keep_span
+from ssop_codec._reader cimport Level, Reader, has_span_room, keep_span
 from ssop_codec._scan cimport narrow
 from ssop_codec._states cimport (
     AFTER,
@@ -108,8 +108,10 @@ cdef void _end_value(Reader reader) noexcept:
 
 cdef int end_scalar(Reader reader, uint64_t end) except -1:
     """The frame of a value that is no container was made; its text ends before `end`."""
-    if reader.track_spans and not keep_span(reader, reader.value_start, end):
-        raise MemoryError
+    if reader.track_spans:
+        if not has_span_room(reader):
+            raise MemoryError
+        keep_span(reader, reader.value_start, end)
     _end_value(reader)
     return 0
 

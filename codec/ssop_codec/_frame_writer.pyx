@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Writes the frames of values, and fills chunks with them (the byte tables are in SPEC.md).
 
 It judges nothing: a frame that no chunk holds is reported to the caller.

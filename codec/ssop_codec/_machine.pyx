@@ -1,8 +1,9 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Reads a JSON document as it is generated, judges it against a schema and has its frames written.
 
 A state machine over bytes: its state is the same however the input is cut. Nothing recurses over the
-depth of the input, and no Python object is made per byte.
+depth of the input, and no Python object is made per byte. Tokens that lie whole in the input and keep all rules are read
+by `_tokens`, in long feeds without the interpreter's lock.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -54,6 +55,13 @@ from ssop_codec._states cimport (
 from ssop_codec._strings cimport begin_string, end_plain_text, read_plain_text, read_string
 from ssop_codec._tokens cimport TOKEN_BYTES, read_tokens
 
+cdef enum:
+    # Reading whole tokens takes some 50 us for so many bytes; to let the interpreter's lock go and to take it again costs
+    # a tenth of that where nobody waits for it, and pays where somebody does (docs/benchmarks/codec.md).
+    UNLOCKED_BYTES = 32768
+    # No feed keeps others waiting for longer than this takes, some milliseconds.
+    LOCKED_BYTES = 1048576
+
 
 cdef int read(Reader reader, const uint8_t* start, Py_ssize_t size) except -1:
     """Read the next bytes of the input, until the first violation."""
@@ -86,14 +94,29 @@ cdef int end_input(Reader reader, bint is_cut) except -1:
 cdef int _read_json(Reader reader, const uint8_t* start, const uint8_t* end) except -1:
     """Each state reads what it can; a byte that it does not take is read again in the state that follows."""
     cdef const uint8_t* p = start
+    cdef const uint8_t* locked_from = start
+    cdef const uint8_t* before
     cdef uint64_t base = reader.offset
+    cdef bint may_unlock = end - start >= UNLOCKED_BYTES
     if reader.judge is not None:
         reader.judge.take_chunk(start, end - start, base)
     while p < end:
         if end - p >= TOKEN_BYTES and BEFORE_VALUE <= reader.state <= AFTER:
-            p = read_tokens(reader, p, end, base + (p - start))
+            if may_unlock and end - p >= UNLOCKED_BYTES:
+                before = p
+                with nogil:
+                    p = read_tokens(reader, p, end, base + (p - start))
+                # Where tokens stop it often, taking the lock each time would cost more than it gives.
+                may_unlock = p - before >= UNLOCKED_BYTES
+                locked_from = p
+            else:
+                p = read_tokens(reader, p, end, base + (p - start))
             if p == end:
                 break
+            if p - locked_from >= LOCKED_BYTES:
+                # Others come in between.
+                locked_from = p
+                may_unlock = True
         if IN_STRING <= reader.state <= IN_UNIT:
             p = read_string(reader, p, end, base + (p - start))
         elif reader.state <= CLOSED:

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Matches patterns while the text comes, in time linear in its length.
 
 A state of the deterministic automaton is a set of states of the nondeterministic one. It is made when a text
@@ -12,6 +12,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, qsort
 from libc.string cimport memset
+
+from ssop_codec._claim cimport ssop_lock, ssop_unlock
 
 from . import pattern_nfa
 
@@ -192,8 +194,12 @@ cdef class Pattern:
             return state == ACCEPT_ALL
         if <uint32_t>state < FIRST_STATE + self.kept_count:
             return self.accept_flags[state - FIRST_STATE]
-        key = self._key_of(state)
-        return key is not None and self._ends_well(key)
+        ssop_lock(&self.lock)
+        try:
+            key = self._key_of(state)
+            return key is not None and self._ends_well(key)
+        finally:
+            ssop_unlock(&self.lock)
 
     cdef bint can_take(self, int state, unsigned int low, unsigned int high) except -1:
         """Whether some code point from `low` to `high` does not lead to DEAD."""
@@ -287,6 +293,13 @@ cdef class Pattern:
 
     cdef int _compute(self, int state, uint32_t class_number) except -1:
         """The state after `state`, and its entry in the row."""
+        ssop_lock(&self.lock)
+        try:
+            return self._compute_locked(state, class_number)
+        finally:
+            ssop_unlock(&self.lock)
+
+    cdef int _compute_locked(self, int state, uint32_t class_number) except -1:
         cdef bytes key = self._key_of(state)
         cdef const int32_t* set_states
         cdef uint32_t i, size

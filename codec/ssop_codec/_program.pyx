@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Turns the rules of a schema into C structures, once a schema."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

@@ -101,4 +101,13 @@ cdef class Reader:
     cdef list take_spans(self)
 
 
-cdef bint keep_span(Reader reader, uint64_t start, uint64_t end) noexcept nogil
+cdef bint has_span_room(Reader reader) noexcept nogil
+
+
+cdef inline void keep_span(Reader reader, uint64_t start, uint64_t end) noexcept nogil:
+    """Keep the span of the value whose frame was made; `has_span_room` said yes."""
+    cdef Span* span = &reader.spans[reader.span_count]
+    span.seq = reader.writer.seq - 1
+    span.start = start
+    span.end = end
+    reader.span_count += 1

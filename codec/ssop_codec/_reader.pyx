@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """What is known of a document while it is read, and how its first violation is told.
 
 `_machine` says which module reads the next byte; `_containers`, `_strings` and `_numbers` are the readers
@@ -119,9 +119,8 @@ cdef class Reader:
         return spans
 
 
-cdef bint keep_span(Reader reader, uint64_t start, uint64_t end) noexcept nogil:
-    """Keep the span of the value whose frame was made; False where there is no memory for it."""
-    cdef Span* span
+cdef bint has_span_room(Reader reader) noexcept nogil:
+    """Make room for one more span; False where there is no memory for it."""
     cdef uint32_t room
     cdef void* block
     if reader.span_count == reader.span_room:
@@ -131,11 +130,6 @@ cdef bint keep_span(Reader reader, uint64_t start, uint64_t end) noexcept nogil:
             return False
         reader.spans = <Span*>block
         reader.span_room = room
-    span = &reader.spans[reader.span_count]
-    span.seq = reader.writer.seq - 1
-    span.start = start
-    span.end = end
-    reader.span_count += 1
     return True
 
 

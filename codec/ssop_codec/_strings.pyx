@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Reads strings: UTF-8 and escapes, judged and sent while they come.
 
 Strings without an enumeration or a format are never held as a whole: what fills a frame leaves as a part.
@@ -14,7 +14,16 @@ from ssop_codec._frame_writer cimport room_of
 from ssop_codec._judge_texts cimport judge_string_bytes, judge_string_end
 from ssop_codec._program cimport ENUM_STRINGS, HAS_FORMAT, HAS_PATTERN, Node
 from ssop_codec._reader cimport Reader
-from ssop_codec._scan cimport begin_code_point, continue_code_point, is_digit, narrow, put_utf8
+from ssop_codec._scan cimport (
+    begin_code_point,
+    continue_code_point,
+    is_digit,
+    narrow,
+    put_utf8,
+    ssop_skip_plain,
+    ssop_skip_plain_portably,
+    ssop_skip_text,
+)
 from ssop_codec._states cimport (
     AT_START,
     BROKEN,
@@ -51,6 +60,14 @@ cdef uint8_t[256] PLAIN
 cdef int _i
 for _i in range(256):
     PLAIN[_i] = 0x20 <= _i < 0x80 and _i != 0x22 and _i != 0x5C
+
+
+def plain_bytes(const unsigned char[::1] data, bint portably):
+    """How many bytes from the first on stand for themselves in a string; `portably`: as machines without blocks find it."""
+    cdef const uint8_t* start = &data[0] if data.shape[0] else NULL
+    if portably:
+        return ssop_skip_plain_portably(start, start + data.shape[0]) - start
+    return ssop_skip_plain(start, start + data.shape[0]) - start
 
 
 cdef int begin_string(Reader reader, uint64_t offset) except -1:
@@ -91,8 +108,7 @@ cdef const uint8_t* read_string(
             elif _keeps_pattern(reader, p[0], at):
                 _add(reader, p, 1, at, 0)
         elif PLAIN[p[0]]:
-            while q < end and PLAIN[q[0]]:
-                q += 1
+            q = ssop_skip_plain(q, end)
             if reader.high:
                 reader.fail("syntax", D_LOW_HALF, at, not reader.in_key)
             else:
@@ -112,9 +128,32 @@ cdef const uint8_t* read_string(
                 if not reader.high and not reader.in_key and reader.node.flags & HAS_PATTERN:
                     judge_escape(reader, at)
         else:
-            _begin_code_point(reader, p[0], at)
+            q = _read_free_text(reader, p, end, at)
+            if q == p:
+                q = p + 1
+                _begin_code_point(reader, p[0], at)
         p = q
     return p
+
+
+cdef const uint8_t* _read_free_text(
+    Reader reader, const uint8_t* start, const uint8_t* end, uint64_t offset
+) except NULL:
+    """Whole code points of a string that nothing but its length is asked about; returns the place behind them."""
+    cdef const uint8_t* q
+    cdef uint64_t left
+    if (
+        reader.in_key
+        or reader.high
+        or reader.node.flags & (ENUM_STRINGS | HAS_FORMAT | HAS_PATTERN)
+        or (reader.judge is not None and reader.judge.in_value)
+    ):
+        return start
+    left = reader.node.max_length - reader.chars
+    q = ssop_skip_text(start, end, &left)
+    reader.chars = reader.node.max_length - left
+    _append(reader, start, <uint64_t>(q - start), offset, 1)
+    return q
 
 
 cdef int _begin_code_point(Reader reader, uint8_t c, uint64_t offset) except -1:
@@ -263,7 +302,7 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
         taken = take
         if reader.judge is not None and reader.judge.in_value:
             taken = judge_string_bytes(reader.judge, data, take)
-        _append(reader, data, taken, offset)
+        _append(reader, data, taken, offset, step)
         if taken < take:
             return reader.fail_judged(offset + step * taken)
     if take < asked:
@@ -284,18 +323,19 @@ cdef bint _judge(Reader reader, const uint8_t* data, uint32_t size, uint64_t off
     return taken < size
 
 
-cdef int _append(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset) except -1:
-    """Keep bytes until they fill a frame."""
+cdef int _append(Reader reader, const uint8_t* data, uint64_t size, uint64_t offset, int step) except -1:
+    """Keep bytes until they fill a frame. `step` 1: the first is at `offset`; 0: all are known there."""
     cdef uint32_t take, room
     while size:
         room = reader.text_room + 1 - reader.text_size
-        take = size if size < room else room
+        take = <uint32_t>size if size < room else room
         memcpy(reader.text + reader.text_size, data, take)
         reader.text_size += take
         data += take
         size -= take
+        offset += step * take
         if reader.text_size > reader.text_room:
-            _cut_part(reader, offset)
+            _cut_part(reader, offset - step)
             if reader.state == BROKEN:
                 return 0
     return 0
@@ -373,11 +413,11 @@ cdef int read_plain_text(Reader reader, const uint8_t* start, const uint8_t* end
         if reader.utf8.need:
             if not continue_code_point(&reader.utf8, p[0]):
                 return reader.fail("utf8", D_NONE, at, True)
-            _append(reader, p, 1, at)
+            _append(reader, p, 1, at, 1)
         elif p[0] < 0x80:
             while q < end and q[0] < 0x80:
                 q += 1
-            _append(reader, p, <uint32_t>(q - p), at)
+            _append(reader, p, <uint64_t>(q - p), at, 1)
         else:
             _begin_code_point(reader, p[0], at)
         p = q

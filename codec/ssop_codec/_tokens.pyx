@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, freethreading_compatible=True
 """Reads tokens that lie whole in the input and keep all rules.
 
 What most documents are made of is read here in one go and without the interpreter's lock. A token that is cut, that
@@ -46,7 +46,7 @@ from ssop_codec._program cimport (
     Key,
     Node,
 )
-from ssop_codec._reader cimport Level, Reader, keep_span
+from ssop_codec._reader cimport Level, Reader, has_span_room, keep_span
 from ssop_codec._scan cimport (
     put_utf8,
     ssop_equal,
@@ -191,6 +191,8 @@ cdef const uint8_t* read_tokens(
             break
         if reader.node is NULL or (has_judge and reader.node.root_count):
             break
+        if reader.track_spans and not has_span_room(reader):
+            break
         wanted = reader.node.types
         if c == 0x22:
             if not wanted & STRING:
@@ -212,7 +214,6 @@ cdef const uint8_t* read_tokens(
         if ssop_unlikely(after is NULL):
             break
         if reader.track_spans:
-            # Without memory for it a span is missing; those who ask for spans fail at the next one.
             keep_span(reader, offset + (q - start), offset + (after - start))
         p = after
         if ssop_unlikely(reader.depth == 0):
