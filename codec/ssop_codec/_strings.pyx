@@ -17,12 +17,14 @@ from ssop_codec._reader cimport Reader
 from ssop_codec._scan cimport (
     begin_code_point,
     continue_code_point,
+    escaped_letter,
     is_digit,
     narrow,
     put_utf8,
     ssop_skip_plain,
     ssop_skip_plain_portably,
     ssop_skip_text,
+    take_escape,
 )
 from ssop_codec._states cimport (
     AT_START,
@@ -95,7 +97,16 @@ cdef const uint8_t* read_string(
     cdef const uint8_t* p = start
     cdef const uint8_t* q
     cdef uint64_t at
+    cdef bint is_free = not (
+        reader.in_key
+        or reader.node.flags & (ENUM_STRINGS | HAS_FORMAT | HAS_PATTERN)
+        or (reader.judge is not None and reader.judge.in_value)
+    )
     while p < end and IN_STRING <= reader.state <= IN_UNIT:
+        if is_free and reader.state == IN_STRING and not reader.utf8.need and not reader.high:
+            p = _read_free(reader, p, end, offset + (p - start))
+            if p == end or reader.state == BROKEN:
+                break
         at = offset + (p - start)
         q = p + 1
         if reader.state == IN_ESCAPE:
@@ -128,32 +139,33 @@ cdef const uint8_t* read_string(
                 if not reader.high and not reader.in_key and reader.node.flags & HAS_PATTERN:
                     judge_escape(reader, at)
         else:
-            q = _read_free_text(reader, p, end, at)
-            if q == p:
-                q = p + 1
-                _begin_code_point(reader, p[0], at)
+            _begin_code_point(reader, p[0], at)
         p = q
     return p
 
 
-cdef const uint8_t* _read_free_text(
-    Reader reader, const uint8_t* start, const uint8_t* end, uint64_t offset
-) except NULL:
-    """Whole code points of a string that nothing but its length is asked about; returns the place behind them."""
+cdef const uint8_t* _read_free(Reader reader, const uint8_t* start, const uint8_t* end, uint64_t offset) except NULL:
+    """Whole code points, escaped ones too, of a string about which nothing but its length is asked; returns the place
+    behind them. `offset` is that of `start`."""
+    cdef const uint8_t* p = start
     cdef const uint8_t* q
-    cdef uint64_t left
-    if (
-        reader.in_key
-        or reader.high
-        or reader.node.flags & (ENUM_STRINGS | HAS_FORMAT | HAS_PATTERN)
-        or (reader.judge is not None and reader.judge.in_value)
-    ):
-        return start
-    left = reader.node.max_length - reader.chars
-    q = ssop_skip_text(start, end, &left)
+    cdef uint64_t left = reader.node.max_length - reader.chars
+    cdef uint8_t[4] utf8
+    cdef int point
+    while True:
+        q = ssop_skip_text(p, end, &left)
+        if q != p:
+            _append(reader, p, <uint64_t>(q - p), offset + (p - start), 1)
+            p = q
+        if p == end or p[0] != 0x5C or not left or reader.state == BROKEN:
+            break
+        point = take_escape(&p, end)
+        if point < 0:
+            break
+        left -= 1
+        _append(reader, utf8, put_utf8(utf8, <uint32_t>point), offset + (p - start) - 1, 0)
     reader.chars = reader.node.max_length - left
-    _append(reader, start, <uint64_t>(q - start), offset, 1)
-    return q
+    return p
 
 
 cdef int _begin_code_point(Reader reader, uint8_t c, uint64_t offset) except -1:
@@ -195,17 +207,8 @@ cdef int _read_escape(Reader reader, uint8_t c, uint64_t offset) except -1:
         return 0
     if reader.high:
         return reader.fail("syntax", D_LOW_HALF, offset, in_child)
-    if c == 0x6E:
-        c = 0x0A
-    elif c == 0x74:
-        c = 0x09
-    elif c == 0x72:
-        c = 0x0D
-    elif c == 0x62:
-        c = 0x08
-    elif c == 0x66:
-        c = 0x0C
-    elif c != 0x22 and c != 0x5C and c != 0x2F:
+    c = escaped_letter(c)
+    if not c:
         return reader.fail("syntax", D_ESCAPE, offset, in_child)
     return _add_escaped(reader, c, offset)
 

@@ -55,6 +55,7 @@ from ssop_codec._scan cimport (
     ssop_skip_plain,
     ssop_skip_text,
     ssop_unlikely,
+    take_escape,
 )
 from ssop_codec._states cimport (
     AFTER,
@@ -80,16 +81,11 @@ cdef enum:
 
 cdef uint64_t EXACT = 1000000000000000      # 10**15: doubles hold what is less, and powers of ten up to 22, exactly
 cdef double[23] POWERS
-cdef uint8_t[256] ESCAPES                   # what a letter behind a backslash stands for, or 0
 
 cdef int _i
 POWERS[0] = 1.0
 for _i in range(22):
     POWERS[_i + 1] = POWERS[_i] * 10.0
-for _i in range(256):
-    ESCAPES[_i] = 0
-for _letter, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t'):
-    ESCAPES[<int>_letter] = <uint8_t>_meaning
 
 cdef struct Text:
     # A string, unescaped.
@@ -399,7 +395,7 @@ cdef const uint8_t* _take_odd_text(
     cdef uint64_t left
     cdef uint8_t* into = NULL
     cdef uint8_t c
-    cdef int unit, low
+    cdef int point
     while True:
         # Whole code points that stand for themselves.
         run = q
@@ -415,52 +411,18 @@ cdef const uint8_t* _take_odd_text(
         c = q[0]
         if c == 0x22:
             return q + 1
-        if c != 0x5C or end - q < 2 or text.size + 4 > room:
+        if c != 0x5C or text.size + 4 > room:
+            return NULL
+        point = take_escape(&q, end)
+        if point < 0:
             return NULL
         if into is NULL:
             into = reader.text
             memcpy(into, text.data, text.size)
             text.data = into
             text.has_slack = True
-        if q[1] == 0x75:
-            unit = _unit(q, end)
-            if unit < 0 or 0xDC00 <= unit <= 0xDFFF:
-                return NULL
-            q += 6
-            if 0xD800 <= unit <= 0xDBFF:
-                low = _unit(q, end)
-                if not 0xDC00 <= low <= 0xDFFF:
-                    return NULL
-                unit = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00)
-                q += 6
-            text.size += put_utf8(into + text.size, <uint32_t>unit)
-        else:
-            c = ESCAPES[q[1]]
-            if not c:
-                return NULL
-            into[text.size] = c
-            text.size += 1
-            q += 2
+        text.size += put_utf8(into + text.size, <uint32_t>point)
         text.chars += 1
-
-
-cdef int _unit(const uint8_t* q, const uint8_t* end) noexcept nogil:
-    """The UTF-16 unit of an escape, -1 where none is whole."""
-    cdef int unit = 0
-    cdef int i
-    cdef uint8_t c
-    if end - q < 6 or q[0] != 0x5C or q[1] != 0x75:
-        return -1
-    for i in range(2, 6):
-        c = q[i]
-        if 0x30 <= c <= 0x39:
-            c -= 0x30
-        elif 0x61 <= (c | 0x20) <= 0x66:
-            c = (c | 0x20) - 0x61 + 10
-        else:
-            return -1
-        unit = unit << 4 | c
-    return unit
 
 
 cdef inline const uint8_t* _take_string(Reader reader, const uint8_t* start, const uint8_t* end) noexcept nogil:
