@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Frames of values, and the chunks that hold them.
 
-The heads of frames are made here, inline, for the readers of whole tokens; `_frame_writer` has the probe and the chunks.
+Frames are made here, inline, for the reader of whole tokens; `_frame_writer` has the probe and the chunks.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

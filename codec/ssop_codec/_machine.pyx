@@ -2,8 +2,8 @@
 """Reads a JSON document as it is generated, judges it against a schema and has its frames written.
 
 A state machine over bytes: its state is the same however the input is cut. Nothing recurses over the
-depth of the input, and no Python object is made per byte. Tokens that lie whole in the input and keep all rules are read
-by `_tokens`, in long feeds without the interpreter's lock.
+depth of the input, and no Python object is made per byte. Tokens that lie whole in the input and keep all rules are
+read by `_tokens`, in long feeds without the interpreter's lock.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -56,8 +56,7 @@ from ssop_codec._strings cimport begin_string, end_plain_text, read_plain_text, 
 from ssop_codec._tokens cimport TOKEN_BYTES, read_tokens
 
 cdef enum:
-    # Reading whole tokens takes some 50 us for so many bytes; to let the interpreter's lock go and to take it again costs
-    # a tenth of that where nobody waits for it, and pays where somebody does (docs/benchmarks/codec.md).
+    # A shorter feed ends before letting the interpreter's lock go would pay (docs/benchmarks/codec.md).
     UNLOCKED_BYTES = 32768
     # No feed keeps others waiting for longer than this takes, some milliseconds.
     LOCKED_BYTES = 1048576
@@ -102,21 +101,20 @@ cdef int _read_json(Reader reader, const uint8_t* start, const uint8_t* end) exc
         reader.judge.take_chunk(start, end - start, base)
     while p < end:
         if end - p >= TOKEN_BYTES and BEFORE_VALUE <= reader.state <= AFTER:
+            before = p
             if may_unlock and end - p >= UNLOCKED_BYTES:
-                before = p
                 with nogil:
                     p = read_tokens(reader, p, end, base + (p - start))
-                # Where tokens stop it often, taking the lock each time would cost more than it gives.
-                may_unlock = p - before >= UNLOCKED_BYTES
                 locked_from = p
+            elif end - p > UNLOCKED_BYTES:
+                p = read_tokens(reader, p, p + UNLOCKED_BYTES, base + (p - start))
             else:
                 p = read_tokens(reader, p, end, base + (p - start))
             if p == end:
                 break
-            if p - locked_from >= LOCKED_BYTES:
-                # Others come in between.
-                locked_from = p
-                may_unlock = True
+            # Where something stops the tokens often, to take the lock each time would cost more than it gives; but
+            # others come in now and then.
+            may_unlock = p - before >= UNLOCKED_BYTES // 2 or p - locked_from >= LOCKED_BYTES
         if IN_STRING <= reader.state <= IN_UNIT:
             p = read_string(reader, p, end, base + (p - start))
         elif reader.state <= CLOSED:

@@ -264,7 +264,9 @@ cdef class Pattern:
         cdef size_t taken = self.run(&state, data, size)
         if state < FIRST_STATE:
             return state == ACCEPT_ALL
-        return taken == size and <uint32_t>state < FIRST_STATE + self.kept_count and self.accept_flags[state - FIRST_STATE]
+        if taken < size or <uint32_t>state >= FIRST_STATE + self.kept_count:
+            return False
+        return self.accept_flags[state - FIRST_STATE]
 
     cdef uint32_t class_of(self, unsigned int codepoint) noexcept nogil:
         cdef uint32_t left, right, middle

@@ -11,6 +11,7 @@ cdef extern from "Python.h":
 
 
 cdef extern from "ssop_scan.h" nogil:
+    const double* ssop_powers
     bint ssop_likely "SSOP_LIKELY"(bint value)
     bint ssop_unlikely "SSOP_UNLIKELY"(bint value)
     const uint8_t* ssop_skip_plain(const uint8_t* p, const uint8_t* end)
@@ -164,15 +165,6 @@ cdef inline int take_escape(const uint8_t** at, const uint8_t* end) noexcept nog
     return point
 
 
-cdef inline double power_of_ten(int exponent) noexcept nogil:
-    """Exact from 0 to 22."""
-    cdef double power = 1.0
-    while exponent > 0:
-        power *= 10.0
-        exponent -= 1
-    return power
-
-
 cdef inline double double_of(const uint8_t* text, uint32_t size) except? -1.0:
     """The double nearest to a valid JSON number; `text` has a zero byte behind it. Infinite on overflow."""
     cdef const uint8_t* p = text
@@ -212,5 +204,5 @@ cdef inline double double_of(const uint8_t* text, uint32_t size) except? -1.0:
     if exponent < -22 or exponent > 22:
         return PyOS_string_to_double(<char*>text, NULL, NULL)
     result = <double>digits
-    result = result / power_of_ten(-exponent) if exponent < 0 else result * power_of_ten(exponent)
+    result = result / ssop_powers[-exponent] if exponent < 0 else result * ssop_powers[exponent]
     return -result if negative else result

@@ -65,7 +65,7 @@ for _i in range(256):
 
 
 def plain_bytes(const unsigned char[::1] data, bint portably):
-    """How many bytes from the first on stand for themselves in a string; `portably`: as machines without blocks find it."""
+    """How many bytes from the first on stand for themselves in a string; `portably`: as found without blocks."""
     cdef const uint8_t* start = &data[0] if data.shape[0] else NULL
     if portably:
         return ssop_skip_plain_portably(start, start + data.shape[0]) - start

@@ -22,6 +22,10 @@
 #define SSOP_BLOCKS 0
 #endif
 
+/* Powers of ten that a double holds exactly. */
+static const double ssop_powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                     1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
 static inline int ssop_is_plain(uint8_t c) { return (uint8_t)(c - 0x20) < 0x60 && c != 0x22 && c != 0x5C; }
 
 static inline uint64_t ssop_load8(const uint8_t *p) {
@@ -105,8 +109,7 @@ static inline uint32_t ssop_code_point_bytes(const uint8_t *p, const uint8_t *en
   return (c == 0xF0 && p[1] < 0x90) || (c == 0xF4 && p[1] > 0x8F) ? 0 : 4;
 }
 
-/* Skip whole code points that stand for themselves, as many as `room` bytes and `*left` code points hold; `*left` gets
-   what is left of these. */
+/* Skip whole code points that stand for themselves, `*left` at most, which gets what is left of them. */
 static inline const uint8_t *ssop_skip_text(const uint8_t *p, const uint8_t *end, uint64_t *left) {
   uint64_t chars = *left;
   while (p < end && chars) {
