@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """Judges numbers by the rules of a node.
 
 Most are judged in C: an integer within int64 by integers, another by the double nearest to it where that lies

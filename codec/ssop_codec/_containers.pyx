@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Opens and closes objects and arrays, judges their keys, and says where each member stands.
 
 The place of a member is a table node and path bytes: a step for each index, each key of the model and each
@@ -12,8 +12,8 @@ from libc.string cimport memcmp, memcpy
 
 from ssop_codec._judge_texts cimport judge_key_begin, judge_key_bytes, judge_key_end
 from ssop_codec._judge_values cimport judge_close
-from ssop_codec._program cimport NODE_FORBIDDEN, NODE_UNTYPED, Key, Node
-from ssop_codec._reader cimport Level, Reader
+from ssop_codec._program cimport NODE_FORBIDDEN, Key, Node
+from ssop_codec._reader cimport Level, Reader, has_span_room, keep_span
 from ssop_codec._scan cimport narrow
 from ssop_codec._states cimport (
     AFTER,
@@ -28,49 +28,29 @@ from ssop_codec._states cimport (
     D_OBJECT_KEYS,
     IN_STRING,
 )
-from ssop_codec._wire cimport put_varint, varint_size
+from ssop_codec._wire cimport varint_size
 
 
 cdef int open_container(Reader reader, bint is_array, uint64_t offset) except -1:
     """Begin the object or array that the value at hand is."""
-    cdef Level* level
-    cdef Level* above
-    cdef Node* node = reader.node
-    cdef uint32_t i
-    cdef uint32_t at = <uint32_t>(node.array_at if is_array else node.object_at)
     if reader.depth == reader.caps.depth:
         return reader.fail("limit", D_DEPTH, offset, True)
-    level = &reader.levels[reader.depth]
-    level.place = reader.place
-    level.is_array = is_array
-    level.count = 0
-    level.next_key = 0
-    level.child_key = -1
-    level.has_key_set = False
-    level.node = node
-    if &reader.program.nodes[at] != node:
-        # A reference: the children stand in the subtree of another node.
-        level.node = &reader.program.nodes[at]
-        level.child_number = at
-        _add_step(reader, 0x18, reader.place.number)
-        if reader.place.path_size > reader.writer.buffer_bytes:
-            return reader.fail("limit", D_BUFFER, offset, True)
-    else:
-        level.child_number = reader.place.number
-    level.base_path = reader.place.path_size
-    if reader.depth:
-        above = level - 1
-        level.seen = above.seen + (0 if above.is_array else above.node.words)
-    else:
-        level.seen = 0
-    reader.depth += 1
+    if reader.place.path_size + STEP_BYTES > reader.writer.buffer_bytes and _has_long_path(reader, is_array):
+        return reader.fail("limit", D_BUFFER, offset, True)
+    push_level(reader, is_array)
     if is_array:
         reader.state = BEFORE_ITEM
         return begin_item(reader, offset)
-    for i in range(level.node.words):
-        reader.seen[level.seen + i] = 0
     reader.state = BEFORE_FIRST_KEY
     return 0
+
+
+cdef bint _has_long_path(Reader reader, bint is_array) noexcept:
+    """Whether no chunk holds the path of the children, where a reference leads to them."""
+    cdef int32_t at = reader.node.array_at if is_array else reader.node.object_at
+    if &reader.program.nodes[at] == reader.node:
+        return False
+    return reader.place.path_size + 3 + varint_size(reader.place.number) > reader.writer.buffer_bytes
 
 
 cdef int begin_item(Reader reader, uint64_t offset) except -1:
@@ -87,45 +67,23 @@ cdef int begin_item(Reader reader, uint64_t offset) except -1:
     if node.items == NODE_FORBIDDEN:
         reader.node = NULL
         return 0
-    _enter(reader, level, node.items)
-    _add_step(reader, 0x08, level.count)
+    enter(reader, level, node.items)
+    add_step(reader, 0x08, level.count)
     if reader.place.path_size > reader.writer.buffer_bytes:
         return reader.fail("limit", D_BUFFER, offset, True)
     return 0
-
-
-cdef void _enter(Reader reader, Level* level, int32_t child) noexcept:
-    """Go on with the rules of `child`, or with those of untyped values."""
-    if child == NODE_UNTYPED:
-        reader.node = &reader.program.nodes[reader.program.node_count]
-        reader.place.number = level.child_number
-    else:
-        reader.node = &reader.program.nodes[child]
-        reader.place.number = <uint32_t>child
-
-
-cdef void _add_step(Reader reader, uint8_t tag, uint64_t value) noexcept:
-    """Append an index (tag 08) or a reference (18) to the path; the buffer has room for one beyond the limit."""
-    cdef uint8_t* at = reader.place.path + reader.place.path_size
-    at[0] = 0x22
-    at[1] = <uint8_t>(1 + varint_size(value))
-    at[2] = tag
-    at = put_varint(at + 3, value)
-    reader.place.path_size = <uint32_t>(at - reader.place.path)
 
 
 cdef int close_container(Reader reader, uint64_t offset) except -1:
     """Judge the open container as a whole, and send its end."""
     cdef Level* level = &reader.levels[reader.depth - 1]
     cdef Node* node = level.node
-    cdef uint32_t i
     if level.is_array:
         if level.count < node.min_items:
             return reader.fail("minItems", D_NONE, offset, False)
     else:
-        for i in range(node.words):
-            if node.required[i] & ~reader.seen[level.seen + i]:
-                return reader.fail("required", D_NONE, offset, False)
+        if not has_required(reader, level):
+            return reader.fail("required", D_NONE, offset, False)
         if level.count < node.min_properties:
             return reader.fail("minProperties", D_NONE, offset, False)
         if level.has_key_set:
@@ -151,7 +109,9 @@ cdef void _end_value(Reader reader) noexcept:
 cdef int end_scalar(Reader reader, uint64_t end) except -1:
     """The frame of a value that is no container was made; its text ends before `end`."""
     if reader.track_spans:
-        reader.spans.append((reader.writer.seq - 1, reader.value_start, end))
+        if not has_span_room(reader):
+            raise MemoryError
+        keep_span(reader, reader.value_start, end)
     _end_value(reader)
     return 0
 
@@ -268,7 +228,6 @@ cdef int end_key(Reader reader, uint64_t offset) except -1:
 cdef int _end_model_key(Reader reader, Level* level, uint64_t offset) except -1:
     """A key that the schema does not name: the path carries it."""
     cdef Node* node = level.node
-    cdef uint8_t* at
     if node.additional == NODE_FORBIDDEN:
         return reader.fail("additionalProperties", D_NONE, offset, False)
     if not reader.is_raw:
@@ -282,17 +241,10 @@ cdef int _end_model_key(Reader reader, Level* level, uint64_t offset) except -1:
         if <uint64_t>len(names) >= reader.caps.object_keys:
             return reader.fail("limit", D_OBJECT_KEYS, offset, False)
         names.add(name)
-    _enter(reader, level, node.additional)
-    cdef uint64_t body = 1 + varint_size(reader.text_size) + reader.text_size
-    if reader.place.path_size + 1 + varint_size(body) + body > reader.writer.buffer_bytes:
+    enter(reader, level, node.additional)
+    if reader.place.path_size + key_step_bytes(reader.text_size) > reader.writer.buffer_bytes:
         return reader.fail("limit", D_BUFFER, offset, False)
-    at = reader.place.path + reader.place.path_size
-    at[0] = 0x22
-    at = put_varint(at + 1, body)
-    at[0] = 0x12
-    at = put_varint(at + 1, reader.text_size)
-    memcpy(at, reader.text, reader.text_size)
-    reader.place.path_size = <uint32_t>(at + reader.text_size - reader.place.path)
+    memcpy(begin_key_step(reader, reader.text_size), reader.text, reader.text_size)
     reader.state = BEFORE_COLON
     if reader.judge is not None and reader.judge.watches and judge_key_end(reader.judge, reader.text, reader.text_size):
         return reader.fail_judged(offset)

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Reads chunks: rebuilds the document, counts what was lost, and scans heads for relays.
 
 Fields and kinds that are not known are passed over, so that newer writers can be read. Everything a peer

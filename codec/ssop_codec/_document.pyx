@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """A document that is being rebuilt from frames: its order, its header and end, strings that come in parts."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """The encoder: bytes of a model in, chunks of frames out.
 
 It holds two parts: the reader, which `_machine` drives over the input, and the frame writer. `_encoder_py` is
@@ -48,7 +48,10 @@ cdef class Encoder:
     """Makes the frames of one document from the bytes that a model generates.
 
     One encoder serves one document and is used by one thread at a time: who comes while another thread is inside gets
-    a CodecError. Different encoders, of one schema too, may be used by different threads at once.
+    a CodecError. Different encoders, of one schema too, may be used by different threads at once: all that they share
+    is written before it is shared, but for the automata of patterns, which are locked where they grow. Feeds of 32 KB and
+    more let the interpreter's lock go while they read whole tokens; the bytes of such a feed must not change meanwhile.
+    Nothing relies on that lock, so that interpreters without it can use the codec.
     """
 
     cdef Reader reader
@@ -120,7 +123,7 @@ cdef class Encoder:
                     read(self.reader, <const uint8_t*>view.buf, view.len)
                 finally:
                     PyBuffer_Release(&view)
-            if len(self.writer.sealed) > self.writer.taken:
+            if self.writer.sealed_count > self.writer.taken:
                 flags = READY
             if self.reader.state == CLOSED:
                 flags |= DONE
@@ -142,8 +145,7 @@ cdef class Encoder:
         """The model's output has ended: decide the verdict and append the END frame. Idempotent."""
         if self.is_finished:
             return
-        if not ssop_claim(&self.is_claimed):
-            raise CodecError(IN_USE)
+        self._claim()
         try:
             self._finish(
                 finish_reason, incomplete_reason, input_tokens, output_tokens, cached_input_tokens
@@ -188,33 +190,51 @@ cdef class Encoder:
 
     def take(self):
         """The next sealed chunk, or an empty one."""
-        return self.writer.take()
+        self._claim()
+        try:
+            return self.writer.take()
+        finally:
+            ssop_yield(&self.is_claimed)
 
     def flush(self):
         """Seal what is pending and return the oldest chunk, or an empty one where nothing is pending."""
-        self._seal()
-        return self.writer.take()
+        self._claim()
+        try:
+            self._flush_text()
+            return self.writer.flush()
+        finally:
+            ssop_yield(&self.is_claimed)
 
     def drain(self, flush=False):
         """All sealed chunks, and with `flush` the pending one."""
-        if flush:
-            self._seal()
-        return self.writer.drain()
-
-    cdef int _seal(self) except -1:
-        """Seal what is pending. Of plain text that is what was read; other strings leave when they are whole."""
-        if self.is_claimed:
-            raise CodecError(IN_USE)
-        if self.reader.is_text and not self.is_finished and self.reader.state != BROKEN:
-            flush_plain_text(self.reader)
-        return self.writer.seal()
+        self._claim()
+        try:
+            if flush:
+                self._flush_text()
+                self.writer.seal()
+            return self.writer.drain()
+        finally:
+            ssop_yield(&self.is_claimed)
 
     def take_spans(self):
         """`(seq, start_byte, end_byte)` of the values completed since the last call; offsets in the model
         output, the end excluded. Empty unless `track_spans` was set."""
-        spans = self.reader.spans
-        self.reader.spans = []
-        return spans
+        self._claim()
+        try:
+            return self.reader.take_spans()
+        finally:
+            ssop_yield(&self.is_claimed)
+
+    cdef int _claim(self) except -1:
+        if not ssop_claim(&self.is_claimed):
+            raise CodecError(IN_USE)
+        return 0
+
+    cdef int _flush_text(self) except -1:
+        """Have what was read of plain text leave; other strings leave when they are whole."""
+        if self.reader.is_text and not self.is_finished and self.reader.state != BROKEN:
+            flush_plain_text(self.reader)
+        return 0
 
     @property
     def verdict(self):

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Python values of protobuf fields; the hot functions over fields are inlined from the header."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize

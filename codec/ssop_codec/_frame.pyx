@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Reads one frame and the messages inside it.
 
 Fields that are not known are passed over, so that newer writers can be read. What a caller may never ask for (path,

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Writes the frames of values, and fills chunks with them (the byte tables are in SPEC.md).
 
 It judges nothing: a frame that no chunk holds is reported to the caller.
@@ -6,11 +6,11 @@ It judges nothing: a frame that no chunk holds is reported to the caller.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
 
-from ssop_codec._probes cimport ssop_frame_sent
-from ssop_codec._states cimport KIND_CLOSE, KIND_END, KIND_VALUE
+from ssop_codec._probes cimport ssop_frame_sent, ssop_sent_watchers
+from ssop_codec._states cimport KIND_END, KIND_VALUE
 from ssop_codec._wire cimport put_varint, varint_size
 
 
@@ -22,12 +22,16 @@ cdef class FrameWriter:
         self.length_size = <uint32_t>varint_size(buffer_bytes)
         self.first_seq = self.seq = first_seq
         self.document = document
-        self.sealed = []
-        self.out = <uint8_t*>malloc(buffer_bytes)
+        self.watchers = ssop_sent_watchers()
+        self.out = <uint8_t*>malloc(<size_t>buffer_bytes + BLOCK_BYTES)
         if self.out is NULL:
             raise MemoryError
 
     def __dealloc__(self):
+        cdef uint32_t i
+        for i in range(self.taken, self.sealed_count):
+            free(self.sealed[i].data)
+        free(self.sealed)
         free(self.out)
 
     # -- chunks -----------------------------------------------------------------------------------------
@@ -39,7 +43,7 @@ cdef class FrameWriter:
             self.seal()
         if size > self.buffer_bytes:
             # Only an END whose buffer holds less than its numbers comes here.
-            self.sealed.append(frame)
+            _check(_append(self, <const uint8_t*>PyBytes_AS_STRING(frame), <uint32_t>size))
         else:
             memcpy(self.out + self.out_size, PyBytes_AS_STRING(frame), size)
             self.out_size += <uint32_t>size
@@ -49,108 +53,67 @@ cdef class FrameWriter:
 
     cdef int seal(self) except -1:
         """End the chunk that is being filled, if anything is in it."""
-        if self.out_size:
-            self.sealed.append(PyBytes_FromStringAndSize(<char*>self.out, self.out_size))
-            self.out_size = 0
-        return 0
+        return _check(seal_chunk(self))
+
+    cdef bytes flush(self):
+        """End the chunk that is being filled; the oldest one, or an empty one where nothing is pending."""
+        if self.taken < self.sealed_count:
+            self.seal()
+            return self.take()
+        chunk = PyBytes_FromStringAndSize(<char*>self.out, self.out_size)
+        self.out_size = 0
+        return chunk
 
     cdef bytes take(self):
         """The next sealed chunk, or an empty one."""
-        if self.taken == len(self.sealed):
+        cdef Chunk* chunk
+        if self.taken == self.sealed_count:
             return b""
-        # A popped head would make many small chunks cost their square.
-        chunk = self.sealed[self.taken]
-        self.sealed[self.taken] = None
+        chunk = &self.sealed[self.taken]
+        data = PyBytes_FromStringAndSize(<char*>chunk.data, chunk.size)
+        free(chunk.data)
         self.taken += 1
-        if self.taken == len(self.sealed):
-            self.sealed.clear()
-            self.taken = 0
-        return chunk
+        if self.taken == self.sealed_count:
+            self.taken = self.sealed_count = 0
+        return data
 
     cdef list drain(self):
         """All sealed chunks."""
-        chunks = self.sealed[self.taken :]
-        self.sealed = []
-        self.taken = 0
+        chunks = []
+        while self.taken < self.sealed_count:
+            chunks.append(self.take())
         return chunks
 
     # -- frames -----------------------------------------------------------------------------------------
 
-    cdef uint32_t room(self, Place* place, uint32_t parts) noexcept:
-        """Bytes of string that fit a frame here, whatever the number of parts will be."""
-        cdef uint64_t used = (
-            1 + self.length_size + 1 + varint_size(self.seq) + 2 + place.path_size
-            + 1 + varint_size(parts + 1) + 1 + self.length_size
-        )
-        if place.number:
-            used += 1 + varint_size(place.number)
-        if self.document:
-            used += 1 + varint_size(self.document)
-        return <uint32_t>(self.buffer_bytes - used) if used < self.buffer_bytes else 0
-
     cdef bint put_string(
         self, int kind, Place* place, uint32_t parts, const uint8_t* data, uint32_t size
     ) except -1:
-        cdef uint8_t* at = _begin(self, kind, place, parts, 1 + varint_size(size) + size)
-        if at is NULL:
-            return False
-        at[0] = 0x42
-        memcpy(put_varint(at + 1, size), data, size)
-        return _end(self)
+        return write_string(self, kind, place, parts, data, size, False) or _refuse(self)
 
     cdef bint put_json(self, Place* place, const uint8_t* data, uint32_t size) except -1:
         """A number as it was written."""
-        cdef uint8_t* at = _begin(self, KIND_VALUE, place, 0, 1 + varint_size(size) + size)
+        cdef uint8_t* at = begin_frame(self, KIND_VALUE, place, 0, 1 + varint_size(size) + size)
         if at is NULL:
-            return False
+            return _refuse(self)
         at[0] = 0x6A
         memcpy(put_varint(at + 1, size), data, size)
-        return _end(self)
+        return end_frame(self)
 
     cdef bint put_int(self, Place* place, long long value) except -1:
-        cdef uint64_t zigzag = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-        cdef uint8_t* at = _begin(self, KIND_VALUE, place, 0, 1 + varint_size(zigzag))
-        if at is NULL:
-            return False
-        at[0] = 0x50
-        put_varint(at + 1, zigzag)
-        return _end(self)
+        return write_int(self, place, value) or _refuse(self)
 
     cdef bint put_double(self, Place* place, double value) except -1:
-        cdef uint64_t bits
-        cdef int i
-        cdef uint8_t* at = _begin(self, KIND_VALUE, place, 0, 9)
-        if at is NULL:
-            return False
-        memcpy(&bits, &value, 8)
-        at[0] = 0x49
-        for i in range(8):
-            at[1 + i] = <uint8_t>(bits >> (8 * i))
-        return _end(self)
+        return write_double(self, place, value) or _refuse(self)
 
     cdef bint put_bool(self, Place* place, bint value) except -1:
-        cdef uint8_t* at = _begin(self, KIND_VALUE, place, 0, 2)
-        if at is NULL:
-            return False
-        at[0] = 0x58
-        at[1] = value
-        return _end(self)
+        return write_bool(self, place, value) or _refuse(self)
 
     cdef bint put_null(self, Place* place) except -1:
-        cdef uint8_t* at = _begin(self, KIND_VALUE, place, 0, 2)
-        if at is NULL:
-            return False
-        at[0] = 0x60
-        at[1] = 0
-        return _end(self)
+        return write_null(self, place) or _refuse(self)
 
     cdef bint put_close(self, Place* place, bint is_array, uint64_t count) except -1:
-        cdef uint8_t* at = _begin(self, KIND_CLOSE, place, 0, 1 + varint_size(count))
-        if at is NULL:
-            return False
-        at[0] = 0x78 if is_array else 0x70
-        put_varint(at + 1, count)
-        return _end(self)
+        return write_close(self, place, is_array, count) or _refuse(self)
 
     cdef int put_end(self, End* end) except -1:
         """The last frame of a document without a violation. Usage gives way where the buffer is small."""
@@ -176,10 +139,11 @@ cdef class FrameWriter:
                 usage = 0
         body += usage
         root.number = root.path_size = 0
+        root.path = NULL
         end.frames = self.seq
-        at = _begin(self, KIND_END, &root, 0, 2 + varint_size(body) + body)
+        at = begin_frame(self, KIND_END, &root, 0, 2 + varint_size(body) + body)
         if at is NULL:
-            return False
+            return _refuse(self)
         at[0] = 0x8A
         at[1] = 0x01
         at = put_varint(at + 2, body)
@@ -207,49 +171,56 @@ cdef inline uint8_t* _put_uint(uint8_t* at, uint8_t tag, uint64_t value) noexcep
     return put_varint(at + 1, value)
 
 
-cdef uint8_t* _begin(FrameWriter writer, int kind, Place* place, uint32_t parts, uint64_t content) except? NULL:
-    """Write the head of a frame; returns the place of its `content` bytes, NULL where no chunk holds it."""
-    cdef uint64_t body = 1 + varint_size(writer.seq) + 2 + place.path_size + content
-    if place.number:
-        body += 1 + varint_size(place.number)
-    if parts:
-        body += 1 + varint_size(parts)
-    if writer.document:
-        body += 1 + varint_size(writer.document)
-    cdef uint64_t total = 1 + varint_size(body) + body
-    if writer.out_size + total > writer.buffer_bytes:
-        if total > writer.buffer_bytes:
-            return NULL
-        writer.seal()
-    cdef uint8_t* at = writer.out + writer.out_size
-    writer.out_size += <uint32_t>total
-    at[0] = 0x0A
-    at = put_varint(at + 1, body)
-    at[0] = 0x08
-    at = put_varint(at + 1, writer.seq)
-    at[0] = 0x10
-    at[1] = <uint8_t>kind
-    at += 2
-    if place.number:
-        at[0] = 0x18
-        at = put_varint(at + 1, place.number)
-    if place.path_size:
-        memcpy(at, place.path, place.path_size)
-        at += place.path_size
-    if parts:
-        at[0] = 0x28
-        at = put_varint(at + 1, parts)
-    if writer.document:
-        at[0] = 0x30
-        at = put_varint(at + 1, writer.document)
-    ssop_frame_sent(writer.stream_id, writer.seq, total)
-    writer.seq += 1
-    return at
-
-
-cdef bint _end(FrameWriter writer) except -1:
-    """The first field leaves at once."""
-    if not writer.has_field:
-        writer.has_field = True
-        writer.seal()
+cdef bint _append(FrameWriter writer, const uint8_t* data, uint32_t size) noexcept nogil:
+    """Keep a copy of a chunk until it is taken; False where there is no memory for it."""
+    cdef void* block
+    cdef uint32_t room
+    if writer.sealed_count == writer.sealed_room:
+        if writer.taken > writer.sealed_room >> 1:
+            # Those that were taken make room; moving the others pays for itself.
+            writer.sealed_count -= writer.taken
+            memmove(writer.sealed, writer.sealed + writer.taken, writer.sealed_count * sizeof(Chunk))
+            writer.taken = 0
+        else:
+            room = 2 * writer.sealed_room if writer.sealed_room else 8
+            block = realloc(writer.sealed, room * sizeof(Chunk))
+            if block is NULL:
+                return False
+            writer.sealed = <Chunk*>block
+            writer.sealed_room = room
+    block = malloc(size)
+    if block is NULL:
+        return False
+    memcpy(block, data, size)
+    writer.sealed[writer.sealed_count].data = <uint8_t*>block
+    writer.sealed[writer.sealed_count].size = size
+    writer.sealed_count += 1
     return True
+
+
+cdef bint seal_chunk(FrameWriter writer) noexcept nogil:
+    """End the chunk that is being filled, if anything is in it; False where there is no memory for it."""
+    if writer.out_size:
+        if not _append(writer, writer.out, writer.out_size):
+            writer.lacks_memory = True
+            return False
+        writer.out_size = 0
+    return True
+
+
+cdef void tell_tracers(FrameWriter writer, uint64_t size) noexcept nogil:
+    ssop_frame_sent(writer.stream_id, writer.seq, size)
+
+
+cdef bint _refuse(FrameWriter writer) except -1:
+    """A frame was not made: False where no chunk holds it."""
+    if writer.lacks_memory:
+        writer.lacks_memory = False
+        raise MemoryError
+    return False
+
+
+cdef int _check(bint is_done) except -1:
+    if not is_done:
+        raise MemoryError
+    return 0

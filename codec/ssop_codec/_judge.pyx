@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Judges schemas that the rules of one node can't say, over the events of the values.
 
 Each check that applies to a value is run over it once, however many ways lead to it: a trial. A trial is open,

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Runs the trials of strings while their bytes come, and those of keys."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Begins and ends the trials of values."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t

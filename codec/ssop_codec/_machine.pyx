@@ -1,8 +1,9 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Reads a JSON document as it is generated, judges it against a schema and has its frames written.
 
 A state machine over bytes: its state is the same however the input is cut. Nothing recurses over the
-depth of the input, and no Python object is made per byte.
+depth of the input, and no Python object is made per byte. Tokens that lie whole in the input and keep all rules are
+read by `_tokens`, in long feeds without the interpreter's lock.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -52,6 +53,13 @@ from ssop_codec._states cimport (
     STRING,
 )
 from ssop_codec._strings cimport begin_string, end_plain_text, read_plain_text, read_string
+from ssop_codec._tokens cimport TOKEN_BYTES, read_tokens
+
+cdef enum:
+    # A shorter feed ends before letting the interpreter's lock go would pay (docs/benchmarks/codec.md).
+    UNLOCKED_BYTES = 32768
+    # No feed keeps others waiting for longer than this takes, some milliseconds.
+    LOCKED_BYTES = 1048576
 
 
 cdef int read(Reader reader, const uint8_t* start, Py_ssize_t size) except -1:
@@ -85,10 +93,28 @@ cdef int end_input(Reader reader, bint is_cut) except -1:
 cdef int _read_json(Reader reader, const uint8_t* start, const uint8_t* end) except -1:
     """Each state reads what it can; a byte that it does not take is read again in the state that follows."""
     cdef const uint8_t* p = start
+    cdef const uint8_t* locked_from = start
+    cdef const uint8_t* before
     cdef uint64_t base = reader.offset
+    cdef bint may_unlock = end - start >= UNLOCKED_BYTES
     if reader.judge is not None:
         reader.judge.take_chunk(start, end - start, base)
     while p < end:
+        if end - p >= TOKEN_BYTES and BEFORE_VALUE <= reader.state <= AFTER:
+            before = p
+            if may_unlock and end - p >= UNLOCKED_BYTES:
+                with nogil:
+                    p = read_tokens(reader, p, end, base + (p - start))
+                locked_from = p
+            elif end - p > UNLOCKED_BYTES:
+                p = read_tokens(reader, p, p + UNLOCKED_BYTES, base + (p - start))
+            else:
+                p = read_tokens(reader, p, end, base + (p - start))
+            if p == end:
+                break
+            # Where something stops the tokens often, to take the lock each time would cost more than it gives; but
+            # others come in now and then.
+            may_unlock = p - before >= UNLOCKED_BYTES // 2 or p - locked_from >= LOCKED_BYTES
         if IN_STRING <= reader.state <= IN_UNIT:
             p = read_string(reader, p, end, base + (p - start))
         elif reader.state <= CLOSED:

@@ -1,4 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """Reads numbers, judges them exactly and sends them as int64, double or as they were written.
 
 `_bounds` judges them.

@@ -3,6 +3,8 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from ssop_codec._claim cimport ssop_mutex
+
 
 cdef enum:
     DEAD = 0            # no continuation matches
@@ -29,7 +31,7 @@ cdef class Pattern:
     cdef uint16_t[128] ascii_classes
     cdef uint8_t* members               # of each set: whether it has the class
     cdef uint8_t* word_classes
-    # The deterministic automaton, states from FIRST_STATE. Rows are written with the GIL held and read without.
+    # The deterministic automaton, states from FIRST_STATE. Rows are written under the lock and read without any.
     # They never move: their place is set aside whole, and costs memory where it is written.
     cdef int32_t* rows
     cdef uint32_t row_bits              # a row has 2**row_bits places, one for each class
@@ -43,6 +45,7 @@ cdef class Pattern:
     cdef object spare
     cdef uint32_t spare_limit
     cdef int32_t next_spare
+    cdef ssop_mutex lock                # of all that grows, and of what follows
     # Scratch of one step.
     cdef uint32_t* marks
     cdef uint32_t mark
@@ -55,10 +58,12 @@ cdef class Pattern:
     cdef bint accepts(self, int state) except -1
     cdef bint can_take(self, int state, unsigned int low, unsigned int high) except -1
     cdef size_t run(self, int* state, const uint8_t* data, size_t size) noexcept nogil
+    cdef bint is_known_match(self, const uint8_t* data, size_t size) noexcept nogil
     cdef uint32_t class_of(self, unsigned int codepoint) noexcept nogil
     cdef int step_class(self, int state, uint32_t class_number) except -1
     cdef int32_t* _row(self, int state) noexcept nogil
     cdef int _compute(self, int state, uint32_t class_number) except -1
+    cdef int _compute_locked(self, int state, uint32_t class_number) except -1
     cdef int _intern(self, bint is_start, bint after_word) except -1
     cdef int _close(self, int32_t state, bint is_start, int next) except -1
     cdef bint _ends_well(self, bytes key) except -1

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Matches patterns while the text comes, in time linear in its length.
 
 A state of the deterministic automaton is a set of states of the nondeterministic one. It is made when a text
@@ -12,6 +12,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, qsort
 from libc.string cimport memset
+
+from ssop_codec._claim cimport ssop_lock, ssop_unlock
 
 from . import pattern_nfa
 
@@ -30,6 +32,15 @@ cdef enum:
     MAX_KEPT = 16384
     MAX_SPARE = 65536
     LAST_SPARE = 2147483000
+
+cdef extern from *:
+    """
+    /* A row is read while others are written: who finds a state there finds the row of that state, too. */
+    static inline int32_t ssop_load(const int32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+    static inline void ssop_store(int32_t *at, int32_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
+    """
+    int32_t _load "ssop_load"(const int32_t* at) noexcept nogil
+    void _store "ssop_store"(int32_t* at, int32_t value) noexcept nogil
 
 assert (pattern_nfa.CHAR, pattern_nfa.LOOK, pattern_nfa.FAIL) == (CHAR, LOOK, FAIL)
 
@@ -183,8 +194,12 @@ cdef class Pattern:
             return state == ACCEPT_ALL
         if <uint32_t>state < FIRST_STATE + self.kept_count:
             return self.accept_flags[state - FIRST_STATE]
-        key = self._key_of(state)
-        return key is not None and self._ends_well(key)
+        ssop_lock(&self.lock)
+        try:
+            key = self._key_of(state)
+            return key is not None and self._ends_well(key)
+        finally:
+            ssop_unlock(&self.lock)
 
     cdef bint can_take(self, int state, unsigned int low, unsigned int high) except -1:
         """Whether some code point from `low` to `high` does not lead to DEAD."""
@@ -211,39 +226,47 @@ cdef class Pattern:
         fixed state."""
         cdef size_t at = 0
         cdef int now = state[0]
-        cdef int found = now
+        cdef int found
         cdef uint32_t length, point, i
         cdef const int32_t* row
         if now < FIRST_STATE or <uint32_t>now >= FIRST_STATE + self.kept_count:
             return size if now < FIRST_STATE else 0
-        while True:
-            row = self._row(now)
-            # Most code points of a long text leave the state as it is.
-            while at < size and data[at] < 0x80:
-                found = row[self.ascii_classes[data[at]]]
-                if found != now:
-                    break
-                at += 1
-            if at == size:
-                break
+        row = self._row(now)
+        while at < size:
             length = 1
-            if data[at] >= 0x80:
+            if data[at] < 0x80:
+                found = _load(&row[self.ascii_classes[data[at]]])
+            else:
                 length = 2 if data[at] < 0xE0 else 3 if data[at] < 0xF0 else 4
                 if at + length > size:
                     break
                 point = data[at] & (0x7F >> length)
                 for i in range(1, length):
                     point = point << 6 | (data[at + i] & 0x3F)
-                found = row[self.class_of(point)]
-            # A row never names a state without one.
-            if found == UNKNOWN:
+                found = _load(&row[self.class_of(point)])
+            if found < FIRST_STATE:
+                # Not computed yet, or a fixed state.
+                if found != UNKNOWN:
+                    now = found
+                    at += length
                 break
             at += length
-            now = found
-            if now < FIRST_STATE or at == size:
-                break
+            if found != now:
+                # A row never names a state without one.
+                now = found
+                row = self._row(now)
         state[0] = now
         return at
+
+    cdef bint is_known_match(self, const uint8_t* data, size_t size) noexcept nogil:
+        """Whether the text, valid UTF-8, matches; False, too, where states have to be made to know it."""
+        cdef int state = self.start_state
+        cdef size_t taken = self.run(&state, data, size)
+        if state < FIRST_STATE:
+            return state == ACCEPT_ALL
+        if taken < size or <uint32_t>state >= FIRST_STATE + self.kept_count:
+            return False
+        return self.accept_flags[state - FIRST_STATE]
 
     cdef uint32_t class_of(self, unsigned int codepoint) noexcept nogil:
         cdef uint32_t left, right, middle
@@ -272,6 +295,13 @@ cdef class Pattern:
 
     cdef int _compute(self, int state, uint32_t class_number) except -1:
         """The state after `state`, and its entry in the row."""
+        ssop_lock(&self.lock)
+        try:
+            return self._compute_locked(state, class_number)
+        finally:
+            ssop_unlock(&self.lock)
+
+    cdef int _compute_locked(self, int state, uint32_t class_number) except -1:
         cdef bytes key = self._key_of(state)
         cdef const int32_t* set_states
         cdef uint32_t i, size
@@ -302,7 +332,9 @@ cdef class Pattern:
         elif self.leaf_count:
             found = self._intern(False, self.has_edges and self.word_classes[class_number])
         if <uint32_t>state < FIRST_STATE + self.kept_count:
-            self._row(state)[class_number] = found if <uint32_t>found < FIRST_STATE + self.kept_count else UNKNOWN
+            _store(
+                &self._row(state)[class_number], found if <uint32_t>found < FIRST_STATE + self.kept_count else UNKNOWN
+            )
         return found
 
     def _resolve(self, bytes key, int next):

@@ -34,6 +34,7 @@ cdef enum:
 cdef struct Key:
     const uint8_t* data
     uint32_t size
+    bint is_plain       # stands between quotes as it is
     int32_t node        # properties: the child's node
     uint32_t position   # properties: place in the order of the schema
 

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Turns the rules of a schema into C structures, once a schema."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -65,6 +65,7 @@ cdef class Program:
             self.owned.append(text)
             keys[i].data = <const uint8_t*>PyBytes_AS_STRING(text)
             keys[i].size = <uint32_t>PyBytes_GET_SIZE(text)
+            keys[i].is_plain = _is_plain(keys[i].data, keys[i].size)
         return keys
 
     cdef int _fill(self, uint32_t number, object rule) except -1:
@@ -233,6 +234,14 @@ cdef class Program:
             if bound is not None:
                 node.high = min(node.high, _double(bound))
         return 0
+
+
+cdef bint _is_plain(const uint8_t* data, uint32_t size) noexcept:
+    cdef uint32_t i
+    for i in range(size):
+        if data[i] < 0x20 or data[i] == 0x22 or data[i] == 0x5C:
+            return False
+    return True
 
 
 cdef double _double(object number) except? -1:

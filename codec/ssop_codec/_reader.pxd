@@ -32,6 +32,13 @@ cdef struct Caps:
     uint64_t object_keys
 
 
+cdef struct Span:
+    # Of a value that is no container: its frame, and its text in the input.
+    uint64_t seq
+    uint64_t start
+    uint64_t end
+
+
 cdef class Reader:
     cdef Program program
     cdef FrameWriter writer
@@ -82,10 +89,25 @@ cdef class Reader:
     # Spans of the values, where they are asked for.
     cdef bint track_spans
     cdef uint64_t value_start
-    cdef list spans
+    cdef Span* spans
+    cdef uint32_t span_count
+    cdef uint32_t span_room
 
     cdef int fail(self, str rule, int detail, uint64_t offset, bint in_child) except -1
     cdef int fail_member(self, uint64_t offset) except -1
     cdef int fail_judged(self, uint64_t offset) except -1
     cdef object violation(self)
     cdef str _pointer(self)
+    cdef list take_spans(self)
+
+
+cdef bint has_span_room(Reader reader) noexcept nogil
+
+
+cdef inline void keep_span(Reader reader, uint64_t start, uint64_t end) noexcept nogil:
+    """Keep the span of the value whose frame was made; `has_span_room` said yes."""
+    cdef Span* span = &reader.spans[reader.span_count]
+    span.seq = reader.writer.seq - 1
+    span.start = start
+    span.end = end
+    reader.span_count += 1

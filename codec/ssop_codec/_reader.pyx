@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """What is known of a document while it is read, and how its first violation is told.
 
 `_machine` says which module reads the next byte; `_containers`, `_strings` and `_numbers` are the readers
@@ -6,7 +6,7 @@ of each kind of value.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 
 from ssop_codec._frame_writer cimport FrameWriter
 from ssop_codec._judge cimport Judge
@@ -33,7 +33,6 @@ cdef class Reader:
         self.track_spans = track_spans
         if program.check_count:
             self.judge = Judge(program, limits)
-        self.spans = []
         self.caps.depth = limits.max_depth
         self.caps.document_bytes = limits.max_document_bytes
         self.caps.blanks = limits.max_whitespace_run_bytes
@@ -60,6 +59,7 @@ cdef class Reader:
         free(self.place.path)
         free(self.levels)
         free(self.seen)
+        free(self.spans)
 
     cdef int fail(self, str rule, int detail, uint64_t offset, bint in_child) except -1:
         """Record the first violation; `in_child`: it concerns the open value and not its container."""
@@ -109,6 +109,28 @@ cdef class Reader:
             else:
                 break
         return "".join("/" + token for token in tokens)
+
+
+    cdef list take_spans(self):
+        """The spans since the last call."""
+        cdef uint32_t i
+        spans = [(self.spans[i].seq, self.spans[i].start, self.spans[i].end) for i in range(self.span_count)]
+        self.span_count = 0
+        return spans
+
+
+cdef bint has_span_room(Reader reader) noexcept nogil:
+    """Make room for one more span; False where there is no memory for it."""
+    cdef uint32_t room
+    cdef void* block
+    if reader.span_count == reader.span_room:
+        room = 2 * reader.span_room if reader.span_room else 16
+        block = realloc(reader.spans, room * sizeof(Span))
+        if block is NULL:
+            return False
+        reader.spans = <Span*>block
+        reader.span_room = room
+    return True
 
 
 cdef object _violation(Reader reader):

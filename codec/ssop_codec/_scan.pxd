@@ -10,6 +10,19 @@ cdef extern from "Python.h":
     double PyOS_string_to_double(const char* s, char** end, PyObject* overflow) except? -1.0
 
 
+cdef extern from "ssop_scan.h" nogil:
+    const double* ssop_powers
+    bint ssop_likely "SSOP_LIKELY"(bint value)
+    bint ssop_unlikely "SSOP_UNLIKELY"(bint value)
+    const uint8_t* ssop_skip_plain(const uint8_t* p, const uint8_t* end)
+    const uint8_t* ssop_skip_plain_portably(const uint8_t* p, const uint8_t* end)
+    const uint8_t* ssop_skip_text(const uint8_t* p, const uint8_t* end, uint64_t* left)
+    const uint8_t* ssop_skip_blanks(const uint8_t* p, const uint8_t* end)
+    uint32_t ssop_code_point_bytes(const uint8_t* p, const uint8_t* end)
+    bint ssop_equal(const uint8_t* left, const uint8_t* right, size_t size)
+    void ssop_copy(uint8_t* to, const uint8_t* source, size_t size, bint has_slack)
+
+
 cdef inline bint is_blank(uint8_t c) noexcept nogil:
     return c == 0x20 or c == 0x0A or c == 0x0D or c == 0x09
 
@@ -92,13 +105,64 @@ cdef inline uint32_t put_utf8(uint8_t* at, uint32_t point) noexcept nogil:
     return 4
 
 
-cdef inline double power_of_ten(int exponent) noexcept nogil:
-    """Exact from 0 to 22."""
-    cdef double power = 1.0
-    while exponent > 0:
-        power *= 10.0
-        exponent -= 1
-    return power
+cdef inline int escaped_unit(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """The UTF-16 unit of the escape at `at`, -1 where none is whole."""
+    cdef int unit = 0
+    cdef int i
+    cdef uint8_t c
+    if end - at < 6 or at[0] != 0x5C or at[1] != 0x75:
+        return -1
+    for i in range(2, 6):
+        c = at[i]
+        if is_digit(c):
+            c -= 0x30
+        elif 0x61 <= (c | 0x20) <= 0x66:
+            c = (c | 0x20) - 0x61 + 10
+        else:
+            return -1
+        unit = unit << 4 | c
+    return unit
+
+
+cdef inline uint8_t escaped_letter(uint8_t c) noexcept nogil:
+    """What a letter behind a backslash stands for; 0 where it stands for no ASCII."""
+    if c == 0x6E:
+        return 0x0A
+    if c == 0x22 or c == 0x5C or c == 0x2F:
+        return c
+    if c == 0x74:
+        return 0x09
+    if c == 0x72:
+        return 0x0D
+    if c == 0x62:
+        return 0x08
+    if c == 0x66:
+        return 0x0C
+    return 0
+
+
+cdef inline int take_escape(const uint8_t** at, const uint8_t* end) noexcept nogil:
+    """The code point of the escape at `at`, which is moved behind it; -1 where none is whole."""
+    cdef const uint8_t* p = at[0]
+    cdef int point, low
+    if end - p < 2:
+        return -1
+    point = escaped_letter(p[1])
+    if point:
+        at[0] = p + 2
+        return point
+    point = escaped_unit(p, end)
+    if point < 0 or 0xDC00 <= point <= 0xDFFF:
+        return -1
+    p += 6
+    if 0xD800 <= point <= 0xDBFF:
+        low = escaped_unit(p, end)
+        if not 0xDC00 <= low <= 0xDFFF:
+            return -1
+        point = 0x10000 + ((point - 0xD800) << 10) + (low - 0xDC00)
+        p += 6
+    at[0] = p
+    return point
 
 
 cdef inline double double_of(const uint8_t* text, uint32_t size) except? -1.0:
@@ -140,5 +204,5 @@ cdef inline double double_of(const uint8_t* text, uint32_t size) except? -1.0:
     if exponent < -22 or exponent > 22:
         return PyOS_string_to_double(<char*>text, NULL, NULL)
     result = <double>digits
-    result = result / power_of_ten(-exponent) if exponent < 0 else result * power_of_ten(exponent)
+    result = result / ssop_powers[-exponent] if exponent < 0 else result * ssop_powers[exponent]
     return -result if negative else result

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Judges the `pattern` of a string while it is read.
 
 The automaton reads code points. Of a code point that is not read to its end, all those are tried that it can

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """Reads strings: UTF-8 and escapes, judged and sent while they come.
 
 Strings without an enumeration or a format are never held as a whole: what fills a frame leaves as a part.
@@ -10,10 +10,22 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from ssop_codec._containers cimport end_key, end_scalar, read_key
+from ssop_codec._frame_writer cimport room_of
 from ssop_codec._judge_texts cimport judge_string_bytes, judge_string_end
 from ssop_codec._program cimport ENUM_STRINGS, HAS_FORMAT, HAS_PATTERN, Node
 from ssop_codec._reader cimport Reader
-from ssop_codec._scan cimport begin_code_point, continue_code_point, is_digit, narrow, put_utf8
+from ssop_codec._scan cimport (
+    begin_code_point,
+    continue_code_point,
+    escaped_letter,
+    is_digit,
+    narrow,
+    put_utf8,
+    ssop_skip_plain,
+    ssop_skip_plain_portably,
+    ssop_skip_text,
+    take_escape,
+)
 from ssop_codec._states cimport (
     AT_START,
     BROKEN,
@@ -52,6 +64,14 @@ for _i in range(256):
     PLAIN[_i] = 0x20 <= _i < 0x80 and _i != 0x22 and _i != 0x5C
 
 
+def plain_bytes(const unsigned char[::1] data, bint portably):
+    """How many bytes from the first on stand for themselves in a string; `portably`: as found without blocks."""
+    cdef const uint8_t* start = &data[0] if data.shape[0] else NULL
+    if portably:
+        return ssop_skip_plain_portably(start, start + data.shape[0]) - start
+    return ssop_skip_plain(start, start + data.shape[0]) - start
+
+
 cdef int begin_string(Reader reader, uint64_t offset) except -1:
     """The quote of a string was read."""
     reader.state = IN_STRING
@@ -61,7 +81,7 @@ cdef int begin_string(Reader reader, uint64_t offset) except -1:
     reader.chars = 0
     reader.low_key = 0
     reader.high_key = reader.node.string_count
-    reader.text_room = reader.writer.room(&reader.place, 0)
+    reader.text_room = room_of(reader.writer, &reader.place, 0)
     if reader.text_room < 4:
         return reader.fail("limit", D_BUFFER, offset, True)
     if reader.node.flags & HAS_PATTERN:
@@ -77,7 +97,16 @@ cdef const uint8_t* read_string(
     cdef const uint8_t* p = start
     cdef const uint8_t* q
     cdef uint64_t at
+    cdef bint is_free = not (
+        reader.in_key
+        or reader.node.flags & (ENUM_STRINGS | HAS_FORMAT | HAS_PATTERN)
+        or (reader.judge is not None and reader.judge.in_value)
+    )
     while p < end and IN_STRING <= reader.state <= IN_UNIT:
+        if is_free and reader.state == IN_STRING and not reader.utf8.need and not reader.high:
+            p = _read_free(reader, p, end, offset + (p - start))
+            if p == end or reader.state == BROKEN:
+                break
         at = offset + (p - start)
         q = p + 1
         if reader.state == IN_ESCAPE:
@@ -90,8 +119,7 @@ cdef const uint8_t* read_string(
             elif _keeps_pattern(reader, p[0], at):
                 _add(reader, p, 1, at, 0)
         elif PLAIN[p[0]]:
-            while q < end and PLAIN[q[0]]:
-                q += 1
+            q = ssop_skip_plain(q, end)
             if reader.high:
                 reader.fail("syntax", D_LOW_HALF, at, not reader.in_key)
             else:
@@ -113,6 +141,30 @@ cdef const uint8_t* read_string(
         else:
             _begin_code_point(reader, p[0], at)
         p = q
+    return p
+
+
+cdef const uint8_t* _read_free(Reader reader, const uint8_t* start, const uint8_t* end, uint64_t offset) except NULL:
+    """Whole code points, escaped ones too, of a string about which nothing but its length is asked; returns the place
+    behind them. `offset` is that of `start`."""
+    cdef const uint8_t* p = start
+    cdef const uint8_t* q
+    cdef uint64_t left = reader.node.max_length - reader.chars
+    cdef uint8_t[4] utf8
+    cdef int point
+    while True:
+        q = ssop_skip_text(p, end, &left)
+        if q != p:
+            _append(reader, p, <uint64_t>(q - p), offset + (p - start), 1)
+            p = q
+        if p == end or p[0] != 0x5C or not left or reader.state == BROKEN:
+            break
+        point = take_escape(&p, end)
+        if point < 0:
+            break
+        left -= 1
+        _append(reader, utf8, put_utf8(utf8, <uint32_t>point), offset + (p - start) - 1, 0)
+    reader.chars = reader.node.max_length - left
     return p
 
 
@@ -155,17 +207,8 @@ cdef int _read_escape(Reader reader, uint8_t c, uint64_t offset) except -1:
         return 0
     if reader.high:
         return reader.fail("syntax", D_LOW_HALF, offset, in_child)
-    if c == 0x6E:
-        c = 0x0A
-    elif c == 0x74:
-        c = 0x09
-    elif c == 0x72:
-        c = 0x0D
-    elif c == 0x62:
-        c = 0x08
-    elif c == 0x66:
-        c = 0x0C
-    elif c != 0x22 and c != 0x5C and c != 0x2F:
+    c = escaped_letter(c)
+    if not c:
         return reader.fail("syntax", D_ESCAPE, offset, in_child)
     return _add_escaped(reader, c, offset)
 
@@ -262,7 +305,7 @@ cdef int _add(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset
         taken = take
         if reader.judge is not None and reader.judge.in_value:
             taken = judge_string_bytes(reader.judge, data, take)
-        _append(reader, data, taken, offset)
+        _append(reader, data, taken, offset, step)
         if taken < take:
             return reader.fail_judged(offset + step * taken)
     if take < asked:
@@ -283,18 +326,19 @@ cdef bint _judge(Reader reader, const uint8_t* data, uint32_t size, uint64_t off
     return taken < size
 
 
-cdef int _append(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset) except -1:
-    """Keep bytes until they fill a frame."""
+cdef int _append(Reader reader, const uint8_t* data, uint64_t size, uint64_t offset, int step) except -1:
+    """Keep bytes until they fill a frame. `step` 1: the first is at `offset`; 0: all are known there."""
     cdef uint32_t take, room
     while size:
         room = reader.text_room + 1 - reader.text_size
-        take = size if size < room else room
+        take = <uint32_t>size if size < room else room
         memcpy(reader.text + reader.text_size, data, take)
         reader.text_size += take
         data += take
         size -= take
+        offset += step * take
         if reader.text_size > reader.text_room:
-            _cut_part(reader, offset)
+            _cut_part(reader, offset - step)
             if reader.state == BROKEN:
                 return 0
     return 0
@@ -318,7 +362,7 @@ cdef int _send_part(Reader reader, uint32_t cut, uint64_t offset) except -1:
     reader.text_size -= cut
     memmove(reader.text, reader.text + cut, reader.text_size)
     reader.parts += 1
-    reader.text_room = reader.writer.room(&reader.place, reader.parts)
+    reader.text_room = room_of(reader.writer, &reader.place, reader.parts)
     return 0
 
 
@@ -365,18 +409,18 @@ cdef int read_plain_text(Reader reader, const uint8_t* start, const uint8_t* end
     cdef uint64_t at
     if reader.state == AT_START:
         reader.state = IN_STRING
-        reader.text_room = reader.writer.room(&reader.place, 0)
+        reader.text_room = room_of(reader.writer, &reader.place, 0)
     while p < end and reader.state == IN_STRING:
         at = offset + (p - start)
         q = p + 1
         if reader.utf8.need:
             if not continue_code_point(&reader.utf8, p[0]):
                 return reader.fail("utf8", D_NONE, at, True)
-            _append(reader, p, 1, at)
+            _append(reader, p, 1, at, 1)
         elif p[0] < 0x80:
             while q < end and q[0] < 0x80:
                 q += 1
-            _append(reader, p, <uint32_t>(q - p), at)
+            _append(reader, p, <uint64_t>(q - p), at, 1)
         else:
             _begin_code_point(reader, p[0], at)
         p = q

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """The field table of a document and the paths that it gives to nodes and steps (SPEC.md section 5)."""
 
 from cpython.object cimport PyObject

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
 """The values of a document so far, and its containers that are open.
 
 Values are put where their paths say, in the order of the frames; nothing that was closed is opened again, so that

@@ -1,7 +1,10 @@
 # cython: language_level=3
 """Varints of the protobuf wire, for inlining."""
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+cdef extern from "ssop_scan.h" nogil:
+    uint32_t ssop_varint_bytes(uint64_t value)
 
 
 cdef inline uint8_t* put_varint(uint8_t* at, uint64_t value) noexcept nogil:
@@ -15,11 +18,7 @@ cdef inline uint8_t* put_varint(uint8_t* at, uint64_t value) noexcept nogil:
 
 
 cdef inline uint64_t varint_size(uint64_t value) noexcept nogil:
-    cdef uint64_t size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
+    return ssop_varint_bytes(value)
 
 
 cdef inline int get_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) noexcept nogil:

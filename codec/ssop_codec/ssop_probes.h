@@ -28,6 +28,7 @@
   __extension__ unsigned short ssop_##name##_semaphore \
       __attribute__((unused, section(".probes"), visibility("hidden")))
 #define SSOP_IS_WATCHED(name) __builtin_expect(*(volatile unsigned short *)&ssop_##name##_semaphore, 0)
+#define SSOP_SENT_WATCHERS (&ssop_frame_sent_semaphore)
 
 SSOP_SEMAPHORE(frame_sent);
 SSOP_SEMAPHORE(frame_received);
@@ -42,6 +43,9 @@ static inline void ssop_frame_received(uint64_t stream, uint64_t seq, uint64_t b
 
 #else
 
+static unsigned short ssop_no_watchers __attribute__((unused)) = 0;
+#define SSOP_SENT_WATCHERS (&ssop_no_watchers)
+
 static inline void ssop_frame_sent(uint64_t stream, uint64_t seq, uint64_t bytes) {
   (void)stream, (void)seq, (void)bytes;
 }
@@ -51,6 +55,9 @@ static inline void ssop_frame_received(uint64_t stream, uint64_t seq, uint64_t b
 }
 
 #endif
+
+/* How many listen to frame_sent of this module: for modules that write frames but have the probe hit here. */
+static inline const volatile unsigned short *ssop_sent_watchers(void) { return SSOP_SENT_WATCHERS; }
 
 /* The number of a stream that got none: from 1, for each direction of a process. */
 static uint64_t ssop_streams = 0;

@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def plain_bytes(data: Buffer, portably: bool) -> int: ...
