@@ -52,7 +52,7 @@ def make_key(job: Job, collections: tuple[str, ...], index_version: str) -> byte
         CanonicalRequest(
             tenant=job.tenant,
             scopes=job.principal.scopes,
-            model=WORD_OF_TIER[job.decision.tier],
+            model="cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
             sampling=prompt.sampling.SerializeToString(deterministic=True),
             template_version="",
             schema_hash=b"%d" % _is_format_asserted(job) + schema.hash if schema is not None else b"",
@@ -102,10 +102,11 @@ class Answers:
             return Admission()
         settings = self._settings
         output_tokens = job.features.max_output_tokens or settings.reserve_output_tokens
+        generations = 2 if job.features.policy.is_cascade else 1
         request = AdmitRequest(
             request_id=job.request_id,
             cache_key=key,
-            reserve_tokens=job.features.prompt_bytes // _BYTES_PER_TOKEN + output_tokens,
+            reserve_tokens=generations * (job.features.prompt_bytes // _BYTES_PER_TOKEN + output_tokens),
             lease_ms=settings.lease_ms,
             max_age_ms=job.request.cache.max_age_ms,
             no_lease=job.features.policy.is_cache_only,

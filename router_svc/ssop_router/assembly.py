@@ -12,6 +12,7 @@ from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
 from ssop_router.background import Background
+from ssop_router.cascade import Cascade
 from ssop_router.core.ahead import AheadJudge
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.success import Outcomes
@@ -128,6 +129,7 @@ def assemble(
         retrieval=retrieval,
         passages=Passages(retrieval, AheadJudge(settings.retrieval_ahead), background, metrics),
         generator=generator,
+        cascade=Cascade(generator, settings),
         recordings=recordings,
         receipts=receipts,
         recorder=recorder,

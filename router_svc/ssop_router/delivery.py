@@ -3,11 +3,20 @@
 from typing import Final
 
 from ssop.v1.frame_pb2 import FrameKind
-from ssop.v1.mesh_pb2 import Accounting, Decision, DegradedReason, DeliveryState, DeliveryStatus, NodeReason, Tier
+from ssop.v1.mesh_pb2 import (
+    Accounting,
+    Decision,
+    DegradedReason,
+    DeliveryState,
+    DeliveryStatus,
+    NodeReason,
+    Tier,
+    TierReason,
+)
 from ssop_codec import mesh_chunk, scan_heads
 from ssop_router.core.frames import FIRST_MESH_KIND, pack_frames, parse_frame, split_frames
 from ssop_router.core.ladder import Target
-from ssop_router.job import Job
+from ssop_router.job import Ending, Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import Outlet
 
@@ -81,15 +90,10 @@ class Delivery:
         """Read the ends in chunk bytes of document frames, and where the sequence stands."""
         heads = scan_heads(chunk)
         if heads:
-            self._job.last_seq = max(self._job.last_seq, heads[-1][1])
+            reading = self._job.reading
+            reading.last_seq = max(reading.last_seq, heads[-1][1])
         if any(kind == _END for kind, _, _ in heads):
-            self.take_ends(chunk, heads)
-
-    def take_ends(self, chunk: bytes, heads: list[tuple[int, int, int]]) -> None:
-        """Read the END frames of a chunk whose heads are known."""
-        for (kind, _, _), frame in zip(heads, split_frames(chunk), strict=True):
-            if kind == _END:
-                self._job.ending.take(parse_frame(frame).end)
+            take_ends(self._job.ending, chunk, heads)
 
     async def close(self) -> None:
         """Send the accounting, the last frame of a delivery, unless it went along with the end."""
@@ -112,6 +116,7 @@ class Delivery:
             prefetch_tokens=job.intake.prefetches.tokens,
             frames_sent=job.frames_sent + more_frames,
             failed_attempts=len(job.failed),
+            discarded_usage=job.discarded_usage,
         )
         return mesh_chunk(_ACCOUNTING, accounting.SerializeToString())
 
@@ -128,13 +133,20 @@ class Delivery:
                 job.target.degraded_reason if job.target is not None else DegradedReason.DEGRADED_REASON_UNSPECIFIED
             ),
             fallback_used=bool(level),
-            constraint_mode=job.constraint_mode,
+            constraint_mode=job.reading.constraint_mode,
             is_cached=is_cached,
             age_ms=age_ms,
-            engine_limits=job.engine_limits,
+            engine_limits=job.reading.engine_limits,
             unavailable=job.unavailable,
             passages=[passage.ref for passage in job.passages],
         )
+
+
+def take_ends(ending: Ending, chunk: bytes, heads: list[tuple[int, int, int]]) -> None:
+    """Read the END frames of a chunk whose heads are known."""
+    for (kind, _, _), frame in zip(heads, split_frames(chunk), strict=True):
+        if kind == _END:
+            ending.take(parse_frame(frame).end)
 
 
 def count_frames(chunk: bytes) -> int:
@@ -145,6 +157,9 @@ def count_frames(chunk: bytes) -> int:
 def describe_decision(job: Job, target: Target | None) -> Decision:
     """The DECISION frame's message. `target` is where the request really went; None where no node generates."""
     decision = job.decision
+    if job.features.policy.is_cascade and target is None:
+        # A stored answer, or another's: which tier it came from is not known.
+        decision = decision._replace(tier=Tier.TIER_UNSPECIFIED, tier_reason=TierReason.TIER_REASON_UNSPECIFIED)
     found = Decision(
         request_id=job.request_id,
         tier=decision.tier,
@@ -160,6 +175,8 @@ def describe_decision(job: Job, target: Target | None) -> Decision:
         rule=decision.rule.name if decision.rule is not None else "",
         is_cache_first=decision.is_cache_first,
         weak_signals=decision.weak_signals,
+        cascade_reason=job.cascade_reason,
+        cascade_confidence=job.cascade.confidence if job.cascade is not None else None,
     )
     if decision.complexity is not None:
         found.abstention = decision.complexity.abstention

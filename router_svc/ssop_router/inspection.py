@@ -28,6 +28,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
 from ssop_codec import Encoder, Limits, Schema
 from ssop_router.answers import Answers, make_key
+from ssop_router.core.cascade import describe
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.frames import parse_frame, split_frames
 from ssop_router.core.ladder import Target
@@ -91,6 +92,8 @@ class Inspection:
         job = self.preparation.prepare(intake)
         explanation, _, score = self.preparation.explain(job.features, job.decision)
         lines = list(explanation.lines)
+        if job.features.policy.is_cascade:
+            lines.append(describe(self.settings.cascade()))
         collections = await self._explain_retrieval(job, lines)
         await self._explain_cache(job, collections, lines)
         candidate = job.decision.candidate

@@ -9,6 +9,7 @@ from ssop.v1.frame_pb2 import End, FinishReason, IncompleteReason, Verdict, Viol
 from ssop.v1.inference_pb2 import Passage
 from ssop.v1.mesh_pb2 import (
     CacheReason,
+    CascadeReason,
     ConstraintMode,
     RetrievalReason,
     Usage,
@@ -16,8 +17,10 @@ from ssop.v1.mesh_pb2 import (
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_chassis.identity import Principal
 from ssop_codec import Schema
+from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
 from ssop_router.core.ladder import Target
+from ssop_router.validation import MAX_DEGRADED_LEVEL
 
 _BYTES_PER_TOKEN: Final = 4
 
@@ -77,6 +80,16 @@ class Ending:
         self.usage = end.usage
 
 
+@dataclass(slots=True)
+class Reading:
+    """What one node has said so far of the document that it writes."""
+
+    ending: Ending = field(default_factory=Ending)
+    last_seq: int = 0
+    constraint_mode: ConstraintMode.ValueType = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
+    engine_limits: list[str] = field(default_factory=list)
+
+
 class Shared(Protocol):
     """A generation that others may follow."""
 
@@ -105,10 +118,9 @@ class Job:
     retrieval_reason: RetrievalReason.ValueType = RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
     unavailable: list[str] = field(default_factory=list)
     passages: list[Passage] = field(default_factory=list)
-    constraint_mode: ConstraintMode.ValueType = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
-    engine_limits: list[str] = field(default_factory=list)
-    ending: Ending = field(default_factory=Ending)
-    last_seq: int = 0
+    reading: Reading = field(default_factory=Reading)
+    cascade: Judgement | None = None
+    discarded_usage: Usage | None = None
     frames_sent: int = 0
     document_bytes: int = 0
     admission_ms: int = 0
@@ -120,6 +132,25 @@ class Job:
     is_refused: bool = False
     is_interrupted: bool = False
     lease: "Shared | None" = None
+
+    @property
+    def ending(self) -> Ending:
+        """What the ends of the answer said."""
+        return self.reading.ending
+
+    @property
+    def last_seq(self) -> int:
+        """Sequence number of the last frame of the answer that has arrived."""
+        return self.reading.last_seq
+
+    @property
+    def cascade_reason(self) -> CascadeReason.ValueType:
+        """How the cascade ended; UNSPECIFIED without one."""
+        if self.cascade is None:
+            return CascadeReason.CASCADE_REASON_UNSPECIFIED
+        if self.degraded_level:
+            return CascadeReason.CASCADE_REASON_KEPT_FULL_UNAVAILABLE
+        return self.cascade.reason
 
     @property
     def request(self) -> GenerateRequest:
@@ -145,6 +176,12 @@ class Job:
     def degraded_level(self) -> int:
         """0 unless the answer comes from below the chosen tier."""
         return self.target.degraded_level if self.target is not None else 0
+
+    @property
+    def max_degraded_level(self) -> int:
+        """The deepest level that the caller takes."""
+        request = self.request
+        return request.max_degraded_level if request.HasField("max_degraded_level") else MAX_DEGRADED_LEVEL
 
     @property
     def chunk_bytes(self) -> int:

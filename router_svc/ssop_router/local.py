@@ -207,7 +207,8 @@ class LocalRouter:
         """Choose a server for a request whose last user message is `text`.
 
         `prompt_bytes` counts the whole prompt; absent, the text. `exclude` names servers that have failed for this
-        request. Raises MeshError: NO_BACKEND where no server can take it now, and what `decide` refuses.
+        request. A cascade begins with a lite server; whether its answer is kept is the application's to judge.
+        Raises MeshError: NO_BACKEND where no server can take it now, and what `decide` refuses.
         """
         with self._lock, self._translated():
             now_ms = self._now_ms()

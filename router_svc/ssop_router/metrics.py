@@ -82,6 +82,12 @@ class RouterMetrics:
         self.failed_attempts = Counter(
             "ssop_router_failed_attempts", "Attempts at nodes that failed.", ["reason"], registry=registry
         )
+        self.cascades = Counter(
+            "ssop_router_cascades",
+            "Cascades by whose answer was delivered: kept, escalated or fallback.",
+            ["outcome", "reason"],
+            registry=registry,
+        )
         self.in_flight = Gauge("ssop_router_in_flight", "Requests that run.", registry=registry)
         self.frames_sent = Counter("ssop_router_frames_sent", "Document frames sent.", registry=registry)
         self.frames_received = Counter(

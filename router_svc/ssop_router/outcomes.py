@@ -10,7 +10,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import IncompleteReason, Verdict
 from ssop_chassis.errors import MeshError
 from ssop_router.core.success import Outcome, judge
-from ssop_router.job import Ending, Job
+from ssop_router.job import Ending, Job, Reading
 
 # A caller that gives a node less than this for its first field learns nothing about the node.
 _PATIENCE_S: Final = 1.0
@@ -24,6 +24,7 @@ class Progress(Protocol):
     is_committed: bool
     is_finished: bool
     is_client_gone: bool
+    reading: Reading
 
 
 @contextmanager
@@ -33,7 +34,7 @@ def recording(job: Job, progress: Progress, record: Callable[[Outcome], None]) -
     outcome = Outcome.NEUTRAL
     try:
         yield
-        outcome = _read(job.ending)
+        outcome = _read(progress.reading.ending)
     except TimeoutError:
         outcome = Outcome.SUCCESS if progress.is_finished else Outcome.FAILURE
         raise
@@ -43,7 +44,7 @@ def recording(job: Job, progress: Progress, record: Callable[[Outcome], None]) -
         raise
     except MeshError as error:
         if progress.is_finished:
-            outcome = _read(job.ending)
+            outcome = _read(progress.reading.ending)
         elif progress.is_client_gone:
             outcome = Outcome.NEUTRAL
         elif error.reason == ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED:

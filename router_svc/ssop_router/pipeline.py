@@ -8,12 +8,13 @@ from typing import Final
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
-from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason, Usage
+from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason, Usage
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
 from ssop_codec import scan_heads
 from ssop_router.answers import Admission, Answers, Lease, make_key
 from ssop_router.background import Background
+from ssop_router.cascade import Cascade
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
 from ssop_router.delivery import FIELD_KINDS, Delivery
@@ -48,6 +49,7 @@ class Pipeline:
         retrieval: Retrieval,
         passages: Passages,
         generator: Generator,
+        cascade: Cascade,
         recordings: Recordings,
         receipts: Receipts,
         recorder: Recorder,
@@ -60,6 +62,7 @@ class Pipeline:
         self._retrieval = retrieval
         self._passages = passages
         self._generator = generator
+        self._cascade = cascade
         self._recordings = recordings
         self._receipts = receipts
         self._recorder = recorder
@@ -270,7 +273,8 @@ class Pipeline:
             spoiled_by = "rag_unavailable"
         if lease is not None and spoiled_by:
             lease.give_up(spoiled_by)
-        await self._generator.generate(job, delivery, lease)
+        generator = self._cascade if job.features.policy.is_cascade else self._generator
+        await generator.generate(job, delivery, lease)
 
     async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:
         """Store or give up the answer, and settle; outlives a cancelled request."""
@@ -292,6 +296,9 @@ class Pipeline:
         metrics.requests.labels(outcome).inc()
         metrics.cache_outcomes.labels(CacheReason.Name(job.cache_reason)).inc()
         metrics.retrievals.labels(RetrievalReason.Name(job.retrieval_reason)).inc()
+        if job.cascade is not None:
+            whose = "fallback" if job.degraded_level else "kept" if job.cascade.is_kept else "escalated"
+            metrics.cascades.labels(whose, CascadeReason.Name(job.cascade_reason)).inc()
         if job.degraded_level:
             metrics.degraded.labels(str(job.degraded_level)).inc()
         self._recorder.record(job, outcome)
@@ -312,6 +319,8 @@ class Pipeline:
                 "degraded_level": job.degraded_level,
                 "failed_attempts": len(job.failed),
                 "unavailable": job.unavailable,
+                "cascade_reason": CascadeReason.Name(job.cascade_reason),
+                "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,
                 "verdict": Verdict.Name(job.ending.verdict),
                 "frames_sent": job.frames_sent,
                 "admission_ms": job.admission_ms,
@@ -356,9 +365,19 @@ def _usage(job: Job, is_generated: bool) -> Usage:
     if not is_generated:
         return Usage()
     if job.ending.has_ended:
-        return job.ending.usage
+        return _add(job.ending.usage, job.discarded_usage)
     is_cut_by_caller = job.first_field_ms and not job.is_interrupted
-    return job.estimate_usage() if is_cut_by_caller else Usage()
+    return _add(job.estimate_usage(), job.discarded_usage) if is_cut_by_caller else Usage()
+
+
+def _add(usage: Usage, more: Usage | None) -> Usage:
+    if more is None:
+        return usage
+    return Usage(
+        input_tokens=usage.input_tokens + more.input_tokens,
+        output_tokens=usage.output_tokens + more.output_tokens,
+        cached_input_tokens=usage.cached_input_tokens + more.cached_input_tokens,
+    )
 
 
 def _deadline_error(job: Job) -> MeshError:

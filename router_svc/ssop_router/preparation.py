@@ -10,6 +10,7 @@ from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.dispatch import REQUEST_ID_METADATA
 from ssop_chassis.identity import Principal
 from ssop_router.conversations import Conversations
+from ssop_router.core.cascade import open_cascade
 from ssop_router.core.complexity import Complexity
 from ssop_router.core.decision import Decision, DecisionSettings, Features, decide, weigh
 from ssop_router.core.explanation import Explanation, explain
@@ -73,7 +74,7 @@ class Preparation:
             request, policy, principal.scopes, conversation, is_cache_first=self._is_cache_first(now_ms)
         )
         started_ns = time.perf_counter_ns()
-        decision = decide(features, self._nodes.snapshot(), self._decision, now_ms, self._rng, score_text=self.scorer)
+        decision = open_cascade(self._decide, features) if policy.is_cascade else self._decide(features)
         decision_us = (time.perf_counter_ns() - started_ns) // 1000
         request_id = request.request_id or secrets.token_hex(16)
         limit_ms = min(self._settings.max_timeout_ms, request.timeout_ms or self._settings.max_timeout_ms)
@@ -91,6 +92,16 @@ class Preparation:
             record=self._describe(features, decision, intake) if self._recorder.is_on else None,
             cache_reason=decision.cache_reason,
             retrieval_reason=decision.retrieval_reason,
+        )
+
+    def _decide(self, features: Features) -> Decision:
+        return decide(
+            features,
+            self._nodes.snapshot(),
+            self._decision,
+            self._clock_ms(),
+            self._rng,
+            score_text=self.scorer,
         )
 
     def explain(self, features: Features, decision: Decision) -> tuple[Explanation, Complexity, Score | None]:

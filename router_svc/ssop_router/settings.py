@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from ssop_chassis.settings import Settings
 from ssop_router.core.arrival import Timing
+from ssop_router.core.cascade import CascadeSettings
 from ssop_router.policy_settings import PolicySettings, TierWord
 
 
@@ -70,6 +71,20 @@ class RouterSettings(PolicySettings):
         "auto",
         description="Retrieve while the request is admitted and looked up; `auto`: for tenants where few are hits.",
     )
+    cascade_fields: int = Field(2, ge=1, le=16, description="Choices of a lite answer that a cascade judges.")
+    cascade_min_confidence: float = Field(
+        0.6, ge=0, le=1, description="Confidence in a choice below which full takes over."
+    )
+    cascade_text_tokens: int = Field(16, ge=1, le=256, description="Tokens of free text that a cascade judges.")
+    cascade_min_text_confidence: float = Field(
+        0.5, ge=0, le=1, description="Mean confidence in free text below which full takes over."
+    )
+    cascade_window_ms: int = Field(
+        2_000, gt=0, description="Longest time, and at most half of the request's, that a cascade waits for evidence."
+    )
+    cascade_held_bytes: int = Field(
+        65_536, gt=0, le=1_048_576, description="Most of a lite answer that is held back unjudged."
+    )
     session_idle_ms: int = Field(300_000, gt=0, description="Time without a message after which a session ends.")
     session_max_requests: int = Field(64, gt=0, description="Requests in flight on one session (batch_size).")
     resume_max_entries: int = Field(256, gt=0, description="Answers kept for reconnects.")
@@ -93,3 +108,12 @@ class RouterSettings(PolicySettings):
     def prefetch_timing(self) -> Timing:
         """When prefetches of a text that arrives in pieces are due."""
         return Timing(self.prefetch_words, self.prefetch_again_words, self.prefetch_wait_ms, self.prefetch_pause_ms)
+
+    def cascade(self) -> CascadeSettings:
+        """The part that the cascade's core reads."""
+        return CascadeSettings(
+            fields=self.cascade_fields,
+            text_tokens=self.cascade_text_tokens,
+            min_confidence=self.cascade_min_confidence,
+            min_text_confidence=self.cascade_min_text_confidence,
+        )

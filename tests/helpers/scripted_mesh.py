@@ -24,6 +24,7 @@ from helpers.scripted_node import (
     encode,
     failing,
     hanging,
+    judged,
     node_status_chunk,
 )
 from helpers.scripted_stores import ScriptedCache, ScriptedRag
@@ -63,6 +64,7 @@ __all__ = [
     "encode",
     "failing",
     "hanging",
+    "judged",
     "node_status_chunk",
     "read_all",
     "reason",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from ssop.v1.frame_pb2 import FrameKind
 from ssop_chassis.call import Call, Service, bind
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
-from ssop_codec import Encoder, compile_schema, mesh_chunk, text_schema
+from ssop_codec import Encoder, compile_schema, mesh_chunk, scan_heads, text_schema
 
 SCHEMA = {
     "type": "object",
@@ -56,6 +57,48 @@ def answering(text: str = GOOD, *, schema: Mapping[str, Any] | None = SCHEMA) ->
         await call.write(node_status_chunk())
         for chunk in chunks:
             await call.write(chunk)
+
+    return script
+
+
+def judged(
+    *confidences: float,
+    text: str = GOOD,
+    schema: Mapping[str, Any] | None = SCHEMA,
+    is_choice: bool = True,
+    is_null: bool = False,
+    incomplete_reason: int = 0,
+    until: asyncio.Event | None = None,
+) -> Script:
+    """A script whose values have these confidences, the last for all that follow; 0 is for a backend without any.
+
+    `until`: after the first value nothing comes before this is set.
+    """
+    chunks = encode(text, schema=schema, incomplete_reason=incomplete_reason)
+
+    async def script(call: Call, _: Any) -> None:
+        await call.write(node_status_chunk())
+        left = list(confidences)
+        for chunk in chunks:
+            message = mesh_pb2.Confidence(usage=mesh_pb2.Usage(input_tokens=70, output_tokens=5), has_choices=is_choice)
+            for kind, seq, node in scan_heads(chunk):
+                if kind == FrameKind.FRAME_KIND_VALUE:
+                    value = left.pop(0) if len(left) > 1 else left[0]
+                    logprob = math.log(value) if value else 0.0
+                    message.fields.add(
+                        seq=seq,
+                        node=node,
+                        tokens=int(value > 0),
+                        sum_logprob=logprob,
+                        min_logprob=logprob,
+                        is_choice=is_choice,
+                        is_null=is_null,
+                    )
+            if message.fields:
+                await call.write(mesh_chunk(FrameKind.FRAME_KIND_CONFIDENCE, message.SerializeToString()))
+            await call.write(chunk)
+            if message.fields and until is not None:
+                await until.wait()
 
     return script
 

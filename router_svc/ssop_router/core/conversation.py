@@ -16,6 +16,15 @@ _PASSING: Final = frozenset(
         TierReason.TIER_REASON_SCOPE,
         TierReason.TIER_REASON_OTHER_UNAVAILABLE,
         TierReason.TIER_REASON_CASCADE,
+        TierReason.TIER_REASON_CASCADE_LITE,
+    }
+)
+# A conversation that begins with one of these is on no tier yet.
+_OPEN: Final = frozenset(
+    {
+        TierReason.TIER_REASON_OTHER_UNAVAILABLE,
+        TierReason.TIER_REASON_CASCADE,
+        TierReason.TIER_REASON_CASCADE_LITE,
     }
 )
 
@@ -34,7 +43,7 @@ def advance(
 ) -> Conversation | None:
     """The conversation after a decision. A forced tier moves none, but one that begins with it stays on it."""
     if before is None:
-        return None if reason == TierReason.TIER_REASON_OTHER_UNAVAILABLE else Conversation(tier, 0, now_ms)
+        return None if reason in _OPEN else Conversation(tier, 0, now_ms)
     if tier == before.tier or reason in _PASSING:
         return Conversation(before.tier, before.switches, now_ms)
     return Conversation(tier, before.switches + (reason not in _DEMANDS), now_ms)

@@ -223,12 +223,6 @@ def weigh(
 def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tier.ValueType, TierReason.ValueType]:
     """The tiers that the request may go to, with the reason where only one is left by demand."""
     policy = features.policy
-    if policy.is_cascade:
-        raise MeshError(
-            ErrorReason.ERROR_REASON_UNSUPPORTED,
-            "the policy 'cascade' is not served by this version",
-            metadata={"feature": "cascade"},
-        )
     named = _NO_TIER
     if features.model:
         if features.model not in settings.model_tiers:
@@ -239,6 +233,8 @@ def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Ti
                 metadata={"model": features.model[:64]},
             )
         named = settings.model_tiers[features.model]
+    if policy.is_cascade:
+        return _cascade_tiers(features, named)
     if policy.tier and named and policy.tier != named:
         raise MeshError(
             ErrorReason.ERROR_REASON_POLICY_INVALID,
@@ -257,6 +253,19 @@ def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Ti
     if len(tiers) == 1:
         return {tiers[0]: _SCOPE}
     return dict.fromkeys(tiers, _ANY)
+
+
+def _cascade_tiers(features: Features, named: Tier.ValueType) -> Mapping[Tier.ValueType, TierReason.ValueType]:
+    """The tier that answers first. Raises POLICY_INVALID, and SCOPE_MISSING, since both tiers may be used."""
+    if named:
+        raise MeshError(
+            ErrorReason.ERROR_REASON_POLICY_INVALID,
+            f"a cascade uses both tiers and the model is of '{WORD_OF_TIER[named]}'",
+            fields=[("policy", "contradicts the model")],
+        )
+    for tier in TIERS:
+        _require_tier(features, tier)
+    return {Tier.TIER_LITE: TierReason.TIER_REASON_CASCADE_LITE}
 
 
 def _require_tier(features: Features, tier: Tier.ValueType) -> None:

@@ -54,7 +54,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a rung reads. `failed` are the addresses that failed for this request, in order."""
+    """What a rung reads. `failed` are the addresses that failed for this request, in order.
+
+    `has_reserve`: an answer of the lite tier is held back already, so none is to be made.
+    """
 
     features: Features
     decision: Decision
@@ -62,6 +65,7 @@ class Situation:
     settings: DecisionSettings
     max_degraded_level: int
     failed: tuple[str, ...] = ()
+    has_reserve: bool = False
 
 
 def is_node_failure(error: MeshError) -> bool:
@@ -81,16 +85,21 @@ def next_target(situation: Situation, now_ms: int, rng: random.Random) -> Target
                 return target
             refused_level = refused_level or target.degraded_level
     if refused_level:
-        raise MeshError(
-            R.ERROR_REASON_DEGRADED_REFUSED,
-            f"only an answer degraded to level {refused_level} is left, and the request refuses it",
-            metadata={"level": str(refused_level)},
-            retry_after_ms=RETRY_AFTER_MS,
-        )
+        raise refuse_level(refused_level)
     raise MeshError(
         R.ERROR_REASON_NO_BACKEND,
         "no node can serve the request now",
         metadata={"failed_attempts": str(len(situation.failed))},
+        retry_after_ms=RETRY_AFTER_MS,
+    )
+
+
+def refuse_level(level: int) -> MeshError:
+    """The error for a caller that takes no answer as degraded as the one that is left."""
+    return MeshError(
+        R.ERROR_REASON_DEGRADED_REFUSED,
+        f"only an answer degraded to level {level} is left, and the request refuses it",
+        metadata={"level": str(level)},
         retry_after_ms=RETRY_AFTER_MS,
     )
 
@@ -131,7 +140,7 @@ def _same_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target 
 
 def _backup_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target | None:
     tier = Tier.TIER_LITE
-    if situation.decision.tier == tier or "lite" not in situation.features.scopes:
+    if situation.has_reserve or situation.decision.tier == tier or "lite" not in situation.features.scopes:
         return None
     if situation.decision.tier_reason == TierReason.TIER_REASON_POLICY_FORCED:
         # Who forces a tier gets it or an error.

@@ -130,7 +130,10 @@ def test_decision_has_reasons_and_never_a_filtered_node(
         return
     assert decision.tier_reason != TierReason.TIER_REASON_UNSPECIFIED
     assert WORD_OF_TIER[decision.tier] in features.scopes
-    if features.policy.tier:
+    if features.policy.is_cascade:
+        assert decision.tier == Tier.TIER_LITE
+        assert {"lite", "full"} <= features.scopes
+    elif features.policy.tier:
         assert decision.tier == features.policy.tier
     if decision.candidate is not None:
         assert decision.node_reason != NodeReason.NODE_REASON_UNSPECIFIED

@@ -226,10 +226,20 @@ def test_policy_goes_before_the_conversation() -> None:
     assert run(conversation_tier=LITE, policy="full").tier == FULL
 
 
-def test_cascade_is_refused_by_name() -> None:
-    error = refusal(policy="cascade")
-    assert error.reason == R.ERROR_REASON_UNSUPPORTED
-    assert error.metadata["feature"] == "cascade"
+def test_cascade_begins_with_lite() -> None:
+    decision = run(policy="cascade")
+    assert (decision.tier, decision.tier_reason) == (LITE, TierReason.TIER_REASON_CASCADE_LITE)
+
+
+@pytest.mark.parametrize("missing", ["lite", "full"])
+def test_cascade_needs_both_scopes(missing: str) -> None:
+    error = refusal(policy="cascade", scopes=frozenset({"lite", "full", "ssop"} - {missing}))
+    assert error.reason == R.ERROR_REASON_SCOPE_MISSING
+    assert error.metadata["scope"] == missing
+
+
+def test_cascade_of_one_named_model_contradicts_itself() -> None:
+    assert refusal(policy="cascade", model="big").reason == R.ERROR_REASON_POLICY_INVALID
 
 
 @pytest.mark.parametrize(

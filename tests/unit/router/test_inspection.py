@@ -9,7 +9,7 @@ import pytest
 from helpers.scripted_mesh import SCHEMA, Mesh, R, ask, default_nodes, run_router
 from ssop.v1 import mesh_pb2
 from ssop.v1.content_pb2 import OutputSchema
-from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason, Tier
+from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, RetrievalReason, Tier
 from ssop.v1.router_pb2 import (
     CheckSchemaRequest,
     CheckSchemaResponse,
@@ -144,3 +144,10 @@ async def test_status_shows_nodes_and_dependencies(mesh: Mesh) -> None:
 
 def test_schema_of_these_tests_compiles() -> None:
     assert Encoder(compile_schema(json.dumps(SCHEMA)))
+
+
+async def test_explanation_of_a_cascade_says_when_full_takes_over(mesh: Mesh) -> None:
+    response = await explain(mesh, policy="cascade")
+    assert response.decision.tier == Tier.TIER_LITE
+    assert response.decision.cascade_reason == CascadeReason.CASCADE_REASON_UNSPECIFIED
+    assert any(line.startswith("cascade: lite answers first") for line in response.explanation)

@@ -1,0 +1,186 @@
+"""One node's stream of one request: what is held back, the commit point, and forwarding of chunk bytes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
+from ssop_chassis.errors import MeshError
+from ssop_codec import FrameError, scan_heads
+from ssop_router.answers import Lease
+from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
+from ssop_router.delivery import FIELD_KINDS, Delivery, take_ends
+from ssop_router.job import Ending, Job, Reading
+
+R = ErrorReason
+# What only the router says to a client, or hears for itself.
+_OWN_KINDS: Final = frozenset(
+    {
+        FrameKind.FRAME_KIND_DECISION,
+        FrameKind.FRAME_KIND_STATUS,
+        FrameKind.FRAME_KIND_ACCOUNTING,
+        FrameKind.FRAME_KIND_RECEIPT,
+        FrameKind.FRAME_KIND_CONFIDENCE,
+    }
+)
+_MAX_HELD_BYTES: Final = 1_048_576
+# A node that has sent its last END has this long to end its call.
+_END_GRACE_S: Final = 1.0
+
+Heads = list[tuple[int, int, int]]
+"""Kind, sequence number and node of each frame of a chunk."""
+
+
+class Attempt:
+    """One node's stream. Holds everything back until the first field, so that a failure before it is unseen.
+
+    `on_commit` is called once, just before the first field leaves.
+    """
+
+    confidence_tokens = 0
+    """What the node is asked for; see `InferenceServiceGenerateRequest`."""
+
+    def __init__(
+        self, job: Job, delivery: Delivery, lease: Lease | None, *, on_commit: Callable[[], None] | None = None
+    ) -> None:
+        self._job = job
+        self._delivery = delivery
+        self._lease = lease
+        self._on_commit = on_commit
+        self._held: list[bytes] = []
+        self._has_tools = bool(job.request.prompt.tools)
+        self.held_bytes = 0
+        self.timer: asyncio.Timeout | None = None
+        self.is_committed = False
+        self.is_finished = False
+        self.is_client_gone = False
+        self.reading = job.reading = Reading()
+
+    def take(self, chunk: bytes) -> Awaitable[None] | None:
+        """Chunk bytes from the node. Raises BACKEND_FAILED where they are none, or a frame is missing.
+
+        What comes after the end is dropped: the accounting may have gone out already.
+        """
+        if self.is_finished:
+            return None
+        try:
+            heads = scan_heads(chunk)
+        except FrameError as error:
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
+        if not heads:
+            return None
+        kinds = {kind for kind, _, _ in heads}
+        documents = self._follow_sequence(heads)
+        has_end = FrameKind.FRAME_KIND_END in kinds
+        if not self.is_committed:
+            has_field = not FIELD_KINDS.isdisjoint(kinds)
+            self._hold(chunk, heads, has_field=has_field, has_end=has_end)
+            return self._weigh(has_field=has_field)
+        if has_end:
+            self._take_ends(chunk, heads)
+        if not _OWN_KINDS.isdisjoint(kinds):
+            chunk = _without_own(chunk, heads)
+        self._keep(chunk, is_pure=documents == len(heads))
+        return self._guard(self._delivery.forward(chunk, documents, is_last=self.is_finished))
+
+    def _follow_sequence(self, heads: Heads) -> int:
+        """The number of document frames. Raises BACKEND_FAILED where one is missing."""
+        first = seq = self.reading.last_seq
+        for kind, number, _ in heads:
+            if kind < FIRST_MESH_KIND:
+                seq += 1
+                if number != seq:
+                    raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
+        self.reading.last_seq = seq
+        return seq - first
+
+    def _hold(self, chunk: bytes, heads: Heads, *, has_field: bool, has_end: bool) -> None:
+        frames = zip(heads, split_frames(chunk), strict=True)
+        for (kind, _, _), frame in frames:
+            if kind == FrameKind.FRAME_KIND_STATUS:
+                self._merge(frame)
+            elif kind == FrameKind.FRAME_KIND_CONFIDENCE:
+                self._hear(frame)
+            elif kind not in _OWN_KINDS:
+                self._held.append(frame)
+                self.held_bytes += len(frame)
+        if has_end:
+            self._take_ends(chunk, heads)
+            if not has_field and self.reading.ending.incomplete_reason == (
+                IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED
+            ):
+                self.reading.ending = Ending()
+                raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed before the first field")
+        if self.held_bytes > _MAX_HELD_BYTES:
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent too much before the first field")
+
+    def _weigh(self, *, has_field: bool) -> Awaitable[None] | None:
+        """Go on holding back, or commit."""
+        return self._commit() if has_field or self.is_finished or self.reading.ending.has_ended else None
+
+    def _hear(self, frame: bytes) -> None:
+        """A CONFIDENCE frame."""
+
+    async def _commit(self) -> None:
+        self.is_committed = True
+        self._job.reading = self.reading
+        self._job.stage = "generation"
+        if self._on_commit is not None:
+            self._on_commit()
+        if self.timer is not None:
+            self.timer.reschedule(None)
+        first = b"".join(self._held)
+        self._held.clear()
+        self._keep(first, is_pure=False)
+        self._delivery.mark_first_field()
+        await self._guard(self._delivery.open(first, is_last=self.is_finished))
+
+    async def _guard(self, writing: Awaitable[None]) -> None:
+        try:
+            await writing
+        except MeshError as error:
+            # Only the outlet raises here: the client is gone, and that is no fault of the node.
+            self.is_client_gone = error.reason == R.ERROR_REASON_CANCELLED
+            raise
+        if self.is_finished and self.timer is not None:
+            self.timer.reschedule(asyncio.get_running_loop().time() + _END_GRACE_S)
+
+    def _keep(self, chunk: bytes, *, is_pure: bool) -> None:
+        if self._lease is None:
+            return
+        if not is_pure:
+            chunk = _documents_of(chunk)
+        if chunk:
+            self._lease.add(chunk)
+
+    def _merge(self, frame: bytes) -> None:
+        try:
+            status = parse_frame(frame).status
+        except (DecodeError, IndexError) as error:
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node's status is malformed") from error
+        self.reading.constraint_mode = status.constraint_mode
+        self.reading.engine_limits = list(status.engine_limits)
+
+    def _take_ends(self, chunk: bytes, heads: Heads) -> None:
+        try:
+            take_ends(self.reading.ending, chunk, heads)
+        except (DecodeError, ValueError) as error:
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node's end frame is malformed") from error
+        if self.reading.ending.verdict != Verdict.VERDICT_OK or not self._has_tools:
+            # With tools, more documents may follow the first end.
+            self.is_finished = True
+
+
+def _documents_of(chunk: bytes) -> bytes:
+    """Chunk bytes without any mesh frame."""
+    frames = zip(scan_heads(chunk), split_frames(chunk), strict=True)
+    return b"".join(frame for (kind, _, _), frame in frames if kind < FIRST_MESH_KIND)
+
+
+def _without_own(chunk: bytes, heads: Heads) -> bytes:
+    """Chunk bytes without the mesh frames that are not for a client."""
+    frames = zip(heads, split_frames(chunk), strict=True)
+    return b"".join(frame for (kind, _, _), frame in frames if kind not in _OWN_KINDS)
