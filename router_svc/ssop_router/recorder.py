@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ssop.v1.frame_pb2 import Verdict
-from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, TierReason
+from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, TierReason, Usage
 from ssop_router.core.decision import TIERS, Decision, DecisionSettings, Features, ScoreText
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.record import VERSION, describe_complexity, describe_features, describe_tier, find_words
@@ -70,7 +70,7 @@ def name_conversation(tenant: str, conversation_id: str) -> str:
 
 
 def _describe_result(job: Job, outcome: str) -> dict[str, Any]:
-    usage = job.ending.usage
+    usage, discarded = job.ending.usage, job.discarded_usage or Usage()
     return {
         "outcome": outcome,
         "served_by": WORD_OF_TIER[job.target.tier] if job.target is not None else "",
@@ -79,11 +79,15 @@ def _describe_result(job: Job, outcome: str) -> dict[str, Any]:
         "retrieval": _word(RetrievalReason, job.retrieval_reason, "RETRIEVAL_REASON_"),
         "degraded_level": job.degraded_level,
         "failed_attempts": len(job.failed),
+        "cascade": _word(CascadeReason, job.cascade_reason, "CASCADE_REASON_"),
+        "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,
         "verdict": _word(Verdict, job.ending.verdict, "VERDICT_"),
         "first_field_ms": job.first_field_ms,
         "total_ms": job.elapsed_ms(),
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
+        "discarded_input_tokens": discarded.input_tokens,
+        "discarded_output_tokens": discarded.output_tokens,
     }
 
 

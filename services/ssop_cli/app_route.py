@@ -92,3 +92,23 @@ def route_replay(
             out.print(replay_view(replay))
             if plot is not None:
                 out.print(f"plot: {plot}", soft_wrap=True)
+
+
+@route_app.command("cascade")
+def route_cascade(
+    log: Annotated[Path, typer.Argument(help="A decision log: `decision_log` of [router].")],
+    share: Annotated[
+        float | None, typer.Option("--share", help="Share of cascades that full is to take over, from 0 to 1.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the `cascade_min_confidence` that sends a share of such requests to the full tier."""
+    with guard(as_json):
+        need_server()
+        from ssop_cli.cascade import calibrate, calibration_json, calibration_view  # noqa: PLC0415
+
+        found = calibrate(log, share)
+        if as_json:
+            print_json(calibration_json(found))
+        else:
+            out.print(calibration_view(found))

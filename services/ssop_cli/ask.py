@@ -122,6 +122,8 @@ def delivery_line(answer: Mapping[str, Any]) -> str:
         decision["model"] or "no model",
         f"cache {decision['cache']}",
     ]
+    if decision["cascade"]:
+        parts.append(f"cascade {decision['cascade']}")
     if accounting:
         parts.append(f"first field {show_ms(accounting['first_field_ms'])}")
         parts.append(f"total {show_ms(accounting['total_ms'])}")

@@ -139,6 +139,8 @@ def decision_json(decision: mesh_pb2.Decision | None) -> dict[str, Any]:
         "abstention": decision.abstention,
         "weak_signals": list(decision.weak_signals),
         "is_cache_first": decision.is_cache_first,
+        "cascade": word(mesh_pb2.CascadeReason, decision.cascade_reason, "CASCADE_REASON_"),
+        "cascade_confidence": decision.cascade_confidence if decision.HasField("cascade_confidence") else None,
         "decision_us": decision.decision_us,
         "is_shared_model": decision.is_shared_model,
     }
@@ -149,12 +151,16 @@ def accounting_json(accounting: mesh_pb2.Accounting | None) -> dict[str, Any]:
     if accounting is None:
         return {}
     numbers = {
-        field.name: getattr(accounting, field.name) for field in accounting.DESCRIPTOR.fields if field.name != "usage"
+        field.name: getattr(accounting, field.name)
+        for field in accounting.DESCRIPTOR.fields
+        if field.message_type is None
     }
-    usage = accounting.usage
+    usage, discarded = accounting.usage, accounting.discarded_usage
     return {
         **numbers,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
         "cached_input_tokens": usage.cached_input_tokens,
+        "discarded_input_tokens": discarded.input_tokens,
+        "discarded_output_tokens": discarded.output_tokens,
     }
