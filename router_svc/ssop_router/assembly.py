@@ -25,6 +25,7 @@ from ssop_router.nodes import Node, Nodes
 from ssop_router.passages import Passages
 from ssop_router.pipeline import Pipeline
 from ssop_router.preparation import Preparation
+from ssop_router.profiles import Regimes
 from ssop_router.receipts import Receipts
 from ssop_router.recorder import Recorder
 from ssop_router.resume import Recordings
@@ -77,6 +78,8 @@ def assemble(
     background = Background()
     draining = asyncio.Event()
     decision = settings.decision(classifier.threshold)
+    threshold_of: Callable[[float], float] | None = getattr(classifier.model, "threshold_of", None)
+    regimes = Regimes(settings, decision, threshold_of, wall_ms)
     scorer = Scorer(classifier, metrics, timeout_us=settings.classifier_timeout_us)
     metrics.classifier_loaded.labels(scorer.version).set(classifier.model is not None)
 
@@ -110,7 +113,7 @@ def assemble(
     preparation = Preparation(
         nodes,
         settings,
-        decision,
+        regimes,
         metrics,
         scorer=scorer,
         recorder=recorder,
@@ -119,7 +122,7 @@ def assemble(
         rng=rng,
     )
     answers = Answers(cache, settings, background, metrics)
-    retrieval = Retrieval(rag, settings, clock_ms)
+    retrieval = Retrieval(rag, settings, clock_ms, regimes)
     generator = Generator(
         nodes=nodes, settings=settings, decision=decision, metrics=metrics, clock_ms=clock_ms, rng=rng
     )
@@ -133,6 +136,7 @@ def assemble(
         recordings=recordings,
         receipts=receipts,
         recorder=recorder,
+        regimes=regimes,
         settings=settings,
         background=background,
         metrics=metrics,

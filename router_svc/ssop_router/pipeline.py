@@ -26,6 +26,7 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import DirectOutlet, Outlet, Write
 from ssop_router.passages import Fetch, Passages
 from ssop_router.preparation import Preparation
+from ssop_router.profiles import Regimes
 from ssop_router.receipts import Receipts
 from ssop_router.recorder import Recorder
 from ssop_router.resume import Recordings
@@ -53,6 +54,7 @@ class Pipeline:
         recordings: Recordings,
         receipts: Receipts,
         recorder: Recorder,
+        regimes: Regimes,
         settings: RouterSettings,
         background: Background,
         metrics: RouterMetrics,
@@ -66,6 +68,7 @@ class Pipeline:
         self._recordings = recordings
         self._receipts = receipts
         self._recorder = recorder
+        self._regimes = regimes
         self._settings = settings
         self._background = background
         self._metrics = metrics
@@ -80,7 +83,7 @@ class Pipeline:
         """Take a request on; `serve` must follow. Raises what Generate promises, up to the decision."""
         if len(intake.request.receipts) <= MAX_RECEIPTS:
             self._receipts.record(intake.principal.tenant, intake.request.receipts)
-        if len(self._running) >= self._settings.max_in_flight:
+        if len(self._running) >= self._regimes.now().max_in_flight:
             raise MeshError(
                 R.ERROR_REASON_OVERLOADED, "the router serves as much as it can", retry_after_ms=RETRY_AFTER_MS
             )

@@ -21,6 +21,7 @@ from ssop_router.footprint import leave
 from ssop_router.job import Intake, Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
+from ssop_router.profiles import Regimes
 from ssop_router.recorder import Recorder, describe_decision, name_conversation
 from ssop_router.schemas import SchemaCache
 from ssop_router.scoring import Scorer
@@ -37,7 +38,7 @@ class Preparation:
         self,
         nodes: Nodes,
         settings: RouterSettings,
-        decision: DecisionSettings,
+        regimes: Regimes,
         metrics: RouterMetrics,
         *,
         scorer: Scorer,
@@ -51,7 +52,7 @@ class Preparation:
         self.schemas = SchemaCache(settings.schema_cache_size)
         self._nodes = nodes
         self._settings = settings
-        self._decision = decision
+        self._regimes = regimes
         self._metrics = metrics
         self._sign = sign
         self._clock_ms = clock_ms
@@ -59,6 +60,10 @@ class Preparation:
         self._conversations = Conversations(settings.conversations_size, settings.conversation_ttl_ms)
         self._cache_rule = settings.cache_first()
         self._cache_first = (-1, False)
+
+    @property
+    def _decision(self) -> DecisionSettings:
+        return self._regimes.now().decision
 
     def prepare(self, intake: Intake) -> Job:
         """Check a request and decide where it goes. Raises what GenerateRequest's rpc promises, up to the decision."""
@@ -110,7 +115,15 @@ class Preparation:
         complexity, score = weigh(features, snapshot, self._decision, now_ms, self._rng, score_text=self.scorer)
         # What decided is shown as it was then.
         complexity, score = decision.complexity or complexity, decision.score or score
-        found = explain(decision, features, snapshot, self._decision, now_ms=now_ms, complexity=complexity, score=score)
+        found = explain(
+            decision,
+            features,
+            snapshot,
+            self._decision,
+            now_ms=now_ms,
+            complexity=complexity,
+            score=score,
+        )
         return found, complexity, score
 
     def _describe(self, features: Features, decision: Decision, intake: Intake) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from ssop.v1.router_pb2 import RetrievalOptions
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 from ssop_router.features import last_user_text
 from ssop_router.job import Job
+from ssop_router.profiles import Regimes
 from ssop_router.settings import RouterSettings
 
 _SERVICE: Final = "/ssop.v1.RagService/"
@@ -63,10 +64,17 @@ class Found:
 class Retrieval:
     """Calls of the retrieval service, each with its deadline. `clock_ms` is monotonic."""
 
-    def __init__(self, rag: Dependency | None, settings: RouterSettings, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        rag: Dependency | None,
+        settings: RouterSettings,
+        clock_ms: Callable[[], int],
+        regimes: Regimes | None = None,
+    ) -> None:
         self._rag = rag
         self._settings = settings
         self._clock_ms = clock_ms
+        self._regimes = regimes
         self._known: OrderedDict[str, tuple[int, dict[str, str]]] = OrderedDict()
 
     async def find_collections(
@@ -123,22 +131,27 @@ class Retrieval:
         self, tenant: str, request_id: str, options: RetrievalOptions, prefix: str, metadata: InnerMetadata
     ) -> PrefetchResponse:
         """Start a retrieval from the first words of a query; what became of it. Raises Unavailable, MeshError."""
+        ratio = options.rag_prefetch_ratio if options.HasField("rag_prefetch_ratio") else self._ratio()
+        if not ratio:
+            return PrefetchResponse(outcome=PrefetchOutcome.PREFETCH_OUTCOME_NOTHING)
         timeout_s = self.timeout_s(self._settings.retrieval_timeout_ms / 1000)
         collections = await self.find_collections(tenant, options.collections, metadata, timeout_s)
         if self._rag is None or not collections.names:
             return PrefetchResponse(outcome=PrefetchOutcome.PREFETCH_OUTCOME_NOTHING)
-        has_ratio = options.HasField("rag_prefetch_ratio")
         request = PrefetchRequest(
             request_id=request_id,
             collections=options.collections,
             query_prefix=prefix,
             top_k=options.top_k or self._settings.retrieval_top_k,
-            rag_prefetch_ratio=options.rag_prefetch_ratio if has_ratio else self._settings.rag_prefetch_ratio,
+            rag_prefetch_ratio=ratio,
         )
         response = await self._rag.unary(
             f"{_SERVICE}Prefetch", request.SerializeToString(), timeout_s=timeout_s, metadata=metadata
         )
         return PrefetchResponse.FromString(response)
+
+    def _ratio(self) -> float:
+        return (self._regimes.now() if self._regimes is not None else self._settings).rag_prefetch_ratio
 
     async def cancel_prefetch(self, request_id: str, metadata: InnerMetadata) -> None:
         """Drop a prefetch that nobody will use. Raises Unavailable, MeshError."""

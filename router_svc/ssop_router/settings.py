@@ -10,6 +10,7 @@ from ssop_chassis.settings import Settings
 from ssop_router.core.arrival import Timing
 from ssop_router.core.cascade import CascadeSettings
 from ssop_router.policy_settings import PolicySettings, TierWord
+from ssop_router.profiles import RouterProfile
 
 
 class NodeSettings(Settings):
@@ -54,7 +55,9 @@ class RouterSettings(PolicySettings):
     max_in_flight: int = Field(512, gt=0, description="Requests at the same time; more are OVERLOADED.")
     max_document_calls: int = Field(32, gt=0, description="Calls about documents at the same time; more: OVERLOADED.")
     retrieval_top_k: int = Field(4, ge=1, le=32, description="Passages where the request names no number.")
-    rag_prefetch_ratio: float = Field(0.3, ge=0, le=1, description="Share of the candidates that a prefetch fetches.")
+    rag_prefetch_ratio: float = Field(
+        0.3, ge=0, le=1, description="Share of the candidate budget (128 passages) that a prefetch fetches. 0: none."
+    )
     prefetch_words: int = Field(
         10,
         gt=0,
@@ -84,6 +87,9 @@ class RouterSettings(PolicySettings):
     )
     cascade_held_bytes: int = Field(
         65_536, gt=0, le=1_048_576, description="Most of a lite answer that is held back unjudged."
+    )
+    profiles: list[RouterProfile] = Field(
+        default=[], description="Settings for some time; the first that holds counts. See docs/retrieval.md."
     )
     session_idle_ms: int = Field(300_000, gt=0, description="Time without a message after which a session ends.")
     session_max_requests: int = Field(64, gt=0, description="Requests in flight on one session (batch_size).")

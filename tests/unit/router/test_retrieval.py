@@ -133,3 +133,14 @@ async def test_key_without_rag_is_served_without_passages(mesh: Mesh) -> None:
     mesh.rag.collections["acme"] = {"docs": 3}
     answer = await mesh.generate(key=mesh.keys.of(scopes=["lite", "full", "ssop"]))
     assert answer.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_SCOPE
+
+
+async def test_profile_bounds_requests_at_a_time() -> None:
+    always = {"from": "00:00", "until": "00:00", "max_in_flight": 1}
+    async with run_router(profiles=[always]) as mesh:
+        mesh.cache.gate.clear()
+        async with mesh.open(ask("first")) as first:
+            await eventually(lambda: mesh.router.pipeline.in_flight == 1)
+            assert reason(await mesh.generate(ask("second"))) == R.ERROR_REASON_OVERLOADED
+            mesh.cache.gate.set()
+            await read_all(first)

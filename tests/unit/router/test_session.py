@@ -345,6 +345,18 @@ async def test_prefetch_that_hangs_holds_nothing_up() -> None:
         await eventually(mesh.is_quiet)
 
 
+@pytest.mark.parametrize(("ratio", "fetched"), [(0.75, [0.75]), (0.0, [])])
+async def test_profile_sets_the_ratio(ratio: float, fetched: list[float]) -> None:
+    always = {"from": "00:00", "until": "00:00", "rag_prefetch_ratio": ratio}
+    async with run_router(profiles=[always]) as mesh, open_session(mesh) as client:
+        mesh.rag.collections["acme"] = {"docs": 1}
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece="one two three four five six seven eight nine ten ")
+        await client.send("a", commit=SessionCommit())
+        await client.until_finished("a")
+        assert [p.rag_prefetch_ratio for p in mesh.rag.prefetches] == fetched
+
+
 async def test_prefetch_of_a_cancelled_request_is_dropped(mesh: Mesh) -> None:
     mesh.rag.collections["acme"] = {"docs": 1}
     async with open_session(mesh) as client:

@@ -1,0 +1,75 @@
+"""Settings that hold for some time: the ratio of prefetches, the share of the full tier, requests at a time."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from ssop_chassis.schedule import Profiles, ProfileSettings
+from ssop_router.core.decision import DecisionSettings
+
+if TYPE_CHECKING:
+    from ssop_router.settings import RouterSettings
+
+_log = logging.getLogger(__name__)
+
+
+class RouterProfile(ProfileSettings):
+    """A `[[router.profiles]]` table; what is absent stays as the section has it."""
+
+    rag_prefetch_ratio: float | None = Field(None, ge=0, le=1, description="See `[router]`.")
+    full_share: float | None = Field(None, ge=0, le=1, description="Share of requests that the full tier is to have.")
+    max_in_flight: int | None = Field(None, gt=0, description="See `[router]`.")
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """What holds at a moment."""
+
+    decision: DecisionSettings
+    rag_prefetch_ratio: float
+    max_in_flight: int
+
+
+class Regimes:
+    """Tells which regime holds. `wall_ms` is milliseconds since the epoch.
+
+    `threshold_of` is the classifier's calibration of a share of the full tier; None where it has none.
+    """
+
+    def __init__(
+        self,
+        settings: "RouterSettings",
+        decision: DecisionSettings,
+        threshold_of: Callable[[float], float] | None,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._profiles = Profiles(settings.profiles)
+        self._wall_ms = wall_ms
+        self._own = Regime(decision, settings.rag_prefetch_ratio, settings.max_in_flight)
+        self._of = {id(profile): _apply(profile, self._own, threshold_of) for profile in settings.profiles}
+        self._active: RouterProfile | None = None
+
+    def now(self) -> Regime:
+        """What holds now."""
+        profile = self._profiles.find(self._wall_ms())
+        if profile is not self._active:
+            self._active = profile
+            name = (profile.name or profile.starts) if profile is not None else ""
+            _log.info("a profile holds" if profile is not None else "no profile holds", extra={"profile": name})
+        return self._of[id(profile)] if profile is not None else self._own
+
+
+def _apply(profile: RouterProfile, own: Regime, threshold_of: Callable[[float], float] | None) -> Regime:
+    decision = own.decision
+    if (share := profile.full_share) is not None:
+        threshold = threshold_of(share) if threshold_of is not None else 1 - share
+        decision = replace(decision, score=replace(decision.score, threshold=threshold))
+    ratio, most = profile.rag_prefetch_ratio, profile.max_in_flight
+    return Regime(
+        decision,
+        ratio if ratio is not None else own.rag_prefetch_ratio,
+        most if most is not None else own.max_in_flight,
+    )
