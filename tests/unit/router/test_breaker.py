@@ -98,7 +98,7 @@ def test_more_than_half_of_twenty_in_ten_seconds_trip() -> None:
 
 
 def test_half_of_twenty_does_not() -> None:
-    assert pattern_of("fs", 10, 100) == [None] * 100
+    assert pattern_of("sf", 10, 100) == [None] * 100
 
 
 def test_failures_of_long_ago_make_no_burst() -> None:
