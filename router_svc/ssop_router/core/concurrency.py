@@ -26,6 +26,11 @@ class Window:
         self._limit = settings.largest
         self._changed_ms: int | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """It has its largest size."""
+        return self._limit >= self._settings.largest
+
     def limit(self, now_ms: int) -> int:
         """Requests that may run at once."""
         self._recover(now_ms)

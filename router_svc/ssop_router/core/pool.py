@@ -68,12 +68,6 @@ class Pool:
         candidate.breaker.eject(trip, now_ms)
         return Verdict.EJECTED
 
-    def is_panicking(self, tier: int) -> bool:
-        """Whether so few nodes of a tier are in that those which are out serve too (Envoy's panic threshold)."""
-        peers = self._of(tier)
-        healthy = sum(member.breaker.phase is not Phase.OUT for member in peers.values())
-        return len(peers) > 1 and healthy < len(peers) * (1 - self._settings.max_ejected_ratio)
-
     def _of(self, tier: int) -> Mapping[str, Member]:
         return {address: member for address, member in self.members.items() if tier in (member.tiers or _UNKNOWN)}
 
