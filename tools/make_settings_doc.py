@@ -46,9 +46,20 @@ def make_document() -> str:
     """The whole page."""
     parts = [_HEAD]
     for section, kind in SECTIONS.items():
-        rows = [describe(name, field) for name, field in kind.model_fields.items()]
-        parts.append("\n".join([f"## `[{section}]`\n", "| key | default | meaning |", "|---|---|---|", *rows, ""]))
+        parts += describe_table(section, kind, "##")
     return "\n".join(parts)
+
+
+def describe_table(name: str, kind: type[Settings], heading: str) -> list[str]:
+    """A table, and the tables in it."""
+    fields = kind.model_fields
+    rows = [describe(key, field) for key, field in fields.items()]
+    parts = ["\n".join([f"{heading} `[{name}]`\n", "| key | default | meaning |", "|---|---|---|", *rows, ""])]
+    for key, field in fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Settings):
+            parts += describe_table(f"{name}.{key}", inner, "###")
+    return parts
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from ssop_router.receipts import Receipts
 from ssop_router.recorder import Recorder
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Retrieval
+from ssop_router.rotation import Rotation
 from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
@@ -86,12 +87,26 @@ def assemble(
     def new_outcomes() -> Outcomes:
         return Outcomes(half_life_ms=settings.success_half_life_ms, window_ms=settings.cache_rule.window_ms)
 
+    def make_rotation(on_change: Callable[[str], None]) -> Rotation:
+        return Rotation(
+            node_peers,
+            breaker=settings.health.breaker(),
+            pool=settings.health.pool(),
+            concurrency=settings.health.concurrency(),
+            metrics=metrics,
+            clock_ms=clock_ms,
+            rng=rng,
+            metadata=lambda: sign(OWN_PRINCIPAL),
+            on_change=on_change,
+        )
+
     nodes = Nodes(
         [
             Node(node_peers[node.address], frozenset(TIER_OF_WORD[word] for word in node.tiers), new_outcomes())
             for node in settings.nodes
         ],
         outcomes=new_outcomes(),
+        rotation=make_rotation,
         clock_ms=clock_ms,
         rng=rng,
         metadata=lambda: sign(OWN_PRINCIPAL),

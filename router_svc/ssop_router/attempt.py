@@ -1,6 +1,7 @@
 """One node's stream of one request: what is held back, the commit point, and forwarding of chunk bytes."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -54,6 +55,7 @@ class Attempt:
         self._has_tools = bool(job.request.prompt.tools)
         self.held_bytes = 0
         self.timer: asyncio.Timeout | None = None
+        self.first_field_s: float | None = None
         self.is_committed = False
         self.is_finished = False
         self.is_client_gone = False
@@ -77,6 +79,8 @@ class Attempt:
         has_end = FrameKind.FRAME_KIND_END in kinds
         if not self.is_committed:
             has_field = not FIELD_KINDS.isdisjoint(kinds)
+            if has_field and self.first_field_s is None:
+                self.first_field_s = time.monotonic()
             self._hold(chunk, heads, has_field=has_field, has_end=has_end)
             return self._weigh(has_field=has_field)
         if has_end:

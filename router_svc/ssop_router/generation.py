@@ -141,9 +141,9 @@ class Generator:
         if not attempt.reading.ending.has_ended:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")
 
-    def _record(self, address: str, outcome: Outcome) -> None:
+    def _record(self, address: str, outcome: Outcome, latency_ms: float) -> None:
         self._metrics.attempt_outcomes.labels(outcome.value).inc()
-        self._nodes.record(address, outcome)
+        self._nodes.record(address, outcome, latency_ms)
 
 
 def _blame(error: MeshError, job: Job) -> MeshError:

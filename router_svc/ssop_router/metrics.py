@@ -79,6 +79,17 @@ class RouterMetrics:
         )
         self.requests = Counter("ssop_router_requests", "Requests by how they ended.", ["outcome"], registry=registry)
         self.degraded = Counter("ssop_router_degraded", "Degraded answers, by level.", ["level"], registry=registry)
+        self.ejections = Counter(
+            "ssop_router_ejections",
+            "Times that a rule spoke against a node, by rule and by what came of it.",
+            ["rule", "verdict"],
+            registry=registry,
+        )
+        self.ejected = Gauge("ssop_router_node_ejected", "1 while a node is out.", ["address"], registry=registry)
+        self.probes = Counter("ssop_router_probes", "Tries of nodes that are out.", ["outcome"], registry=registry)
+        self.refused_by_nodes = Counter(
+            "ssop_router_node_refusals", "Attempts that a full node turned away.", registry=registry
+        )
         self.failed_attempts = Counter(
             "ssop_router_failed_attempts", "Attempts at nodes that failed.", ["reason"], registry=registry
         )

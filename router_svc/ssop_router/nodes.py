@@ -16,6 +16,7 @@ from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 from ssop_router.core.success import Outcome, Outcomes
+from ssop_router.rotation import Rotation, Standing
 
 _WATCH: Final = "/ssop.v1.InferenceService/WatchStatus"
 # Memory changes slowly, and a node that can't read it any more goes on saying the last value.
@@ -32,6 +33,7 @@ class Node:
         self.status: WatchStatusResponse | None = None
         self.seen_at_ms: int | None = None
         self.is_connected = False
+        self.standing = Standing()
         self._expected_tiers = expected_tiers
         self._models: tuple[ModelView, ...] = ()
         self._memory_free_ratio: float | None = None
@@ -69,6 +71,14 @@ class Node:
         self._view = None
         self._outcomes.record(outcome, now_ms)
 
+    def stand(self, standing: Standing) -> None:
+        """Its place in the rotation is another."""
+        self._view = None
+        if standing.weight > 0 and self.standing.weight == 0:
+            # It has shown that it is well; a share that grows is all the caution that is left.
+            self._outcomes.forget()
+        self.standing = standing
+
     def view(self) -> NodeView:
         """What decisions read; the same object until something changes."""
         if self._view is None:
@@ -81,7 +91,11 @@ class Node:
                 self.in_flight,
                 self._memory_free_ratio,
                 self._expected_tiers,
+                is_ejected=self.standing.weight == 0,
+                ejection_reason=self.standing.reason,
                 successes=self._outcomes.view(),
+                weight=self.standing.weight,
+                limit=self.standing.limit,
             )
         return self._view
 
@@ -105,7 +119,7 @@ def _view(status: ModelStatus) -> ModelView:
 class Nodes:
     """All nodes of the settings. `clock_ms` is monotonic; `metadata` makes the router's own principal.
 
-    `outcomes` takes those of all nodes together.
+    `outcomes` takes those of all nodes together. `rotation` makes the rotation, given what hears of its changes.
     """
 
     def __init__(
@@ -113,6 +127,7 @@ class Nodes:
         nodes: Sequence[Node],
         *,
         outcomes: Outcomes,
+        rotation: Callable[[Callable[[str], None]], Rotation],
         clock_ms: Callable[[], int],
         rng: random.Random,
         metadata: Callable[[], Mapping[str, str | bytes]],
@@ -129,6 +144,7 @@ class Nodes:
         self._restart_ms = restart_ms
         self._reconnect_ms = reconnect_ms
         self._snapshot: Snapshot | None = None
+        self._rotation = rotation(self._stand)
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
@@ -154,16 +170,24 @@ class Nodes:
             node.occupy(-1)
             self._snapshot = None
 
-    def record(self, address: str, outcome: Outcome) -> None:
-        """An attempt at a node has ended."""
+    def record(self, address: str, outcome: Outcome, latency_ms: float) -> None:
+        """An attempt at a node has ended, or given its first field, after so long."""
         now_ms = self._clock_ms()
-        self._nodes[address].record(outcome, now_ms)
+        node = self._nodes[address]
+        node.record(outcome, now_ms)
         self.outcomes.record(outcome, now_ms)
+        # Counted while it still is in flight.
+        self._rotation.record(address, outcome, latency_ms, node.in_flight)
+        self._stand(address)
+
+    def _stand(self, address: str) -> None:
+        self._nodes[address].stand(self._rotation.standing(address))
         self._snapshot = None
 
     async def watch(self) -> None:
         """Follow the status of every node; runs until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._rotation.watch())
             for node in self:
                 group.create_task(self._watch(node))
 
@@ -180,8 +204,12 @@ class Nodes:
                 if node.is_connected:
                     reason = error.reason_name if isinstance(error, MeshError) else type(error).__name__
                     _log.warning("a node's status is lost", extra={"address": node.peer.address, "reason": reason})
+            is_gone = not node.is_connected and node.seen_at_ms is not None
             node.lose()
-            self._snapshot = None
+            if is_gone:
+                # It had been seen, and could not be reached again at once.
+                self._rotation.lose(node.peer.address)
+            self._stand(node.peer.address)
             backoff_ms = least_ms if node.seen_at_ms != before_ms else min(most_ms, backoff_ms * 2)
             # Jitter keeps routers that lost the same node from returning in step.
             await asyncio.sleep(backoff_ms * self._rng.uniform(0.8, 1.2) / 1000)
@@ -200,7 +228,12 @@ class Nodes:
             def take(message: bytes) -> None:
                 silence.reschedule(loop.time() + self._stale_ms / 1000)
                 is_new = not node.is_connected
-                node.take(WatchStatusResponse.FromString(message), self._clock_ms())
+                before = node.status
+                status = WatchStatusResponse.FromString(message)
+                node.take(status, self._clock_ms())
+                self._rotation.serve_tiers(node.peer.address, [tier for model in status.models for tier in model.tiers])
+                if before is not None and status.oom_count > before.oom_count:
+                    self._rotation.take_ooms(node.peer.address, status.oom_count - before.oom_count)
                 self._snapshot = None
                 if is_new:
                     _log.info("a node says its status", extra={"address": node.peer.address, "node": node.name})

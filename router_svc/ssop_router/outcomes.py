@@ -22,14 +22,18 @@ class Progress(Protocol):
     """How far an attempt has come."""
 
     is_committed: bool
+    first_field_s: float | None
     is_finished: bool
     is_client_gone: bool
     reading: Reading
 
 
 @contextmanager
-def recording(job: Job, progress: Progress, record: Callable[[Outcome], None]) -> Iterator[None]:
-    """Run an attempt, and record how it ended; errors pass through."""
+def recording(job: Job, progress: Progress, record: Callable[[Outcome, float], None]) -> Iterator[None]:
+    """Run an attempt, and record how it ended and after how many milliseconds; errors pass through.
+
+    What counts is the time to the first field, whatever the length of the answer.
+    """
     started_s = time.monotonic()
     outcome = Outcome.NEUTRAL
     try:
@@ -56,7 +60,8 @@ def recording(job: Job, progress: Progress, record: Callable[[Outcome], None]) -
             outcome = judge(error.reason)
         raise
     finally:
-        record(outcome)
+        ended_s = time.monotonic() if progress.first_field_s is None else progress.first_field_s
+        record(outcome, max(0.0, ended_s - started_s) * 1000)
 
 
 def _read(ending: Ending) -> Outcome:

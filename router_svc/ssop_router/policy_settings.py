@@ -135,7 +135,7 @@ class PolicySettings(Settings):
     success_half_life_ms: int = Field(30_000, gt=0, description="Time in which an outcome loses half of its weight.")
     status_stale_ms: int = Field(5_000, gt=0, description="Age from which a node's status is not trusted.")
     low_memory_ratio: float = Field(0.02, ge=0, le=1, description="Share of free memory under which a node is avoided.")
-    max_attempts: int = Field(3, ge=1, le=10, description="Nodes that one request may try.")
+    max_attempts: int = Field(5, ge=1, le=10, description="Nodes that one request may try.")
     prices: dict[TierWord, PriceTable] = Field(
         default_factory=_default_prices,
         description="By tier, `input` and `output`: price of a million tokens, for replays.",

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from ssop_chassis.settings import Settings
 from ssop_router.core.arrival import Timing
 from ssop_router.core.cascade import CascadeSettings
+from ssop_router.health_settings import HealthTable
 from ssop_router.policy_settings import PolicySettings, TierWord
 from ssop_router.profiles import RouterProfile
 
@@ -34,6 +35,10 @@ class RouterSettings(PolicySettings):
     keys_timeout_ms: int = Field(500, gt=0, le=900, description="Time for reading or changing the mesh's keys.")
     keys_max_age_ms: int = Field(
         3_600_000, gt=0, description="How long the mesh's keys are trusted while their store does not answer."
+    )
+    health: HealthTable = Field(
+        default_factory=HealthTable,
+        description="When nodes leave the rotation and how they come back: a table.",
     )
     watch_restart_ms: int = Field(300_000, gt=0, description="How long one status stream lasts before it is renewed.")
     reconnect_min_ms: int = Field(100, gt=0, description="First back-off after a status stream was lost.")

@@ -140,6 +140,8 @@ class ScriptedNode:
         self.running = 0
         self.cancelled = 0
         self.remaining_s = 0.0
+        self.is_well = True
+        self.warm_ups = 0
         self.status = inference_pb2.WatchStatusResponse(node=name)
         self.status.models.add(
             model=f"{name}-model",
@@ -170,7 +172,11 @@ class ScriptedNode:
             await asyncio.sleep(0.05)
 
     async def warm_up(self, call: Call) -> None:
-        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "scripted")
+        """One generation, as the script does them."""
+        self.warm_ups += 1
+        if not self.is_well:
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
+        await call.write(inference_pb2.WarmUpResponse().SerializeToString())
 
     async def count_tokens(self, call: Call) -> None:
         raise MeshError(R.ERROR_REASON_UNSUPPORTED, "scripted")

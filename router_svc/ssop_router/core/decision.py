@@ -16,7 +16,7 @@ from ssop_router.core.complexity import Complexity
 from ssop_router.core.conversation import MAX_SWITCHES
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.request import DecisionSettings, Features
-from ssop_router.core.routing import Candidate, choose_node, name_loss, read_signals, refuse_if_never
+from ssop_router.core.routing import Candidate, choose_node, has_tier, name_loss, read_signals, refuse_if_never
 from ssop_router.core.rules import READ_CHARS, Rule
 from ssop_router.core.score import Score, add_up, read_tier
 from ssop_router.core.snapshot import Snapshot
@@ -44,6 +44,7 @@ _FORCED: Final = TierReason.TIER_REASON_POLICY_FORCED
 _NAMED: Final = TierReason.TIER_REASON_MODEL_NAMED
 _SCOPE: Final = TierReason.TIER_REASON_SCOPE
 _DEFAULT: Final = TierReason.TIER_REASON_DEFAULT
+_UNAVAILABLE: Final = TierReason.TIER_REASON_OTHER_UNAVAILABLE
 _PINNED: Final = TierReason.TIER_REASON_CONVERSATION_PIN
 _UNCERTAIN: Final = TierReason.TIER_REASON_UNCERTAIN
 _CACHE_ASKED: Final = CacheReason.CACHE_REASON_UNSPECIFIED
@@ -183,11 +184,15 @@ def decide(
     candidate, node_reason = scene.choose(tier)
     if candidate is None:
         for other in allowed:
-            if other != tier and scene.choose(other)[0] is not None:
-                reason = name_loss(features, snapshot, tier)
-                tier = other
-                candidate, node_reason = scene.choose(other)
-                break
+            if other == tier or scene.choose(other)[0] is None:
+                continue
+            loss = name_loss(features, snapshot, tier)
+            if loss == _UNAVAILABLE and other == _LITE and has_tier(snapshot, tier):
+                # Less than what was chosen, and for no fault of the request: the ladder's business, which flags it.
+                continue
+            tier, reason = other, loss
+            candidate, node_reason = scene.choose(other)
+            break
         else:
             refuse_if_never(features, snapshot, tier)
     cache_reason, _ = plan_cache(features)

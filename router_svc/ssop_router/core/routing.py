@@ -220,6 +220,13 @@ def name_loss(features: Features, snapshot: Snapshot, tier: Tier.ValueType) -> T
     return TierReason.TIER_REASON_OTHER_UNAVAILABLE
 
 
+def has_tier(snapshot: Snapshot, tier: Tier.ValueType) -> bool:
+    """Whether the mesh has a node of a tier, well or not."""
+    return any(tier in model.tiers for node in snapshot.nodes for model in node.models) or any(
+        node.seen_at_ms is None and (not node.expected_tiers or tier in node.expected_tiers) for node in snapshot.nodes
+    )
+
+
 def refuse_if_never(features: Features, snapshot: Snapshot, tier: Tier.ValueType) -> None:
     """Raise where waiting would not help: every node refuses what the request itself asks for."""
     faults = _faults_of(features, snapshot, tier)

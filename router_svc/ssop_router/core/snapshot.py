@@ -16,6 +16,8 @@ _BOTH_TIERS: Final = frozenset({Tier.TIER_LITE, Tier.TIER_FULL})
 # How much busier than its numbers a node counts, in full loads, for what is not known about it.
 STALE_PENALTY: Final = 1.0
 UNSEEN_PENALTY: Final = 2.0
+# A node that turns requests away is asked only where no other is left.
+FULL_PENALTY: Final = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class NodeView:
 
     `expected_tiers` come from the settings and speak only while no status has arrived; empty means any tier.
     `in_flight` counts this router's own requests. `memory_free_ratio` is from 0 to 1, None while unknown.
-    `successes` is how this router's attempts at it ended.
+    `successes` is how this router's attempts at it ended. `weight` is its share of a full load, from 0 to 1; beyond
+    `limit` requests of this router it turns more away.
     """
 
     address: str
@@ -93,6 +96,8 @@ class NodeView:
     is_ejected: bool = False
     ejection_reason: str = ""
     successes: SuccessView = NO_OUTCOMES
+    weight: float = 1.0
+    limit: int = 2**31
     # What follows from the fields is worked out once for all snapshots that hold the same view.
     _memo: dict[Tier.ValueType, tuple[Row, ...]] = field(default_factory=dict, compare=False, repr=False)
 
@@ -108,6 +113,12 @@ class NodeView:
         return found
 
 
+def _own_load(node: NodeView, slots: int) -> float:
+    """This router's requests for each slot; more where the node is to get less than others, or turns more away."""
+    load = ((node.in_flight + 1) / node.weight - 1) / slots
+    return load + FULL_PENALTY if node.in_flight >= node.limit else load
+
+
 def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
     if node.is_ejected:
         return
@@ -115,7 +126,7 @@ def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
     has_failures = node.successes.failures > 0
     if node.seen_at_ms is None:
         if not node.expected_tiers or tier in node.expected_tiers:
-            own_load = float(node.in_flight)
+            own_load = _own_load(node, 1)
             route = Route(
                 node.address, node.name, "", 0, frozenset(), True, own_load, own_load, None, node.successes, False
             )
@@ -125,7 +136,7 @@ def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
         if model.state != _READY or tier not in model.tiers:
             continue
         slots = max(1, model.slots_total)
-        own_load = node.in_flight / slots
+        own_load = _own_load(node, slots)
         load = max((model.slots_busy + model.queue_length) / slots, own_load)
         measured_at_ms = node.seen_at_ms - model.load_age_ms
         route = Route(

@@ -125,6 +125,11 @@ class Outcomes:
         else:
             self._windows.append(Window(number, 1, int(is_failure)))
 
+    def forget(self) -> None:
+        """What was, says nothing any more."""
+        self._successes = self._failures = 0.0
+        self._at_ms = None
+
     def view(self) -> SuccessView:
         """What decisions read."""
         return SuccessView(self._successes, self._failures, self._at_ms, self._half_life_ms)

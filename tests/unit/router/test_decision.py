@@ -107,6 +107,20 @@ def test_other_tier_serves_when_the_wanted_one_can_not() -> None:
     assert (decision.tier, decision.tier_reason) == (LITE, TierReason.TIER_REASON_OTHER_UNAVAILABLE)
 
 
+@pytest.mark.parametrize("is_ejected", [True, False], ids=["ejected", "warming"])
+def test_lite_is_no_quiet_replacement_for_full_nodes_that_are_down(is_ejected: bool) -> None:
+    state = ModelState.MODEL_STATE_READY if is_ejected else ModelState.MODEL_STATE_WARMING
+    down = dataclasses.replace(node("f", model(FULL, state=state)), is_ejected=is_ejected)
+    decision = run(Snapshot((down, node("l", model(LITE)))))
+    assert (decision.tier, decision.candidate) == (FULL, None)
+
+
+def test_full_may_serve_what_was_meant_for_lite_nodes_that_are_down() -> None:
+    down = dataclasses.replace(node("l", model(LITE)), is_ejected=True)
+    decision = run(Snapshot((down, node("f", model(FULL)))), conversation_tier=LITE)
+    assert (decision.tier, decision.tier_reason) == (FULL, TierReason.TIER_REASON_OTHER_UNAVAILABLE)
+
+
 def test_prompt_that_fits_the_other_tier_only() -> None:
     snapshot = Snapshot((node("f", model(FULL, context_tokens=10)), node("l", model(LITE))))
     decision = run(snapshot, prompt_bytes=400)

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from helpers.eventually import eventually
 from helpers.scripted_mesh import SECRET, R, ScriptedNode
@@ -14,6 +14,7 @@ from ssop_chassis.identity import Principal
 from ssop_chassis.memory import MemoryPeer
 from ssop_router.core.success import Outcomes
 from ssop_router.nodes import Node, Nodes
+from ssop_router.rotation import Rotation, Standing
 
 
 class Clock:
@@ -44,14 +45,42 @@ class Watched(ScriptedNode):
         raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
 
 
+class StillRotation:
+    """A rotation that every node stays in, and what it heard."""
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self.ooms: list[int] = []
+
+    def standing(self, _: str) -> Standing:
+        return Standing()
+
+    def serve_tiers(self, *_: Any) -> None:
+        pass
+
+    def record(self, *_: Any) -> None:
+        pass
+
+    def lose(self, address: str) -> None:
+        self.lost.append(address)
+
+    def take_ooms(self, _: str, kills: int) -> None:
+        self.ooms.append(kills)
+
+    async def watch(self) -> None:
+        await asyncio.Event().wait()
+
+
 def make(scripted: Watched, clock: Clock, **options: Any) -> Nodes:
     services: Sequence[Service] = [scripted.service()]
     peer = MemoryPeer(services, lambda _: Principal("t", "k"), address="n")
     assert SECRET
+    rotation = options.pop("rotation", None) or StillRotation()
     values = {"stale_ms": 1000, "restart_ms": 60_000, "reconnect_ms": (5, 20), **options}
     return Nodes(
         [Node(peer, frozenset({Tier.TIER_LITE}), Outcomes(half_life_ms=1000, window_ms=1000))],
         outcomes=Outcomes(half_life_ms=1000, window_ms=1000),
+        rotation=lambda _: cast("Rotation", rotation),
         clock_ms=clock,
         rng=random.Random(1),
         metadata=dict,

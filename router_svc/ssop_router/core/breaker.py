@@ -1,0 +1,231 @@
+"""When a node is taken out of rotation, how it is tried, and how it comes back. Pure: time and chance are passed in.
+
+A breaker judges one node by its own outcomes and only proposes to eject it; whether that is done is the pool's business
+(`core/pool.py`), which sees the others. Outcomes that say nothing about the node never reach a breaker.
+"""
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ssop_router.core.latency import LatencyWindow
+
+_BURST_KEPT: Final = 1_000
+_JITTER: Final = 0.2
+
+
+class Trip(StrEnum):
+    """The rule by which a node is to go."""
+
+    SLOW = "slow"
+    CONSECUTIVE = "consecutive_failures"
+    BURST = "failure_burst"
+    LOST = "connection_lost"
+    MEMORY = "repeated_oom"
+
+
+class Phase(StrEnum):
+    """Where a node is."""
+
+    IN = "in"
+    OUT = "out"
+    RETURNING = "returning"
+    """In rotation again, with a share of the load that grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerSettings:
+    """The rules. Slow: P95 and failures above their bounds with enough outcomes, for `slow_hold_ms` without a break."""
+
+    slow_min_outcomes: int = 100
+    slow_p95_ms: float = 1_500.0
+    slow_failure_ratio: float = 0.05
+    slow_hold_ms: int = 120_000
+    check_ms: int = 1_000
+    consecutive_failures: int = 5
+    burst_window_ms: int = 10_000
+    burst_min_outcomes: int = 20
+    burst_failure_ratio: float = 0.5
+    oom_kills: int = 2
+    oom_window_ms: int = 600_000
+    probe_ms: int = 1_000
+    probe_again_ms: int = 250
+    probe_lease_ms: int = 10_000
+    good_probes: int = 3
+    relapse_ms: int = 120_000
+    backoff_min_ms: int = 30_000
+    backoff_max_ms: int = 300_000
+    slow_start_ms: int = 60_000
+    slow_start_floor: float = 0.1
+
+
+class Breaker:
+    """One node. Owned by the loop of its process."""
+
+    def __init__(self, settings: BreakerSettings, rng: random.Random) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._window = LatencyWindow()
+        self._recent: deque[tuple[int, bool]] = deque(maxlen=_BURST_KEPT)
+        self.failures_in_a_row = 0
+        self._slow_since_ms: int | None = None
+        self._checked_ms = 0
+        self._ooms: deque[int] = deque(maxlen=settings.oom_kills)
+        self._good_probes = 0
+        self._probe_due_ms = 0
+        self._probe_ends_ms: int | None = None
+        self._returned_ms: int | None = None
+        self._backoff_ms = 0
+        self.phase = Phase.IN
+        self.trip: Trip | None = None
+        self.ejected_ms = 0
+
+    # --- what happens to the node
+
+    def succeed(self, latency_ms: float, now_ms: int) -> Trip | None:
+        """An attempt gave its first field after `latency_ms`, and went well."""
+        self.failures_in_a_row = 0
+        return self._record(latency_ms, is_failure=False, now_ms=now_ms)
+
+    def fail(self, latency_ms: float, now_ms: int) -> Trip | None:
+        """An attempt failed hard, `latency_ms` after it began."""
+        self.failures_in_a_row += 1
+        return self._record(latency_ms, is_failure=True, now_ms=now_ms)
+
+    def lose(self) -> Trip | None:
+        """Its connection is lost and was not to be had again, or it says that it does not serve."""
+        return self._propose(Trip.LOST)
+
+    def take_oom(self, now_ms: int) -> Trip | None:
+        """It was killed for memory."""
+        self._ooms.append(now_ms)
+        is_repeated = len(self._ooms) == self._settings.oom_kills
+        if is_repeated and now_ms - self._ooms[0] <= self._settings.oom_window_ms:
+            return self._propose(Trip.MEMORY)
+        return None
+
+    def check(self, now_ms: int) -> Trip | None:
+        """Look at the slow rule; to be called at least every `check_ms`, whether or not there are outcomes."""
+        self._settle(now_ms)
+        if self.phase is Phase.OUT or now_ms - self._checked_ms < self._settings.check_ms:
+            return None
+        self._checked_ms = now_ms
+        settings = self._settings
+        stats = self._window.stats(now_ms)
+        is_bad = (
+            stats.outcomes >= settings.slow_min_outcomes
+            and stats.p95_ms > settings.slow_p95_ms
+            and stats.failure_ratio > settings.slow_failure_ratio
+        )
+        if not is_bad:
+            self._slow_since_ms = None
+        elif self._slow_since_ms is None:
+            self._slow_since_ms = now_ms
+        elif now_ms - self._slow_since_ms >= settings.slow_hold_ms:
+            return Trip.SLOW
+        return None
+
+    # --- what the pool decides
+
+    def eject(self, trip: Trip, now_ms: int) -> None:
+        """Take it out. A relapse waits before it is tried at all, each time twice as long."""
+        settings = self._settings
+        is_relapse = self._returned_ms is not None and now_ms - self._returned_ms < settings.relapse_ms
+        if is_relapse:
+            doubled = max(settings.backoff_min_ms, 2 * self._backoff_ms)
+            self._backoff_ms = min(settings.backoff_max_ms, doubled)
+            wait_ms = round(self._backoff_ms * self._rng.uniform(1 - _JITTER, 1 + _JITTER))
+        else:
+            self._backoff_ms = 0
+            wait_ms = settings.probe_ms
+        self.phase, self.trip, self.ejected_ms = Phase.OUT, trip, now_ms
+        self._good_probes = 0
+        self._probe_due_ms, self._probe_ends_ms = now_ms + wait_ms, None
+
+    def release(self) -> None:
+        """Put it back as if it had not been taken out: the fault was not its own."""
+        self.phase, self.trip = Phase.IN, None
+        self._forget()
+
+    def forgive(self) -> None:
+        """It is to stay although a rule spoke; the rules begin anew."""
+        self._forget()
+
+    # --- probes
+
+    def is_probe_due(self, now_ms: int) -> bool:
+        """Whether to try it now. A probe that was lost gives its place up when its lease is over."""
+        if self.phase is not Phase.OUT or now_ms < self._probe_due_ms:
+            return False
+        return self._probe_ends_ms is None or now_ms >= self._probe_ends_ms
+
+    def begin_probe(self, now_ms: int) -> None:
+        """A probe starts; there is one at a time."""
+        self._probe_ends_ms = now_ms + self._settings.probe_lease_ms
+
+    def end_probe(self, is_good: bool, now_ms: int) -> None:
+        """A probe has ended; enough good ones in a row bring the node back."""
+        self._probe_ends_ms = None
+        if self.phase is not Phase.OUT:
+            return
+        if not is_good:
+            self._good_probes = 0
+            self._probe_due_ms = now_ms + self._settings.probe_ms
+            return
+        self._good_probes += 1
+        self._probe_due_ms = now_ms + self._settings.probe_again_ms
+        if self._good_probes >= self._settings.good_probes:
+            self.phase, self.trip = Phase.RETURNING, None
+            self._returned_ms = now_ms
+            self._forget()
+
+    def weight(self, now_ms: int) -> float:
+        """Share of a full load that it should get: 0 when it is out, growing from the floor when it returns."""
+        self._settle(now_ms)
+        if self.phase is Phase.OUT:
+            return 0.0
+        if self.phase is Phase.IN or self._returned_ms is None:
+            return 1.0
+        settings = self._settings
+        grown = (now_ms - self._returned_ms) / settings.slow_start_ms
+        return min(1.0, settings.slow_start_floor + (1 - settings.slow_start_floor) * max(0.0, grown))
+
+    def _settle(self, now_ms: int) -> None:
+        """The end of the slow start, and of the memory of an ejection."""
+        if self._returned_ms is None or self.phase is Phase.OUT:
+            return
+        since_ms = now_ms - self._returned_ms
+        if self.phase is Phase.RETURNING and since_ms >= self._settings.slow_start_ms:
+            self.phase = Phase.IN
+        if since_ms >= self._settings.relapse_ms:
+            self._returned_ms = None
+            self._backoff_ms = 0
+
+    def _record(self, latency_ms: float, *, is_failure: bool, now_ms: int) -> Trip | None:
+        self._window.record(latency_ms, is_failure=is_failure, now_ms=now_ms)
+        self._recent.append((now_ms, is_failure))
+        if not is_failure:
+            return None
+        if self.failures_in_a_row >= self._settings.consecutive_failures:
+            return self._propose(Trip.CONSECUTIVE)
+        return self._propose(Trip.BURST) if self._is_burst(now_ms) else None
+
+    def _is_burst(self, now_ms: int) -> bool:
+        recent = self._recent
+        while recent and recent[0][0] <= now_ms - self._settings.burst_window_ms:
+            recent.popleft()
+        failures = sum(is_failure for _, is_failure in recent)
+        return len(recent) >= self._settings.burst_min_outcomes and failures > self._settings.burst_failure_ratio * len(
+            recent
+        )
+
+    def _propose(self, trip: Trip) -> Trip | None:
+        return None if self.phase is Phase.OUT else trip
+
+    def _forget(self) -> None:
+        self._window.clear()
+        self._recent.clear()
+        self.failures_in_a_row = 0
+        self._slow_since_ms = None

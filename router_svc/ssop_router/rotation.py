@@ -1,0 +1,160 @@
+"""Takes nodes out of rotation and brings them back: the rules of `core/breaker.py` and `core/pool.py`, on a clock."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ssop.v1.inference_pb2 import WarmUpRequest
+from ssop.v1.mesh_pb2 import Tier
+from ssop_chassis.call import Peer
+from ssop_chassis.errors import MeshError
+from ssop_chassis.logs import describe
+from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Trip
+from ssop_router.core.concurrency import ConcurrencySettings, Window
+from ssop_router.core.pool import Member, Pool, PoolSettings, Verdict
+from ssop_router.core.success import Outcome
+from ssop_router.metrics import RouterMetrics
+
+PROBE_METHOD: Final = "/ssop.v1.InferenceService/WarmUp"
+_TICK_S: Final = 0.25
+_log = logging.getLogger(__name__)
+
+
+class Standing(NamedTuple):
+    """Where a node stands. `weight` is its share of a full load, 0 while it is out; `limit` bounds its requests."""
+
+    weight: float = 1.0
+    limit: int = 2**31
+    reason: str = ""
+
+
+class Rotation:
+    """The nodes of a router, by address. `clock_ms` is monotonic; `metadata` makes the router's own principal.
+
+    `on_change` hears the address of a node whose standing is another now.
+    """
+
+    def __init__(
+        self,
+        peers: Mapping[str, Peer],
+        *,
+        breaker: BreakerSettings,
+        pool: PoolSettings,
+        concurrency: ConcurrencySettings,
+        metrics: RouterMetrics,
+        clock_ms: Callable[[], int],
+        rng: random.Random,
+        metadata: Callable[[], Mapping[str, str | bytes]],
+        on_change: Callable[[str], None],
+    ) -> None:
+        self._peers = peers
+        self._settings = breaker
+        self._pool = Pool(pool)
+        self._windows = {address: Window(concurrency) for address in peers}
+        self._metrics = metrics
+        self._clock_ms = clock_ms
+        self._metadata = metadata
+        self._on_change = on_change
+        self._probes: set[asyncio.Task[None]] = set()
+        for address in peers:
+            self._pool.members[address] = Member(Breaker(breaker, rng), frozenset())
+
+    def standing(self, address: str) -> Standing:
+        """Where a node stands now."""
+        now_ms = self._clock_ms()
+        breaker = self._pool.members[address].breaker
+        limit = self._windows[address].limit(now_ms)
+        return Standing(breaker.weight(now_ms), limit, breaker.trip.value if breaker.trip is not None else "")
+
+    def serve_tiers(self, address: str, tiers: Sequence[Tier.ValueType]) -> None:
+        """What a node says that it serves."""
+        self._pool.members[address].tiers = frozenset(tiers)
+
+    def record(self, address: str, outcome: Outcome, latency_ms: float, in_flight: int) -> None:
+        """An attempt has ended, `latency_ms` after it began or with its first field; that one counts in `in_flight`."""
+        now_ms = self._clock_ms()
+        breaker, window = self._pool.members[address].breaker, self._windows[address]
+        trip: Trip | None = None
+        if outcome is Outcome.SUCCESS:
+            window.serve(in_flight, now_ms)
+            trip = breaker.succeed(latency_ms, now_ms)
+        elif outcome is Outcome.FAILURE:
+            trip = breaker.fail(latency_ms, now_ms)
+        elif outcome is Outcome.BUSY:
+            window.refuse(in_flight, now_ms)
+            self._metrics.refused_by_nodes.inc()
+        self._propose(address, trip)
+
+    def lose(self, address: str) -> None:
+        """A node's connection was lost and could not be made again at once."""
+        self._propose(address, self._pool.members[address].breaker.lose())
+
+    def take_ooms(self, address: str, kills: int) -> None:
+        """A node was killed for memory so many times more."""
+        for _ in range(min(kills, self._settings.oom_kills)):
+            self._propose(address, self._pool.members[address].breaker.take_oom(self._clock_ms()))
+
+    async def watch(self) -> None:
+        """Look at the slow rule, and try nodes that are out; runs until cancelled."""
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(_TICK_S)
+        finally:
+            for probe in self._probes:
+                probe.cancel()
+            await asyncio.gather(*self._probes, return_exceptions=True)
+
+    def look(self) -> None:
+        """Look once."""
+        now_ms = self._clock_ms()
+        for address, member in self._pool.members.items():
+            self._propose(address, member.breaker.check(now_ms))
+            if member.breaker.is_probe_due(now_ms):
+                member.breaker.begin_probe(now_ms)
+                probe = asyncio.ensure_future(self._probe(address))
+                self._probes.add(probe)
+                probe.add_done_callback(self._probes.discard)
+            if member.breaker.phase is Phase.RETURNING or not self._windows[address].is_open:
+                # Share and window grow with time alone.
+                self._on_change(address)
+
+    async def _probe(self, address: str) -> None:
+        """One real generation. Whatever it ends with, its place is given up."""
+        breaker = self._pool.members[address].breaker
+        is_good = False
+        try:
+            await self._peers[address].unary(
+                PROBE_METHOD,
+                WarmUpRequest().SerializeToString(),
+                timeout_s=self._settings.probe_lease_ms / 1000,
+                metadata=self._metadata(),
+            )
+            is_good = True
+        except (MeshError, OSError) as error:
+            _log.debug("a probe failed", extra={"address": address, "cause": describe(error)})
+        finally:
+            breaker.end_probe(is_good, self._clock_ms())
+            self._metrics.probes.labels("good" if is_good else "bad").inc()
+        if breaker.phase is not Phase.OUT:
+            _log.info("a node is in rotation again", extra={"address": address})
+            self._metrics.ejected.labels(address).set(0)
+            self._on_change(address)
+
+    def _propose(self, address: str, trip: Trip | None) -> None:
+        if trip is None:
+            return
+        verdict = self._pool.propose(address, trip, self._clock_ms())
+        self._metrics.ejections.labels(trip.value, verdict.value).inc()
+        if verdict is Verdict.EJECTED:
+            _log.info("a node is out of rotation", extra={"address": address, "rule": trip.value})
+        else:
+            _log.warning(
+                "a node stays in rotation although a rule spoke",
+                extra={"address": address, "rule": trip.value, "verdict": verdict.value},
+            )
+        for other, member in self._pool.members.items():
+            self._metrics.ejected.labels(other).set(member.breaker.phase is Phase.OUT)
+            self._on_change(other)
