@@ -13,6 +13,7 @@ from ._pattern_py import slow_pattern
 from .checks import broken_number_rule, keeps_format
 from .constants import FieldType
 from .frozen import freeze_text
+from .number_prefix import broken_by_prefix
 from .rules import ALWAYS, NEVER, UNBOUNDED, Check, Group, Rule, Schema
 
 _NUMERIC = int(FieldType.INTEGER | FieldType.NUMBER)
@@ -79,7 +80,7 @@ class SlowJudge:
         return self.find()
 
     def take(self, byte: int) -> Finding | None:
-        """A byte of the open string, unescaped."""
+        """A byte of the open string, unescaped, or of the open number."""
         self.open[-1].text.append(byte)
         return self.find()
 
@@ -199,7 +200,7 @@ class SlowJudge:
         if value.types == FieldType.STRING:
             found: str | tuple[int, Value] = self._string(check, value)
         elif value.types == _NUMERIC:
-            found = broken_number_rule(rule, bytes(value.text)) if value.has_ended else ""
+            found = _number(rule, value)
         elif value.types == FieldType.OBJECT:
             found = self._object(check, value)
         elif value.types == FieldType.ARRAY:
@@ -313,3 +314,9 @@ class SlowJudge:
         if check.members is None or freeze_text(value.whole) in check.members:
             return ""
         return check.rule.enum_keyword
+
+
+def _number(rule: Rule, value: Value) -> str:
+    if value.has_ended:
+        return broken_number_rule(rule, bytes(value.text))
+    return broken_by_prefix(rule, bytes(value.text)) if value.text else ""

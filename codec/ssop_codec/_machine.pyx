@@ -11,7 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from ssop_codec._containers cimport begin_item, begin_key, close_container, end_scalar, open_container
 from ssop_codec._envelope cimport is_before_document
 from ssop_codec._judge_values cimport judge_begin, judge_literal
-from ssop_codec._numbers cimport begin_number, end_number, may_end, read_number
+from ssop_codec._numbers cimport begin_number, end_number, judge_prefix, may_end, read_number
 from ssop_codec._program cimport NO_FALSE, NO_TRUE
 from ssop_codec._reader cimport Level, Reader
 from ssop_codec._scan cimport is_blank, is_digit
@@ -137,6 +137,8 @@ cdef int _read_json(Reader reader, const uint8_t* start, const uint8_t* end) exc
                 reader.state = BEFORE_VALUE
         else:
             return 0
+    if reader.state == IN_NUMBER:
+        judge_prefix(reader)
     return 0
 
 

@@ -23,13 +23,7 @@ cdef enum:
     HAS_BELOW = 2048    # exclusiveMaximum
     HAS_PATTERN = 4096
     IS_SHAPE = 8192     # the pattern is that of the format
-
-cdef enum:
-    # What the sign of a number breaks: at the first byte, or at the first digit that is not 0.
-    MINUS_BREAKS = 1
-    BELOW_ZERO_BREAKS = 2
-    PLUS_BREAKS = 4
-    ABOVE_ZERO_BREAKS = 8
+    IS_STRICT = 16384   # an integer has neither point nor exponent
 
 cdef struct Key:
     const uint8_t* data
@@ -60,7 +54,6 @@ cdef struct Node:
     uint32_t types
     uint32_t declared_types
     uint32_t flags
-    uint32_t signs          # MINUS_BREAKS and the like
     int32_t object_at
     int32_t array_at
     # Properties, sorted by key bytes; `order` lists them in the order of the schema.

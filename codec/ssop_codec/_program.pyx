@@ -6,7 +6,8 @@ from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, INT64_MIN, UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from .checks import sign_breaks
+from ssop_codec._states cimport NUMBER
+
 from .number import is_integer, to_int64
 from .rules import Rule
 
@@ -201,7 +202,8 @@ cdef class Program:
         return 0
 
     cdef int _fill_number(self, Node* node, object rule) except -1:
-        cdef uint32_t i
+        if rule.is_strict and not rule.types & NUMBER:
+            node.flags |= IS_STRICT
         if rule.enum_numbers is not None:
             node.flags |= ENUM_NUMBERS
         bounds = (rule.minimum, rule.maximum, rule.exclusive_minimum, rule.exclusive_maximum)
@@ -222,9 +224,6 @@ cdef class Program:
             node.exclusive_minimum = 0 if bounds[2] is None else to_int64(bounds[2])
             node.exclusive_maximum = 0 if bounds[3] is None else to_int64(bounds[3])
             node.multiple_of = 1 if rule.multiple_of is None else to_int64(rule.multiple_of)
-        for i, (is_negative, is_zero) in enumerate(((True, True), (True, False), (False, True), (False, False))):
-            if sign_breaks(rule, is_negative, is_zero):
-                node.signs |= <uint32_t>1 << i
         node.low = -INFINITY
         node.high = INFINITY
         for bound in (bounds[0], bounds[2]):
