@@ -12,12 +12,14 @@ from ssop_codec._judge cimport (
     ROLE_MEMBER,
     ROLE_ROOT,
     R_DEPENDENT,
+    R_FORMAT,
     R_MAX_CONTAINS,
     R_MAX_ITEMS,
     R_MEMBER,
     R_MIN_CONTAINS,
     R_MIN_ITEMS,
     R_MIN_PROPERTIES,
+    R_PATTERN,
     R_REQUIRED,
     R_TYPE,
     R_UNIQUE,
@@ -26,8 +28,8 @@ from ssop_codec._judge cimport (
     Stage,
     Trial,
 )
-from ssop_codec._pattern cimport Pattern
-from ssop_codec._program cimport CHECK_ALWAYS, HAS_FORMAT, NO_FALSE, NO_TRUE, Check, Node
+from ssop_codec._pattern cimport DEAD, Pattern
+from ssop_codec._program cimport CHECK_ALWAYS, HAS_FORMAT, HAS_PATTERN, IS_SHAPE, NO_FALSE, NO_TRUE, Check, Node
 from ssop_codec._states cimport ARRAY, BOOLEAN, D_CHECKS, D_HELD, D_UNIQUE, OBJECT, STRING
 
 from .frozen import freeze_text
@@ -125,9 +127,14 @@ cdef void _begin_trial(Judge judge, Trial* trial, uint32_t wanted, uint8_t c) no
     elif it.settled & wanted:
         trial.own = OPEN if wanted == OBJECT and it.required_count else KEPT
     if wanted == STRING:
+        if trial.own != OPEN:
+            return
         trial.high = node.string_count
-        if it.pattern >= 0:
-            trial.pattern_state = (<Pattern>judge.program.patterns[it.pattern]).start()
+        if node.flags & HAS_PATTERN:
+            trial.pattern_state = (<Pattern>node.pattern).start()
+            if trial.pattern_state == DEAD:
+                trial.own = FAILED
+                trial.rule = R_FORMAT if node.flags & IS_SHAPE else R_PATTERN
     else:
         trial.missing = it.required_count
 

@@ -65,7 +65,7 @@ cdef struct Node:
     int32_t additional
     uint64_t min_properties
     uint64_t max_properties
-    uint64_t most_keys      # the least of that and of the names, where no others may stand
+    uint64_t most_keys      # the least of that and of the names that can have a value, where no others may stand
     int32_t* prefix
     uint32_t prefix_count
     int32_t items
@@ -119,7 +119,6 @@ cdef struct Check:
     uint64_t min_contains
     uint64_t max_contains
     int32_t names
-    int32_t pattern         # position in Program.patterns, -1: none
     bint is_unique
     bint has_members
     uint32_t kid_count
@@ -145,6 +144,7 @@ cdef class Program:
     cdef void* _block(self, size_t size) except NULL
     cdef Key* _keys(self, list texts) except? NULL
     cdef int _fill(self, uint32_t number, object rule) except -1
+    cdef int _count_keys(self, Node* node) except -1
     cdef int _fill_number(self, Node* node, object rule) except -1
     cdef int _fill_check(self, uint32_t number, object check, dict places) except -1
     cdef int32_t* _numbers(self, object numbers) except NULL

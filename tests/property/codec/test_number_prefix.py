@@ -12,7 +12,7 @@ from ssop_codec.number import Number, from_python
 from ssop_codec.number_prefix import broken_by_prefix, first_break
 from ssop_codec.rules import Rule
 
-ALPHABET = b"-0125.e9"
+ALPHABET = b"-01235.e9"
 MORE_BYTES = 5
 BOUNDS: st.SearchStrategy[Number | None] = st.none() | st.sampled_from(
     (0, 1, -1, 5, 10, 12, 15, 20, 25, 99, 100, -5, -12, 0.5, 1.5, 0.25, -0.5, 2.5)
