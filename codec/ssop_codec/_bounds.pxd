@@ -45,3 +45,6 @@ cdef inline bint keeps_bounds(
 cdef str broken_number(
     Program program, Node* node, const uint8_t* text, uint32_t size, bint is_integer_text, bint fits, int64_t value
 )
+
+
+cdef tuple broken_prefix(Program program, Node* node, const uint8_t* text, uint32_t size, int state)

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from ssop_codec._program cimport NODE_UNTYPED
 from ssop_codec._reader cimport Level, Reader
+from ssop_codec._scan cimport Points
 from ssop_codec._wire cimport put_varint, varint_size
 
 cdef enum:
@@ -16,6 +17,8 @@ cdef int close_container(Reader reader, uint64_t offset) except -1
 cdef int end_scalar(Reader reader, uint64_t end) except -1
 cdef int begin_key(Reader reader, uint64_t offset) except -1
 cdef int read_key(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset, int step) except -1
+cdef int judge_points_of_key(Reader reader, const Points* points, uint32_t count, uint64_t offset) except -1
+cdef int fail_empty(Reader reader, uint64_t offset) except -1
 cdef int end_key(Reader reader, uint64_t offset) except -1
 
 

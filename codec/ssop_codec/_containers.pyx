@@ -10,11 +10,11 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from ssop_codec._judge_texts cimport judge_key_begin, judge_key_bytes, judge_key_end
+from ssop_codec._judge_keys cimport judge_key_begin, judge_key_bytes, judge_key_end, judge_key_points
 from ssop_codec._judge_values cimport judge_close
 from ssop_codec._program cimport NODE_FORBIDDEN, Key, Node
 from ssop_codec._reader cimport Level, Reader, has_span_room, keep_span
-from ssop_codec._scan cimport narrow
+from ssop_codec._scan cimport Points, has_point, narrow
 from ssop_codec._states cimport (
     AFTER,
     BEFORE_COLON,
@@ -128,7 +128,7 @@ cdef int begin_key(Reader reader, uint64_t offset) except -1:
     level.child_key = -1
     if reader.judge is not None and reader.judge.watches and judge_key_begin(reader.judge, reader.depth):
         return reader.fail_judged(offset)
-    if level.next_key < level.node.key_count:
+    if level.next_key < level.node.key_count and _can_come(reader, level, level.node.order[level.next_key]):
         reader.guess = <int32_t>level.node.order[level.next_key]
     else:
         reader.guess = -1
@@ -137,10 +137,55 @@ cdef int begin_key(Reader reader, uint64_t offset) except -1:
     return 0
 
 
+cdef inline bint _can_come(Reader reader, Level* level, uint32_t number) noexcept:
+    """Whether a property that has a value can still come."""
+    cdef Key* key = &level.node.keys[number]
+    if reader.seen[level.seen + (key.position >> 6)] >> (key.position & 63) & 1:
+        return False
+    return reader.program.nodes[key.node].types != 0
+
+
+cdef bint _has_key(Reader reader, Level* level, const Points* points, uint32_t count) noexcept:
+    """Whether a property that begins with what was read can still come; its next code point is among `points`, unless
+    these are NULL."""
+    cdef uint32_t i
+    for i in range(reader.low_key, reader.high_key):
+        if _can_come(reader, level, i) and (
+            points is NULL or has_point(&level.node.keys[i], reader.text_size, points, count)
+        ):
+            return True
+    return False
+
+
+cdef int judge_points_of_key(Reader reader, const Points* points, uint32_t count, uint64_t offset) except -1:
+    """An escape of the open key was read in part: its code point is among `points`."""
+    cdef Level* level = &reader.levels[reader.depth - 1]
+    if level.node.additional == NODE_FORBIDDEN:
+        _drop_guess(reader, level.node)
+        if not _has_key(reader, level, points, count):
+            return reader.fail("additionalProperties", D_NONE, offset, False)
+    if reader.judge is not None and reader.judge.watches and judge_key_points(reader.judge, points, count):
+        return reader.fail_judged(offset)
+    return 0
+
+
+cdef void _drop_guess(Reader reader, Node* node) noexcept:
+    """Find the candidates among all keys."""
+    cdef uint32_t i
+    if reader.guess < 0:
+        return
+    reader.guess = -1
+    reader.low_key = 0
+    reader.high_key = node.key_count
+    for i in range(reader.text_size):
+        narrow(node.keys, &reader.low_key, &reader.high_key, i, reader.text[i])
+
+
 cdef int read_key(Reader reader, const uint8_t* data, uint32_t size, uint64_t offset, int step) except -1:
     """Bytes of a key, unescaped. `step` 1: plain bytes, each a code point, the first at `offset`; 0: bytes of
     one code point, all known at `offset`."""
-    cdef Node* node = reader.levels[reader.depth - 1].node
+    cdef Level* level = &reader.levels[reader.depth - 1]
+    cdef Node* node = level.node
     cdef Key* key
     cdef uint32_t room = reader.caps.key_bytes - reader.text_size
     cdef uint32_t take = size if size < room else room
@@ -159,12 +204,13 @@ cdef int read_key(Reader reader, const uint8_t* data, uint32_t size, uint64_t of
         from_ = reader.text_size
     for i in range(from_, reader.text_size + take):
         narrow(node.keys, &reader.low_key, &reader.high_key, i, reader.text[i])
-        if reader.low_key == reader.high_key:
-            if node.additional == NODE_FORBIDDEN:
+        if node.additional == NODE_FORBIDDEN:
+            if not _has_key(reader, level, NULL, 0):
                 i -= reader.text_size
                 if _judge_key(reader, data, i, offset, step):
                     return 0
                 return reader.fail("additionalProperties", D_NONE, offset + step * i, False)
+        elif reader.low_key == reader.high_key:
             break
     reader.text_size += take
     if _judge_key(reader, data, take, offset, step):
@@ -187,14 +233,10 @@ cdef bint _judge_key(Reader reader, const uint8_t* data, uint32_t size, uint64_t
 
 cdef int32_t _found_key(Reader reader, Node* node) noexcept:
     """The property whose key was read, -1 where the schema names none."""
-    cdef uint32_t i
     if reader.guess >= 0:
         if node.keys[reader.guess].size == reader.text_size:
             return reader.guess
-        reader.low_key = 0
-        reader.high_key = node.key_count
-        for i in range(reader.text_size):
-            narrow(node.keys, &reader.low_key, &reader.high_key, i, reader.text[i])
+        _drop_guess(reader, node)
     if reader.low_key < reader.high_key and node.keys[reader.low_key].size == reader.text_size:
         return <int32_t>reader.low_key
     return -1
@@ -220,9 +262,18 @@ cdef int end_key(Reader reader, uint64_t offset) except -1:
     reader.node = &reader.program.nodes[key.node]
     reader.place.number = <uint32_t>key.node
     reader.state = BEFORE_COLON
+    if not reader.node.types:
+        return fail_empty(reader, offset)
     if reader.judge is not None and reader.judge.watches and judge_key_end(reader.judge, reader.text, reader.text_size):
         return reader.fail_judged(offset)
     return 0
+
+
+cdef int fail_empty(Reader reader, uint64_t offset) except -1:
+    """A value has to come that no schema allows."""
+    if reader.node.declared_types:
+        return reader.fail_member(offset)
+    return reader.fail("type", D_NONE, offset, True)
 
 
 cdef int _end_model_key(Reader reader, Level* level, uint64_t offset) except -1:
@@ -246,6 +297,8 @@ cdef int _end_model_key(Reader reader, Level* level, uint64_t offset) except -1:
         return reader.fail("limit", D_BUFFER, offset, False)
     memcpy(begin_key_step(reader, reader.text_size), reader.text, reader.text_size)
     reader.state = BEFORE_COLON
+    if not reader.node.types:
+        return fail_empty(reader, offset)
     if reader.judge is not None and reader.judge.watches and judge_key_end(reader.judge, reader.text, reader.text_size):
         return reader.fail_judged(offset)
     return 0

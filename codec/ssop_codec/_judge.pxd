@@ -14,6 +14,7 @@ cdef enum:
     R_NONE, R_CHILD, R_TYPE, R_MEMBER, R_MAX_LENGTH, R_MIN_LENGTH, R_PATTERN, R_FORMAT, R_MINIMUM, R_MAXIMUM
     R_ABOVE, R_BELOW, R_MULTIPLE, R_ADDITIONAL, R_MAX_PROPERTIES, R_NAMES, R_REQUIRED, R_MIN_PROPERTIES
     R_DEPENDENT, R_MAX_ITEMS, R_MIN_ITEMS, R_UNIQUE, R_MAX_CONTAINS, R_MIN_CONTAINS
+    R_NEVER             # no value of the member keeps its check
 
 cdef enum:
     # What a check of a member is to a check of its container; ROLE_ROOT: the check of a node.
@@ -27,7 +28,7 @@ cdef struct Trial:
     uint8_t is_object
     uint8_t has_set         # items are kept to compare them
     uint8_t rule            # the keyword of its own that failed, a position in RULES
-    int32_t failed_child    # trial of the member that failed, under R_CHILD
+    int32_t failed_child    # trial of the member that failed, under R_CHILD; its check, under R_NEVER
     uint32_t stamp
     uint32_t kids           # first of its kids in `kids`
     uint32_t seen           # first word of the set of keys in `words`
@@ -85,6 +86,8 @@ cdef class Judge:
     cdef uint32_t bytes_read
     cdef uint32_t key_depth     # stage of the value whose key is open
     cdef uint32_t key_bytes
+    cdef uint32_t key_point
+    cdef uint32_t key_need
     cdef uint32_t point
     cdef uint32_t point_need
     cdef bytearray text

@@ -30,7 +30,7 @@ from ssop_codec._program cimport (
 cdef tuple RULES = (
     "", "", "type", "enum", "maxLength", "minLength", "pattern", "format", "minimum", "maximum",
     "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "additionalProperties", "maxProperties", "propertyNames",
-    "required", "minProperties", "dependentRequired", "maxItems", "minItems", "uniqueItems", "maxContains", "contains",
+    "required", "minProperties", "dependentRequired", "maxItems", "minItems", "uniqueItems", "maxContains", "contains", "",
 )
 cdef dict RULE_NUMBERS = {name: number for number, name in enumerate(RULES) if name}
 
@@ -118,14 +118,15 @@ cdef class Judge:
             self.kid_room *= 2
         self.kid_count += it.kid_count
         words = self.word_count
-        while self.word_room < words + it.words:
+        while self.word_room < words + it.words + it.pattern_count:
             block = realloc(self.words, 2 * self.word_room * sizeof(uint64_t))
             if block is NULL:
                 raise MemoryError
             self.words = <uint64_t*>block
             self.word_room *= 2
         memset(self.words + words, 0, it.words * sizeof(uint64_t))
-        self.word_count += it.words
+        # The states of `patternProperties` stand behind the set of keys.
+        self.word_count += it.words + it.pattern_count
         trial = &self.trials[index]
         memset(trial, 0, sizeof(Trial))
         trial.check = check
@@ -259,6 +260,12 @@ cdef class Judge:
         cdef bint has_ended = self.stages[depth].has_ended
         if trial.own == FAILED and trial.rule == R_CHILD:
             return self.blame(trial.failed_child, depth + 1)
+        if trial.own == FAILED and trial.rule == R_NEVER:
+            self.broken_check = trial.failed_child if trial.failed_child >= 0 else <int32_t>self.program.check_count
+            self.broken_depth = depth + 1
+            it = &self.program.checks[self.broken_check]
+            self.rule = "type" if not it.node.declared_types else "const" if it.node.flags & IS_CONST else "enum"
+            return 0
         self.broken_check = trial.check
         self.broken_depth = depth
         if trial.own == FAILED:

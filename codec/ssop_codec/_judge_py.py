@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from ._pattern_py import slow_pattern
+from ._pattern_py import open_points, slow_pattern
 from .checks import broken_number_rule, keeps_format
-from .constants import FieldType
+from .constants import ALL_TYPES, FieldType
 from .frozen import freeze_text
+from .number_prefix import broken_by_prefix
+from .pattern_threads import State
 from .rules import ALWAYS, NEVER, UNBOUNDED, Check, Group, Rule, Schema
 
 _NUMERIC = int(FieldType.INTEGER | FieldType.NUMBER)
 _CONTAINERS = int(FieldType.OBJECT | FieldType.ARRAY)
 _NOTHING = Check("", Rule(types=0, declared_types=0), 0)
+Points = tuple[tuple[int, int], ...]
 
 
 class Status(IntEnum):
@@ -38,6 +41,8 @@ class Value:
     start: int
     text: bytearray = field(default_factory=bytearray)
     """Of a string unescaped, of a number as it stands."""
+    points: Points = ()
+    """What the code point can be whose escape is open."""
     whole: bytes = b""
     """The JSON text, once it has ended."""
     items: list[Value] = field(default_factory=list)
@@ -47,6 +52,8 @@ class Value:
     """Values of the keys; the last key may lack its own."""
     roots: tuple[int, ...] = ()
     has_ended: bool = False
+    next_pointer: str | None = None
+    """Of the member that has to come now."""
 
 
 @dataclass(frozen=True)
@@ -74,29 +81,45 @@ class SlowJudge:
         value = Value(types, first, pointer, start, roots=roots)
         if self.open:
             around = self.open[-1]
+            around.next_pointer = None
             (around.items if around.types == FieldType.ARRAY else around.members).append(value)
         self.open.append(value)
         return self.find()
 
     def take(self, byte: int) -> Finding | None:
-        """A byte of the open string, unescaped."""
+        """A byte of the open string, unescaped, or of the open number."""
+        self.open[-1].points = ()
         self.open[-1].text.append(byte)
+        return self.find()
+
+    def becomes(self, points: Points, *, is_key: bool) -> Finding | None:
+        """What the code point can be whose escape was read in part."""
+        value = self.open[-1].keys[-1] if is_key else self.open[-1]
+        value.points = points
+        return self.find()
+
+    def comma(self, next_pointer: str) -> Finding | None:
+        """Another member has to come; `next_pointer` is that of an item."""
+        self.open[-1].next_pointer = next_pointer
         return self.find()
 
     def begin_key(self) -> Finding | None:
         """The quote of a key."""
         around = self.open[-1]
+        around.next_pointer = None
         around.keys.append(Value(FieldType.STRING, 0x22, around.pointer, 0))
         return self.find()
 
     def take_key(self, byte: int) -> Finding | None:
         """A byte of the open key, unescaped."""
+        self.open[-1].keys[-1].points = ()
         self.open[-1].keys[-1].text.append(byte)
         return self.find()
 
-    def end_key(self) -> Finding | None:
-        """The closing quote of a key: it is judged as a name, then as that of a member."""
+    def end_key(self, pointer: str) -> Finding | None:
+        """The closing quote of a key: judged as a name, then as that of a member. `pointer` is that of its value."""
         key = self.open[-1].keys[-1]
+        self.open[-1].next_pointer = pointer
         key.has_ended = True
         return self.find(closing=key) or self.find()
 
@@ -199,7 +222,7 @@ class SlowJudge:
         if value.types == FieldType.STRING:
             found: str | tuple[int, Value] = self._string(check, value)
         elif value.types == _NUMERIC:
-            found = broken_number_rule(rule, bytes(value.text)) if value.has_ended else ""
+            found = _number(rule, value)
         elif value.types == FieldType.OBJECT:
             found = self._object(check, value)
         elif value.types == FieldType.ARRAY:
@@ -221,30 +244,33 @@ class SlowJudge:
     ) -> str:
         rule = check.rule
         text = bytes(value.text)
-        if rule.enum_strings is not None and not any(member.startswith(text) for member in rule.enum_strings):
+        members = rule.enum_strings
+        if members is not None and not any(continues(member, text, value.points) for member in members):
             return rule.enum_keyword
-        if rule.max_length != UNBOUNDED and sum(byte & 0xC0 != 0x80 for byte in text) > rule.max_length:
+        chars = sum(byte & 0xC0 != 0x80 for byte in text) + bool(value.points)
+        if rule.max_length != UNBOUNDED and chars > rule.max_length:
             return "maxLength"
-        pattern = None if check.pattern is None else slow_pattern(check.pattern)
-        if pattern is not None:
-            state = pattern.start()
-            points = text.decode(errors="ignore")
-            for point in points:
-                state = pattern.step(state, ord(point))
-            if points and pattern.is_dead(state):
-                return "pattern"
+        shape = rule.pattern or rule.shape
+        keyword = "pattern" if rule.pattern else "format"
+        state = _alive(shape.text, text, value.points) if shape else None
+        if shape and state is None:
+            return keyword
         if not value.has_ended:
             return ""
-        if rule.enum_strings is not None and text not in rule.enum_strings:
+        if members is not None and text not in members:
             return rule.enum_keyword
         if len(text.decode()) < rule.min_length:
             return "minLength"
-        if pattern is not None and not pattern.accepts(state):
-            return "pattern"
+        if shape and state is not None and not slow_pattern(shape.text).accepts(state):
+            return keyword
         return "format" if rule.string_format and not keeps_format(rule, text) else ""
 
     def _whole_keys(self, value: Value) -> Iterator[Value]:
         return (key for key in value.keys if key.has_ended and key is not self.closing)
+
+    def _is_never(self, kid: int) -> bool:
+        """Whether no value keeps a check."""
+        return kid == NEVER or (kid >= 0 and not self.checks[kid].rule.types)
 
     def _member_checks(self, check: Check, key: bytes) -> list[int]:
         kids = [check.keys[key]] if key in check.properties else []
@@ -253,27 +279,47 @@ class SlowJudge:
             return [check.additional]
         return kids + matched
 
+    def _can_stand(self, check: Check, seen: set[bytes], text: bytes, points: Points) -> bool:
+        """Whether a key that begins so may come, where other keys may not."""
+        return any(
+            name not in seen and not self._is_never(check.keys[name]) and continues(name, text, points)
+            for name in check.properties
+        ) or any(
+            not self._is_never(kid) and _alive(pattern, text, points) is not None for pattern, kid in check.patterns
+        )
+
+    def _has_stranger(self, check: Check, value: Value) -> bool:
+        """Whether a key stands that may not, is read that can become none that may, or has to come where none can."""
+        for key in self._whole_keys(value):
+            is_named = bytes(key.text) in check.properties
+            if not is_named and not any(slow_pattern(text).search(key.text.decode()) for text, _ in check.patterns):
+                return True
+        seen = {bytes(key.text) for key in value.keys[: len(value.members)]}
+        if len(value.keys) > len(value.members):
+            key = value.keys[-1]
+            return not key.has_ended and not self._can_stand(check, seen, bytes(key.text), key.points)
+        return value.next_pointer is not None and not self._can_stand(check, seen, b"", ())
+
     def _object(  # noqa: C901, PLR0911, PLR0912  # one line per keyword, in order
         self, check: Check, value: Value
     ) -> str | tuple[int, Value]:
         whole = list(self._whole_keys(value))
-        if check.rule.max_properties != UNBOUNDED and len(whole) > check.rule.max_properties:
+        most = check.rule.max_properties
+        is_full = value.next_pointer is not None and len(value.members) == len(value.keys) == most
+        if most != UNBOUNDED and (len(whole) > most or is_full):
             return "maxProperties"
-        for key in whole:
-            if self._member_checks(check, bytes(key.text)) == [NEVER] and check.additional == NEVER:
-                known = bytes(key.text) in check.properties
-                if not known and not any(slow_pattern(t).search(key.text.decode()) for t, _ in check.patterns):
-                    return "additionalProperties"
-        if value.keys and check.additional == NEVER and not check.patterns:
-            text = bytes(value.keys[-1].text)
-            if text and not any(name.startswith(text) for name in check.keys):
-                return "additionalProperties"
+        if check.additional == NEVER and self._has_stranger(check, value):
+            return "additionalProperties"
         if check.names != ALWAYS and any(self.status(check.names, key) == Status.FAILED for key in value.keys):
             return "propertyNames"
         for key, member in zip(value.keys, value.members, strict=False):
             for kid in self._member_checks(check, bytes(key.text)):
                 if self.status(kid, member) == Status.FAILED:
                     return kid, member
+        if len(whole) > len(value.members):
+            for kid in self._member_checks(check, bytes(whole[-1].text)):
+                if self._is_never(kid):
+                    return kid, Value(ALL_TYPES, 0, value.next_pointer or "", 0)
         if not value.has_ended:
             return ""
         keys = {bytes(key.text) for key in whole}
@@ -285,16 +331,21 @@ class SlowJudge:
             return "dependentRequired"
         return self._whole(check, value)
 
-    def _array(  # noqa: PLR0911  # one line per keyword, in order
+    def _array(  # noqa: C901, PLR0911  # one line per keyword, in order
         self, check: Check, value: Value
     ) -> str | tuple[int, Value]:
         rule = check.rule
-        if rule.max_items != UNBOUNDED and len(value.items) > rule.max_items:
+        count = len(value.items) + (value.next_pointer is not None)
+        if rule.max_items != UNBOUNDED and count > rule.max_items:
             return "maxItems"
         for index, item in enumerate(value.items):
             kid = check.prefix[index] if index < len(check.prefix) else check.items
             if self.status(kid, item) == Status.FAILED:
                 return kid, item
+        if value.next_pointer is not None:
+            kid = check.prefix[count - 1] if count <= len(check.prefix) else check.items
+            if self._is_never(kid):
+                return kid, Value(ALL_TYPES, 0, value.next_pointer, 0)
         ended = [item for item in value.items if item.has_ended]
         matched = sum(self.status(check.contains, item) == Status.KEPT for item in ended)
         if check.max_contains != UNBOUNDED and matched > check.max_contains:
@@ -313,3 +364,30 @@ class SlowJudge:
         if check.members is None or freeze_text(value.whole) in check.members:
             return ""
         return check.rule.enum_keyword
+
+
+def _number(rule: Rule, value: Value) -> str:
+    if value.has_ended:
+        return broken_number_rule(rule, bytes(value.text))
+    return broken_by_prefix(rule, bytes(value.text)) if value.text else ""
+
+
+def continues(member: bytes, text: bytes, points: Points) -> bool:
+    """Whether a text of a list begins so. `points`: what its next code point can be, if one is open."""
+    if not member.startswith(text) or not points:
+        return member.startswith(text)
+    rest = member[len(text) :].decode(errors="ignore")
+    return bool(rest) and any(low <= ord(rest[0]) <= high for low, high in points)
+
+
+def _alive(pattern: str, text: bytes, points: Points) -> State | int | None:
+    """The state of a pattern behind a text, None where no text that begins so matches."""
+    known = slow_pattern(pattern)
+    whole = text.decode(errors="ignore")
+    state = known.start()
+    for point in whole:
+        state = known.step(state, ord(point))
+    points = points or open_points(text[len(whole.encode()) :])
+    if known.is_dead(state) or (points and not any(known.can_take(state, low, high) for low, high in points)):
+        return None
+    return state

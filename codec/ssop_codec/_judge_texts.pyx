@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
-"""Runs the trials of strings while their bytes come, and those of keys."""
+"""Runs the trials of strings while their bytes come."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -7,12 +7,8 @@ from ssop_codec._judge cimport (
     FAILED,
     KEPT,
     OPEN,
-    ROLE_MEMBER,
-    ROLE_NAME,
-    R_ADDITIONAL,
     R_FORMAT,
     R_MAX_LENGTH,
-    R_MAX_PROPERTIES,
     R_MEMBER,
     R_MIN_LENGTH,
     R_PATTERN,
@@ -20,11 +16,11 @@ from ssop_codec._judge cimport (
     Stage,
     Trial,
 )
-from ssop_codec._judge_values cimport end_trials, start_trials
+from ssop_codec._judge_values cimport end_trials
 from ssop_codec._pattern cimport DEAD, LOST, Pattern
-from ssop_codec._program cimport CHECK_NEVER, ENUM_STRINGS, HAS_FORMAT, KEY_PROPERTY, KEY_REQUIRED, Check, Node
-from ssop_codec._scan cimport narrow
-from ssop_codec._states cimport D_FORMAT_SIZE, D_PATTERN, OBJECT, STRING
+from ssop_codec._program cimport ENUM_STRINGS, HAS_FORMAT, HAS_PATTERN, IS_SHAPE, Node
+from ssop_codec._scan cimport Points, has_point, narrow, points_of
+from ssop_codec._states cimport D_FORMAT_SIZE, D_PATTERN
 
 from .checks import keeps_format
 
@@ -39,7 +35,7 @@ cdef uint32_t judge_string_bytes(Judge judge, const uint8_t* data, uint32_t size
     if not stage.busy:
         return size
     for i in range(size):
-        if _take_byte(judge, stage, data[i]):
+        if take_string_byte(judge, stage, data[i]):
             return i
     if stage.has_text and <uint64_t>len(judge.text) > judge.max_text_bytes:
         judge.limit(D_FORMAT_SIZE, judge.depth)
@@ -47,10 +43,11 @@ cdef uint32_t judge_string_bytes(Judge judge, const uint8_t* data, uint32_t size
     return size
 
 
-cdef bint _take_byte(Judge judge, Stage* stage, uint8_t c) except -1:
+cdef bint take_string_byte(Judge judge, Stage* stage, uint8_t c) except -1:
+    """A byte of the open string or key, unescaped."""
     cdef uint32_t i
     cdef Trial* trial
-    cdef Check* it
+    cdef Node* node
     cdef bint is_first = c & 0xC0 != 0x80
     cdef bint is_news = False
     if is_first:
@@ -64,30 +61,85 @@ cdef bint _take_byte(Judge judge, Stage* stage, uint8_t c) except -1:
         trial = &judge.trials[i]
         if trial.own != OPEN:
             continue
-        it = &judge.program.checks[trial.check]
-        if it.node.flags & ENUM_STRINGS:
-            narrow(it.node.strings, &trial.low, &trial.high, judge.bytes_read, c)
+        node = judge.program.checks[trial.check].node
+        if node.flags & ENUM_STRINGS:
+            narrow(node.strings, &trial.low, &trial.high, judge.bytes_read, c)
             if trial.low == trial.high:
                 trial.own = FAILED
                 trial.rule = R_MEMBER
-        if trial.own == OPEN and is_first and judge.chars > it.node.max_length:
+        if trial.own == OPEN and is_first and judge.chars > node.max_length:
             trial.own = FAILED
             trial.rule = R_MAX_LENGTH
-        if trial.own == OPEN and it.pattern >= 0 and not judge.point_need:
-            trial.pattern_state = (<Pattern>judge.program.patterns[it.pattern]).step(trial.pattern_state, judge.point)
-            if trial.pattern_state == LOST:
-                return judge.limit(D_PATTERN, judge.depth)
-            if trial.pattern_state == DEAD:
-                trial.own = FAILED
-                trial.rule = R_PATTERN
+        if trial.own == OPEN and node.flags & HAS_PATTERN:
+            _take_point(judge, trial, node)
+            if judge.rule is not None:
+                return True
         is_news = is_news or trial.own == FAILED
     judge.bytes_read += 1
     return is_news and judge.settle(judge.depth)
 
 
-cdef int _end_trial(Judge judge, Trial* trial) except -1:
-    cdef Check* it = &judge.program.checks[trial.check]
-    cdef Node* node = it.node
+cdef int _take_point(Judge judge, Trial* trial, Node* node) except -1:
+    """Judge by the pattern the code point that is open, or has just ended."""
+    cdef Pattern pattern = <Pattern>node.pattern
+    cdef Points points
+    if judge.point_need:
+        points = points_of(judge.point, judge.point_need)
+        if pattern.can_take(trial.pattern_state, points.low, points.high):
+            return 0
+    else:
+        trial.pattern_state = pattern.step(trial.pattern_state, judge.point)
+        if trial.pattern_state == LOST:
+            judge.limit(D_PATTERN, judge.depth)
+        if trial.pattern_state != DEAD:
+            return 0
+    trial.own = FAILED
+    trial.rule = R_FORMAT if node.flags & IS_SHAPE else R_PATTERN
+    return 0
+
+
+cdef bint judge_points(Judge judge, const Points* points, uint32_t count) except -1:
+    """An escape of the open string or key was read in part: its code point is among `points`."""
+    cdef Stage* stage = &judge.stages[judge.depth]
+    cdef uint32_t i
+    cdef Trial* trial
+    cdef bint is_news = False
+    for i in range(stage.first, stage.last):
+        trial = &judge.trials[i]
+        if trial.own == OPEN:
+            _try_points(judge, trial, points, count)
+            is_news = is_news or trial.own == FAILED
+    return is_news and judge.settle(judge.depth)
+
+
+cdef int _try_points(Judge judge, Trial* trial, const Points* points, uint32_t count) except -1:
+    """Fail a trial that can take none of the code points."""
+    cdef Node* node = judge.program.checks[trial.check].node
+    cdef uint32_t i
+    trial.own = FAILED
+    if node.flags & ENUM_STRINGS:
+        trial.rule = R_MEMBER
+        for i in range(trial.low, trial.high):
+            if has_point(&node.strings[i], judge.bytes_read, points, count):
+                break
+        else:
+            return 0
+    if judge.chars >= node.max_length:
+        trial.rule = R_MAX_LENGTH
+        return 0
+    if node.flags & HAS_PATTERN:
+        trial.rule = R_FORMAT if node.flags & IS_SHAPE else R_PATTERN
+        for i in range(count):
+            if (<Pattern>node.pattern).can_take(trial.pattern_state, points[i].low, points[i].high):
+                break
+        else:
+            return 0
+    trial.own = OPEN
+    return 0
+
+
+cdef int end_string_trial(Judge judge, Trial* trial) except -1:
+    cdef Node* node = judge.program.checks[trial.check].node
     trial.own = FAILED
     if node.flags & ENUM_STRINGS and (
         trial.low == trial.high or node.strings[trial.low].size != judge.bytes_read
@@ -95,8 +147,8 @@ cdef int _end_trial(Judge judge, Trial* trial) except -1:
         trial.rule = R_MEMBER
     elif judge.chars < node.min_length:
         trial.rule = R_MIN_LENGTH
-    elif it.pattern >= 0 and not (<Pattern>judge.program.patterns[it.pattern]).accepts(trial.pattern_state):
-        trial.rule = R_PATTERN
+    elif node.flags & HAS_PATTERN and not (<Pattern>node.pattern).accepts(trial.pattern_state):
+        trial.rule = R_FORMAT if node.flags & IS_SHAPE else R_PATTERN
     elif node.flags & HAS_FORMAT and not keeps_format(
         judge.program.rules[node - judge.program.nodes], bytes(judge.text)
     ):
@@ -112,128 +164,5 @@ cdef bint judge_string_end(Judge judge, uint64_t end) except -1:
     cdef uint32_t i
     for i in range(stage.first, stage.last):
         if judge.trials[i].own == OPEN:
-            _end_trial(judge, &judge.trials[i])
+            end_string_trial(judge, &judge.trials[i])
     return end_trials(judge, judge.depth, end)
-
-
-cdef bint judge_key_begin(Judge judge, uint32_t depth) except -1:
-    """A key begins in the innermost object; its value will have `depth`."""
-    cdef Stage* above = &judge.stages[depth - 1]
-    cdef uint32_t i
-    cdef Check* it
-    cdef Trial* trial
-    judge.stages[depth].links = judge.link_count
-    for i in range(above.first, above.last):
-        trial = &judge.trials[i]
-        it = &judge.program.checks[trial.check]
-        trial.low = 0
-        trial.high = it.key_count
-        if trial.own == OPEN and trial.status == OPEN:
-            judge.link(it.names, i, ROLE_NAME)
-    judge.key_depth = depth
-    judge.key_bytes = 0
-    return start_trials(judge, depth, STRING, 0x22, 0, False)
-
-
-cdef uint32_t judge_key_bytes(Judge judge, const uint8_t* data, uint32_t size) except? 0xFFFFFFFF:
-    """Bytes of the open key; returns how many were taken before a violation."""
-    cdef Stage* stage = &judge.stages[judge.depth] if judge.in_value else NULL
-    cdef Stage* above
-    cdef uint32_t depth = judge.key_depth
-    cdef uint32_t i, k
-    cdef Check* it
-    cdef Trial* trial
-    cdef bint is_news
-    above = &judge.stages[depth - 1]
-    if stage is not NULL and stage.has_text:
-        judge.text += data[:size]
-    for k in range(size):
-        is_news = False
-        for i in range(above.first, above.last):
-            trial = &judge.trials[i]
-            if trial.status != OPEN or trial.low == trial.high:
-                continue
-            it = &judge.program.checks[trial.check]
-            narrow(it.keys, &trial.low, &trial.high, judge.key_bytes, data[k])
-            if (
-                trial.low == trial.high
-                and it.additional == CHECK_NEVER
-                and not it.pattern_count
-                and trial.own == OPEN
-            ):
-                trial.own = FAILED
-                trial.rule = R_ADDITIONAL
-                is_news = True
-        judge.key_bytes += 1
-        if stage is not NULL and stage.busy and _take_byte(judge, stage, data[k]):
-            return k
-        if is_news and judge.settle(depth - 1):
-            return k
-    return size
-
-
-cdef bint judge_key_end(Judge judge, const uint8_t* key, uint32_t size) except -1:
-    """The closing quote of the open key; afterwards the checks of its value are linked."""
-    cdef uint32_t depth = judge.key_depth
-    cdef Stage* stage = &judge.stages[depth]
-    cdef Stage* above = &judge.stages[depth - 1]
-    cdef uint32_t i
-    cdef bint is_news = False
-    if judge.in_value:
-        for i in range(stage.first, stage.last):
-            if judge.trials[i].own == OPEN:
-                _end_trial(judge, &judge.trials[i])
-        stage.has_ended = True
-        if judge.settle(depth):
-            return True
-        judge.pop(depth)
-    judge.in_value = False
-    above.count += 1
-    stage.links = judge.link_count
-    for i in range(above.first, above.last):
-        if judge.trials[i].status == OPEN and _link_key(judge, i, key, size, above):
-            is_news = True
-    if judge.rule is not None:
-        return True
-    return is_news and judge.settle(depth - 1)
-
-
-cdef bint _link_key(Judge judge, uint32_t index, const uint8_t* key, uint32_t size, Stage* stage) except -1:
-    """Note the key for one trial of its object, and link the checks of the value; whether anything became known."""
-    cdef Trial* trial = &judge.trials[index]
-    cdef Check* it = &judge.program.checks[trial.check]
-    cdef bint is_found = trial.low < trial.high and it.keys[trial.low].size == size
-    cdef bint is_known = False
-    cdef bint was_open = trial.own == OPEN
-    cdef uint32_t i
-    if is_found:
-        judge.words[trial.seen + (trial.low >> 6)] |= <uint64_t>1 << (trial.low & 63)
-        if it.key_flags[trial.low] & KEY_REQUIRED:
-            trial.missing -= 1
-            if not trial.missing and it.settled & OBJECT and was_open:
-                trial.own = KEPT
-        is_known = it.key_flags[trial.low] & KEY_PROPERTY != 0
-    if not was_open:
-        return is_found
-    if stage.count > it.node.max_properties:
-        trial.own = FAILED
-        trial.rule = R_MAX_PROPERTIES
-        return True
-    if is_known:
-        judge.link(it.keys[trial.low].node, index, ROLE_MEMBER)
-    for i in range(it.pattern_count):
-        if _matches(judge, it.patterns[i], key, size):
-            is_known = True
-            judge.link(it.pattern_checks[i], index, ROLE_MEMBER)
-    if not is_known:
-        if it.additional == CHECK_NEVER:
-            trial.own = FAILED
-            trial.rule = R_ADDITIONAL
-            return True
-        judge.link(it.additional, index, ROLE_MEMBER)
-    return is_found
-
-
-cdef bint _matches(Judge judge, uint32_t pattern, const uint8_t* data, uint32_t size) except -1:
-    """Whether a key matches. The states of a text that is at hand are never lost."""
-    return (<Pattern>judge.program.patterns[pattern]).search(data[:size].decode())

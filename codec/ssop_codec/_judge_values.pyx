@@ -3,7 +3,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from ssop_codec._bounds cimport broken_number
+from ssop_codec._bounds cimport broken_number, broken_prefix
 from ssop_codec._judge cimport (
     FAILED,
     KEPT,
@@ -12,12 +12,14 @@ from ssop_codec._judge cimport (
     ROLE_MEMBER,
     ROLE_ROOT,
     R_DEPENDENT,
+    R_FORMAT,
     R_MAX_CONTAINS,
     R_MAX_ITEMS,
     R_MEMBER,
     R_MIN_CONTAINS,
     R_MIN_ITEMS,
     R_MIN_PROPERTIES,
+    R_PATTERN,
     R_REQUIRED,
     R_TYPE,
     R_UNIQUE,
@@ -26,8 +28,8 @@ from ssop_codec._judge cimport (
     Stage,
     Trial,
 )
-from ssop_codec._pattern cimport Pattern
-from ssop_codec._program cimport CHECK_ALWAYS, HAS_FORMAT, NO_FALSE, NO_TRUE, Check, Node
+from ssop_codec._pattern cimport DEAD, Pattern
+from ssop_codec._program cimport CHECK_ALWAYS, HAS_FORMAT, HAS_PATTERN, IS_SHAPE, NO_FALSE, NO_TRUE, Check, Node
 from ssop_codec._states cimport ARRAY, BOOLEAN, D_CHECKS, D_HELD, D_UNIQUE, OBJECT, STRING
 
 from .frozen import freeze_text
@@ -125,9 +127,14 @@ cdef void _begin_trial(Judge judge, Trial* trial, uint32_t wanted, uint8_t c) no
     elif it.settled & wanted:
         trial.own = OPEN if wanted == OBJECT and it.required_count else KEPT
     if wanted == STRING:
+        if trial.own != OPEN:
+            return
         trial.high = node.string_count
-        if it.pattern >= 0:
-            trial.pattern_state = (<Pattern>judge.program.patterns[it.pattern]).start()
+        if node.flags & HAS_PATTERN:
+            trial.pattern_state = (<Pattern>node.pattern).start()
+            if trial.pattern_state == DEAD:
+                trial.own = FAILED
+                trial.rule = R_FORMAT if node.flags & IS_SHAPE else R_PATTERN
     else:
         trial.missing = it.required_count
 
@@ -154,25 +161,68 @@ cdef bint _link_items(Judge judge, uint32_t depth) except -1:
 # -- the end of a value ----------------------------------------------------------------------------------
 
 
-cdef bint judge_number(
-    Judge judge, const uint8_t* text, uint32_t size, bint is_integer_text, bint fits, int64_t value, uint64_t end
-) except -1:
-    """The open number is whole; as for `_bounds.broken_number`."""
+cdef uint32_t judge_open_number(
+    Judge judge, const uint8_t* text, uint32_t size, int state, uint32_t before
+) except? 0xFFFFFFFF:
+    """Judge an open number by what it can still become; how many bytes of it break a root, 0: none do. Only what breaks
+    sooner than `before` bytes counts, unless that is 0."""
     cdef Stage* stage = &judge.stages[judge.depth]
-    cdef uint32_t i
-    cdef Trial* trial
-    cdef str keyword
+    cdef uint32_t i, broken
+    cdef list found = []
     for i in range(stage.first, stage.last):
-        trial = &judge.trials[i]
-        if trial.own != OPEN:
+        if judge.trials[i].own != OPEN:
+            continue
+        one = broken_prefix(judge.program, judge.program.checks[judge.trials[i].check].node, text, size, state)
+        if one is not None and (not before or one[0] < before):
+            found.append((*one, i))
+    # What one byte breaks is broken at once.
+    found.sort()
+    for at, (broken, keyword, i) in enumerate(found):
+        judge.trials[i].own = FAILED
+        judge.trials[i].rule = judge.rule_number(keyword)
+        if at + 1 < len(found) and found[at + 1][0] == broken:
+            continue
+        if judge.settle(judge.depth):
+            return broken
+    return 0
+
+
+cdef uint32_t judge_number(
+    Judge judge,
+    const uint8_t* text,
+    uint32_t size,
+    int state,
+    bint is_integer_text,
+    bint fits,
+    int64_t value,
+    uint64_t end,
+) except? 0xFFFFFFFF:
+    """The open number is whole; as for `_bounds.broken_number`. Returns 0, or NUMBER_END where a root is broken, or by
+    how many bytes of the number it is."""
+    cdef Stage* stage = &judge.stages[judge.depth]
+    cdef uint32_t i, broken
+    cdef str keyword
+    cdef list found = []
+    for i in range(stage.first, stage.last):
+        if judge.trials[i].own != OPEN:
             continue
         keyword = broken_number(
-            judge.program, judge.program.checks[trial.check].node, text, size, is_integer_text, fits, value
+            judge.program, judge.program.checks[judge.trials[i].check].node, text, size, is_integer_text, fits, value
         )
-        trial.own = KEPT if keyword is None else FAILED
         if keyword is not None:
-            trial.rule = judge.rule_number(keyword)
-    return end_trials(judge, judge.depth, end)
+            found.append((i, keyword))
+    if found:
+        broken = judge_open_number(judge, text, size, state, 0)
+        if broken:
+            return broken
+        for i, keyword in found:
+            if judge.trials[i].own == OPEN:
+                judge.trials[i].own = FAILED
+                judge.trials[i].rule = judge.rule_number(keyword)
+    for i in range(stage.first, stage.last):
+        if judge.trials[i].own == OPEN:
+            judge.trials[i].own = KEPT
+    return NUMBER_END if end_trials(judge, judge.depth, end) else 0
 
 
 cdef bint judge_literal(Judge judge, uint64_t end) except -1:

@@ -8,10 +8,11 @@ read by `_tokens`, in long feeds without the interpreter's lock.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from ssop_codec._containers cimport begin_item, begin_key, close_container, end_scalar, open_container
+from ssop_codec._containers cimport begin_item, begin_key, close_container, end_scalar, fail_empty, open_container
 from ssop_codec._envelope cimport is_before_document
+from ssop_codec._judge_keys cimport judge_comma
 from ssop_codec._judge_values cimport judge_begin, judge_literal
-from ssop_codec._numbers cimport begin_number, end_number, may_end, read_number
+from ssop_codec._numbers cimport begin_number, end_number, judge_prefix, may_end, read_number
 from ssop_codec._program cimport NO_FALSE, NO_TRUE
 from ssop_codec._reader cimport Level, Reader
 from ssop_codec._scan cimport is_blank, is_digit
@@ -137,6 +138,8 @@ cdef int _read_json(Reader reader, const uint8_t* start, const uint8_t* end) exc
                 reader.state = BEFORE_VALUE
         else:
             return 0
+    if reader.state == IN_NUMBER:
+        judge_prefix(reader)
     return 0
 
 
@@ -203,10 +206,18 @@ cdef int _read_after_member(Reader reader, uint8_t c, uint64_t offset) except -1
                 return reader.fail("maxItems", D_NONE, offset, False)
             reader.state = BEFORE_VALUE
             begin_item(reader, offset)
+            if reader.state == BROKEN:
+                return 0
+            if reader.node is NULL:
+                return reader.fail("items", D_NONE, offset, False)
+            if not reader.node.types:
+                return fail_empty(reader, offset)
         else:
             if level.count >= level.node.most_keys:
                 return _fail_full(reader, level, offset)
             reader.state = BEFORE_KEY
+        if reader.judge is not None and reader.judge.watches and judge_comma(reader.judge, reader.depth - 1):
+            return reader.fail_judged(offset)
     elif c == (0x5D if level.is_array else 0x7D):
         close_container(reader, offset)
     else:

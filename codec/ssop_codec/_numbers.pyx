@@ -8,24 +8,19 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from ssop_codec._bounds cimport broken_number, int64_of, keeps_bounds
+from ssop_codec._bounds cimport broken_number, broken_prefix, int64_of, keeps_bounds
 from ssop_codec._containers cimport end_scalar
-from ssop_codec._judge_values cimport judge_number
+from ssop_codec._judge_values cimport NUMBER_END, judge_number, judge_open_number
 from ssop_codec._program cimport (
-    ABOVE_ZERO_BREAKS,
-    BELOW_ZERO_BREAKS,
     ENUM_NUMBERS,
     HAS_BOUNDS,
     HAS_MULTIPLE,
     IS_DOUBLE,
-    MINUS_BREAKS,
-    PLUS_BREAKS,
     Node,
 )
 from ssop_codec._reader cimport Reader
 from ssop_codec._scan cimport double_of, is_blank, is_digit
 from ssop_codec._states cimport (
-    BROKEN,
     D_BUFFER,
     D_DIGIT,
     D_NONE,
@@ -43,7 +38,6 @@ from ssop_codec._states cimport (
     NUMBER,
 )
 
-from .checks import sign_breaks
 from .number import parse_number, to_int64
 
 
@@ -53,26 +47,26 @@ cdef int begin_number(Reader reader, uint8_t c, uint64_t offset) except -1:
     reader.text[0] = c
     reader.text_size = 1
     reader.number_state = N_MINUS if c == 0x2D else N_ZERO if c == 0x30 else N_WHOLE
-    if reader.node.signs:
-        return _judge_sign(reader, c, offset)
     return 0
 
 
-cdef int _judge_sign(Reader reader, uint8_t c, uint64_t offset) except -1:
-    """Whether no number that begins so lies within the bounds. An exponent can move any digits but not the sign."""
-    cdef bint is_negative = reader.text[0] == 0x2D
-    cdef bint may_be_zero = not 0x31 <= c <= 0x39
-    cdef uint32_t signs = reader.node.signs
-    if may_be_zero and reader.text_size > 1:
-        return 0
-    if not signs & (
-        (MINUS_BREAKS if may_be_zero else MINUS_BREAKS | BELOW_ZERO_BREAKS)
-        if is_negative
-        else (PLUS_BREAKS if may_be_zero else PLUS_BREAKS | ABOVE_ZERO_BREAKS)
-    ):
-        return 0
-    rule = reader.program.rules[reader.node - reader.program.nodes]
-    return reader.fail(sign_breaks(rule, is_negative, may_be_zero), D_NONE, offset, True)
+cdef bint judge_prefix(Reader reader) except -1:
+    """Judge what was read of the open number by what it can still become; whether that is broken. Called where the
+    input of a feed ends inside the number, and before it is found broken by anything that was read later."""
+    cdef Node* node = reader.node
+    cdef uint32_t size = 0
+    cdef uint32_t judged
+    found = broken_prefix(reader.program, node, reader.text, reader.text_size, reader.number_state)
+    if found is not None:
+        size = found[0]
+    if reader.judge is not None and reader.judge.in_value:
+        judged = judge_open_number(reader.judge, reader.text, reader.text_size, reader.number_state, size)
+        if judged:
+            reader.fail_judged(reader.value_start + judged - 1)
+            return True
+    if size:
+        reader.fail(found[1], D_NONE, reader.value_start + size - 1, True)
+    return size != 0
 
 
 cdef int _state_after(int state, uint8_t c) noexcept nogil:
@@ -110,32 +104,31 @@ cdef const uint8_t* read_number(
     The byte that ends the number is not taken."""
     cdef const uint8_t* p = start
     cdef int after
-    cdef uint32_t signs = reader.node.signs
     while p < end:
         after = _state_after(reader.number_state, p[0])
         if after < 0:
             _stop(reader, p[0], offset + (p - start))
             break
         if reader.text_size == reader.caps.number_bytes:
-            reader.fail("limit", D_NUMBER_SIZE, offset + (p - start), True)
+            if not judge_prefix(reader):
+                reader.fail("limit", D_NUMBER_SIZE, offset + (p - start), True)
             break
         reader.text[reader.text_size] = p[0]
         reader.text_size += 1
         reader.number_state = after
-        if signs and after <= N_FRACTION:
-            _judge_sign(reader, p[0], offset + (p - start))
-            if reader.state == BROKEN:
-                break
         p += 1
     return p
 
 
 cdef int _stop(Reader reader, uint8_t c, uint64_t offset) except -1:
     """The number does not go on with `c`: is it whole, and may `c` follow?"""
+    if is_blank(c) or c == 0x2C or c == 0x5D or c == 0x7D:
+        if may_end(reader.number_state):
+            return end_number(reader, offset)
+    if judge_prefix(reader):
+        return 0
     if not may_end(reader.number_state):
         return reader.fail("syntax", D_DIGIT, offset, True)
-    if is_blank(c) or c == 0x2C or c == 0x5D or c == 0x7D:
-        return end_number(reader, offset)
     return reader.fail("syntax", D_NUMBER_END, offset, True)
 
 
@@ -146,6 +139,7 @@ cdef int end_number(Reader reader, uint64_t offset) except -1:
     cdef bint fits = False
     cdef bint is_sent
     cdef int64_t value = 0
+    cdef uint32_t judged
     cdef str keyword
     # For double_of, which reads up to a zero byte.
     reader.text[reader.text_size] = 0
@@ -159,10 +153,13 @@ cdef int end_number(Reader reader, uint64_t offset) except -1:
             reader.program, node, reader.text, reader.text_size, is_integer_text, fits, value
         )
         if keyword is not None:
-            return reader.fail(keyword, D_NONE, offset, True)
+            return 0 if judge_prefix(reader) else reader.fail(keyword, D_NONE, offset, True)
     if reader.judge is not None and reader.judge.in_value:
-        if judge_number(reader.judge, reader.text, reader.text_size, is_integer_text, fits, value, offset):
-            return reader.fail_judged(offset)
+        judged = judge_number(
+            reader.judge, reader.text, reader.text_size, reader.number_state, is_integer_text, fits, value, offset
+        )
+        if judged:
+            return reader.fail_judged(offset if judged == NUMBER_END else reader.value_start + judged - 1)
     if is_integer_text or node.types & NUMBER:
         is_sent = _put_number(reader, is_integer_text, fits, value)
     else:

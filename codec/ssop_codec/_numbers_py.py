@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from . import wire
 from ._reader_py import DIGITS, BrokenError, D, Place, Reading, SlowReader
-from .checks import broken_number_rule, sign_breaks
+from .checks import broken_number_rule
 from .constants import FieldType, FrameKind
 from .number import parse_number, to_int64
+from .number_prefix import broken_by_prefix
 from .rules import Rule
 
 
@@ -14,7 +15,7 @@ def read_number(reader: SlowReader, byte: int, place: Place) -> Reading:
     """A number from its first byte on, and the byte behind it, which is held back."""
     text = reader.number = bytearray((byte,))
     reader.number_place = place
-    _judge_sign(reader, text, place)
+    _judge_prefix(reader, text, place)
     while True:
         byte = yield from reader.next_byte()
         if not _is_number_prefix(bytes(text) + bytes((byte,))):
@@ -22,7 +23,7 @@ def read_number(reader: SlowReader, byte: int, place: Place) -> Reading:
         if len(text) == reader.limits.max_number_bytes:
             raise BrokenError("limit", reader.at, place, D.NUMBER_SIZE)
         text.append(byte)
-        _judge_sign(reader, text, place)
+        _judge_prefix(reader, text, place)
     if text[-1] not in DIGITS:
         raise BrokenError("syntax", reader.at, place, D.DIGIT)
     if byte not in b" \t\r\n,]}":
@@ -31,12 +32,12 @@ def read_number(reader: SlowReader, byte: int, place: Place) -> Reading:
     reader.held = byte
 
 
-def _judge_sign(reader: SlowReader, text: bytearray, place: Place) -> None:
-    """Whether no number that begins so lies within the bounds: an exponent can move digits, not the sign."""
-    digits = bytes(text).lower().partition(b"e")[0]
-    keyword = sign_breaks(place.rule, text[0] == 0x2D, not set(digits) & set(b"123456789"))
+def _judge_prefix(reader: SlowReader, text: bytearray, place: Place) -> None:
+    """Whether a number that begins so can still conform."""
+    keyword = broken_by_prefix(place.rule, bytes(text))
     if keyword:
         raise BrokenError(keyword, reader.at, place)
+    reader.obey(reader.judge.take(text[-1]), reader.at)
 
 
 def end_number(reader: SlowReader, place: Place, text: bytes, offset: int) -> None:

@@ -68,3 +68,17 @@ class SlowPattern:
 def slow_pattern(text: str) -> SlowPattern:
     """The pattern, made at its first use."""
     return SlowPattern(text)
+
+
+def open_points(begun: bytes) -> tuple[tuple[int, int], ...]:
+    """The code points that begin with bytes of UTF-8 that lack some; none where there are no bytes."""
+    if not begun:
+        return ()
+    size = 2 if begun[0] < 0xE0 else 3 if begun[0] < 0xF0 else 4
+    point = begun[0] & (0x7F >> size)
+    for byte in begun[1:]:
+        point = point << 6 | (byte & 0x3F)
+    bits = 6 * (size - len(begun))
+    # Shorter forms of less are no UTF-8.
+    low = max(point << bits, {2: 0x80, 3: 0x800, 4: 0x10000}[size])
+    return ((low, min((point + 1 << bits) - 1, 0x10FFFF)),)

@@ -23,13 +23,7 @@ cdef enum:
     HAS_BELOW = 2048    # exclusiveMaximum
     HAS_PATTERN = 4096
     IS_SHAPE = 8192     # the pattern is that of the format
-
-cdef enum:
-    # What the sign of a number breaks: at the first byte, or at the first digit that is not 0.
-    MINUS_BREAKS = 1
-    BELOW_ZERO_BREAKS = 2
-    PLUS_BREAKS = 4
-    ABOVE_ZERO_BREAKS = 8
+    IS_STRICT = 16384   # an integer has neither point nor exponent
 
 cdef struct Key:
     const uint8_t* data
@@ -60,7 +54,6 @@ cdef struct Node:
     uint32_t types
     uint32_t declared_types
     uint32_t flags
-    uint32_t signs          # MINUS_BREAKS and the like
     int32_t object_at
     int32_t array_at
     # Properties, sorted by key bytes; `order` lists them in the order of the schema.
@@ -72,7 +65,7 @@ cdef struct Node:
     int32_t additional
     uint64_t min_properties
     uint64_t max_properties
-    uint64_t most_keys      # the least of that and of the names, where no others may stand
+    uint64_t most_keys      # the least of that and of the names that can have a value, where no others may stand
     int32_t* prefix
     uint32_t prefix_count
     int32_t items
@@ -126,7 +119,6 @@ cdef struct Check:
     uint64_t min_contains
     uint64_t max_contains
     int32_t names
-    int32_t pattern         # position in Program.patterns, -1: none
     bint is_unique
     bint has_members
     uint32_t kid_count
@@ -152,6 +144,7 @@ cdef class Program:
     cdef void* _block(self, size_t size) except NULL
     cdef Key* _keys(self, list texts) except? NULL
     cdef int _fill(self, uint32_t number, object rule) except -1
+    cdef int _count_keys(self, Node* node) except -1
     cdef int _fill_number(self, Node* node, object rule) except -1
     cdef int _fill_check(self, uint32_t number, object check, dict places) except -1
     cdef int32_t* _numbers(self, object numbers) except NULL

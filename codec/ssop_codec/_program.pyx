@@ -6,7 +6,8 @@ from libc.math cimport INFINITY
 from libc.stdint cimport INT64_MAX, INT64_MIN, UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from .checks import sign_breaks
+from ssop_codec._states cimport NUMBER
+
 from .number import is_integer, to_int64
 from .rules import Rule
 
@@ -29,6 +30,8 @@ cdef class Program:
         self.rules = [*schema.rules, Rule(), *(check.rule for check in schema.checks), Rule(types=0, declared_types=0)]
         for number in range(<uint32_t>len(self.rules)):
             self._fill(number, self.rules[number])
+        for number in range(self.node_count):
+            self._count_keys(&self.nodes[number])
         self.patterns = list(schema.patterns.values())
         places = {text: number for number, text in enumerate(schema.patterns)}
         for number in range(self.check_count):
@@ -38,7 +41,6 @@ cdef class Program:
         never.node = &self.nodes[self.node_count + 1 + self.check_count]
         never.additional = never.items = never.contains = never.names = CHECK_ALWAYS
         never.max_contains = UINT64_MAX
-        never.pattern = -1
         cdef Node* untyped = &self.nodes[self.node_count]
         untyped.types = untyped.declared_types = 127
         untyped.object_at = untyped.array_at = <int32_t>self.node_count
@@ -106,8 +108,6 @@ cdef class Program:
         node.min_properties = rule.min_properties
         node.max_properties = UINT64_MAX if rule.max_properties < 0 else rule.max_properties
         node.most_keys = node.max_properties
-        if node.additional == NODE_FORBIDDEN:
-            node.most_keys = min(node.most_keys, <uint64_t>node.key_count)
         # Items.
         node.prefix_count = len(rule.prefix)
         node.prefix = <int32_t*>self._block(node.prefix_count * sizeof(int32_t))
@@ -137,6 +137,16 @@ cdef class Program:
         for i in range(node.root_count):
             node.roots[i].types, node.roots[i].check = rule.roots[i]
         self._fill_number(node, rule)
+        return 0
+
+    cdef int _count_keys(self, Node* node) except -1:
+        """Where other keys may not stand, no more members than names that can have a value."""
+        cdef uint64_t count = 0
+        cdef uint32_t i
+        for i in range(node.key_count):
+            count += self.nodes[node.keys[i].node].types != 0
+        if node.additional == NODE_FORBIDDEN:
+            node.most_keys = min(node.most_keys, count)
         return 0
 
     cdef int32_t* _numbers(self, object numbers) except NULL:
@@ -182,7 +192,6 @@ cdef class Program:
         into.min_contains = check.min_contains
         into.max_contains = UINT64_MAX if check.max_contains < 0 else check.max_contains
         into.names = check.names
-        into.pattern = -1 if check.pattern is None else places[check.pattern]
         into.is_unique = check.is_unique
         into.has_members = check.members is not None
         kids = [kid for group in check.groups for kid in group.kids]
@@ -201,7 +210,8 @@ cdef class Program:
         return 0
 
     cdef int _fill_number(self, Node* node, object rule) except -1:
-        cdef uint32_t i
+        if rule.is_strict and not rule.types & NUMBER:
+            node.flags |= IS_STRICT
         if rule.enum_numbers is not None:
             node.flags |= ENUM_NUMBERS
         bounds = (rule.minimum, rule.maximum, rule.exclusive_minimum, rule.exclusive_maximum)
@@ -222,9 +232,6 @@ cdef class Program:
             node.exclusive_minimum = 0 if bounds[2] is None else to_int64(bounds[2])
             node.exclusive_maximum = 0 if bounds[3] is None else to_int64(bounds[3])
             node.multiple_of = 1 if rule.multiple_of is None else to_int64(rule.multiple_of)
-        for i, (is_negative, is_zero) in enumerate(((True, True), (True, False), (False, True), (False, False))):
-            if sign_breaks(rule, is_negative, is_zero):
-                node.signs |= <uint32_t>1 << i
         node.low = -INFINITY
         node.high = INFINITY
         for bound in (bounds[0], bounds[2]):

@@ -51,6 +51,40 @@ cdef struct Utf8:
     uint8_t high
 
 
+cdef struct Points:
+    uint32_t low        # code points from here
+    uint32_t high       # to here
+
+
+cdef inline Points points_of(uint32_t point, uint32_t need) noexcept nogil:
+    """What a code point can be whose bytes so far say `point`, and that lacks `need` bytes."""
+    cdef Points points
+    cdef uint32_t bits = 6 * need
+    points.low = point << bits
+    points.high = min((point << bits) | ((<uint32_t>1 << bits) - 1), 0x10FFFF)
+    if points.low == 0 and bits > 6:
+        # Shorter forms of less are no UTF-8.
+        points.low = 0x800 if need == 2 else 0x10000
+    return points
+
+
+cdef inline bint has_point(const Key* key, uint32_t position, const Points* points, uint32_t count) noexcept nogil:
+    """Whether the code point at a position of the key is among `points`."""
+    cdef uint32_t point, need, i
+    if key.size <= position:
+        return False
+    point = key.data[position]
+    if point >= 0x80:
+        need = 1 if point < 0xE0 else 2 if point < 0xF0 else 3
+        point &= 0x3F >> need
+        for i in range(need):
+            point = point << 6 | (key.data[position + 1 + i] & 0x3F)
+    for i in range(count):
+        if points[i].low <= point <= points[i].high:
+            return True
+    return False
+
+
 cdef inline bint begin_code_point(Utf8* utf8, uint8_t c) noexcept nogil:
     """Take the first byte of a longer code point; False where none begins so (the table of RFC 3629)."""
     utf8.low = 0x80

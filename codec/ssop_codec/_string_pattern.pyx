@@ -7,9 +7,12 @@ still become, so that a text is refused at the first byte after which it can't m
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from ssop_codec._containers cimport judge_points_of_key
+from ssop_codec._judge_texts cimport judge_points
 from ssop_codec._pattern cimport ACCEPT_ALL, DEAD, FIRST_STATE, LOST, Pattern
-from ssop_codec._program cimport IS_SHAPE
+from ssop_codec._program cimport ENUM_STRINGS, HAS_PATTERN, IS_SHAPE, Node
 from ssop_codec._reader cimport Reader
+from ssop_codec._scan cimport Points, has_point
 from ssop_codec._states cimport D_NONE, D_PATTERN
 
 
@@ -82,9 +85,10 @@ cdef int judge_utf8(Reader reader, uint8_t c, uint64_t offset) except -1:
 
 cdef int judge_escape(Reader reader, uint64_t offset) except -1:
     """A backslash was read that is not the second half of a surrogate pair: any code point can follow."""
-    if (<Pattern>reader.node.pattern).can_take(reader.pattern_state, 0xE000, 0x10FFFF):
-        return 0
-    return _judge_range(reader, 0, 0xD7FF, offset)
+    cdef Points[2] points
+    points[0].low, points[0].high = 0, 0xD7FF
+    points[1].low, points[1].high = 0xE000, 0x10FFFF
+    return _judge_points(reader, points, 2, offset)
 
 
 cdef int judge_unit(Reader reader, uint64_t offset) except -1:
@@ -92,30 +96,54 @@ cdef int judge_unit(Reader reader, uint64_t offset) except -1:
     cdef uint32_t open_bits = 4 * (4 - reader.unit_digits)
     cdef uint32_t low = reader.unit << open_bits
     cdef uint32_t high = ((reader.unit + 1) << open_bits) - 1
-    cdef Pattern pattern = <Pattern>reader.node.pattern
-    cdef int state = reader.pattern_state
+    cdef Points[3] points
+    cdef uint32_t count = 0
+    cdef uint32_t i
     if reader.high:
-        low = max(low, 0xDC00)
-        high = min(high, 0xDFFF)
-        if low > high:
-            # Which is no JSON, and told so when the unit is whole.
-            return 0
-        low += 0x10000 - 0xDC00 + ((reader.high - 0xD800) << 10)
-        high += 0x10000 - 0xDC00 + ((reader.high - 0xD800) << 10)
-        return _judge_range(reader, low, high, offset)
-    if low >= 0xDC00 and high <= 0xDFFF:
-        return 0
-    if low < 0xD800 and pattern.can_take(state, low, min(high, 0xD7FF)):
-        return 0
-    if high >= 0xE000 and pattern.can_take(state, max(low, 0xE000), high):
-        return 0
-    low = max(low, 0xD800)
-    high = min(high, 0xDBFF)
-    if low <= high and pattern.can_take(
-        state, 0x10000 + ((low - 0xD800) << 10), 0x10000 + ((high - 0xD800) << 10) + 0x3FF
-    ):
-        return 0
-    return reader.fail(_keyword(reader), D_NONE, offset, True)
+        count = _add_points(points, count, max(low, 0xDC00), min(high, 0xDFFF))
+        for i in range(count):
+            points[i].low += 0x10000 - 0xDC00 + ((reader.high - 0xD800) << 10)
+            points[i].high += 0x10000 - 0xDC00 + ((reader.high - 0xD800) << 10)
+    else:
+        count = _add_points(points, count, low, min(high, 0xD7FF))
+        count = _add_points(points, count, max(low, 0xE000), high)
+        low = max(low, 0xD800)
+        high = min(high, 0xDBFF)
+        if low <= high:
+            count = _add_points(points, count, 0x10000 + ((low - 0xD800) << 10), 0x103FF + ((high - 0xD800) << 10))
+    # None: which is no JSON, and told so when the unit is whole.
+    return _judge_points(reader, points, count, offset) if count else 0
+
+
+cdef uint32_t _add_points(Points* points, uint32_t count, uint32_t low, uint32_t high) noexcept:
+    if low > high:
+        return count
+    points[count].low = low
+    points[count].high = high
+    return count + 1
+
+
+cdef int _judge_points(Reader reader, const Points* points, uint32_t count, uint64_t offset) except -1:
+    """The open code point is among `points`: can any be taken?"""
+    cdef Node* node = reader.node
+    cdef uint32_t i
+    if reader.in_key:
+        return judge_points_of_key(reader, points, count, offset)
+    if node.flags & ENUM_STRINGS:
+        for i in range(reader.low_key, reader.high_key):
+            if has_point(&node.strings[i], reader.text_size, points, count):
+                break
+        else:
+            return reader.fail_member(offset)
+    if node.flags & HAS_PATTERN:
+        for i in range(count):
+            if (<Pattern>node.pattern).can_take(reader.pattern_state, points[i].low, points[i].high):
+                break
+        else:
+            return reader.fail(_keyword(reader), D_NONE, offset, True)
+    if reader.judge is not None and reader.judge.in_value and judge_points(reader.judge, points, count):
+        return reader.fail_judged(offset)
+    return 0
 
 
 cdef int end_pattern(Reader reader, uint64_t offset) except -1:

@@ -136,7 +136,7 @@ cdef const uint8_t* read_string(
                 reader.fail("maxLength", D_NONE, at, True)
             else:
                 reader.state = IN_ESCAPE
-                if not reader.high and not reader.in_key and reader.node.flags & HAS_PATTERN:
+                if not reader.high:
                     judge_escape(reader, at)
         else:
             _begin_code_point(reader, p[0], at)
@@ -226,7 +226,7 @@ cdef int _read_unit(Reader reader, uint8_t c, uint64_t offset) except -1:
     reader.unit = reader.unit << 4 | digit
     reader.unit_digits += 1
     if reader.unit_digits < 4:
-        return judge_unit(reader, offset) if in_child and reader.node.flags & HAS_PATTERN else 0
+        return judge_unit(reader, offset)
     cdef uint32_t unit = reader.unit
     if reader.high:
         if not 0xDC00 <= unit <= 0xDFFF:
@@ -234,10 +234,9 @@ cdef int _read_unit(Reader reader, uint8_t c, uint64_t offset) except -1:
         unit = 0x10000 + ((reader.high - 0xD800) << 10) + (unit - 0xDC00)
         reader.high = 0
     elif 0xD800 <= unit <= 0xDBFF:
-        if in_child and reader.node.flags & HAS_PATTERN:
-            judge_unit(reader, offset)
-            if reader.state == BROKEN:
-                return 0
+        judge_unit(reader, offset)
+        if reader.state == BROKEN:
+            return 0
         reader.high = unit
         reader.state = IN_STRING
         return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from . import wire
+from ._judge_py import continues
 from ._pattern_py import slow_pattern
 from ._reader_py import BrokenError, D, Place, Reading, SlowReader, Utf8, cut_at
 from .checks import keeps_format
@@ -34,7 +35,7 @@ def _read_characters(  # noqa: C901, PLR0912, PLR0915  # the grammar of strings,
         elif byte == 0x5C:
             if not high:
                 take.starts(at)
-                take.becomes(((0, 0xD7FF), (0xE000, 0x10FFFF)), at)
+                take.escapes(((0, 0xD7FF), (0xE000, 0x10FFFF)), at)
             byte = yield from reader.next_byte()
             at = reader.at
             if byte == 0x75:
@@ -47,7 +48,7 @@ def _read_characters(  # noqa: C901, PLR0912, PLR0915  # the grammar of strings,
                         raise BrokenError("syntax", at, place, D.HEX)
                     unit = unit * 16 + int(digit, 16)
                     if left or (0xD800 <= unit <= 0xDBFF and not high):
-                        take.becomes(_unit_points(unit << left, ((unit + 1) << left) - 1, high), at)
+                        take.escapes(_unit_points(unit << left, ((unit + 1) << left) - 1, high), at)
                 if high:
                     if not 0xDC00 <= unit <= 0xDFFF:
                         raise BrokenError("syntax", at, place, D.LOW_HALF)
@@ -85,10 +86,15 @@ def _read_characters(  # noqa: C901, PLR0912, PLR0915  # the grammar of strings,
             take.more(raw, at)
 
 
-def read_key(reader: SlowReader, around: Place) -> Generator[None, int, bytes]:
+def allowed_names(reader: SlowReader, around: Place) -> list[bytes]:
+    """The properties that can have a value."""
+    return [name.encode() for name, node in around.rule.properties.items() if reader.schema.rules[node].types]
+
+
+def read_key(reader: SlowReader, around: Place, seen: set[bytes]) -> Generator[None, int, bytes]:
     """A key behind its opening quote."""
     reader.obey(reader.judge.begin_key(), reader.at)
-    sink = _KeySink(reader, around)
+    sink = _KeySink(reader, around, seen)
     yield from _read_characters(reader, around, sink)
     return bytes(sink.text)
 
@@ -152,25 +158,39 @@ class _Sink:
     def becomes(self, points: _Points, offset: int) -> None:
         """The code points that the open one can still be; one: it is read."""
 
+    def escapes(self, points: _Points, offset: int) -> None:
+        """The same of one that is escaped, read in part; none: it will be no JSON."""
+        raise NotImplementedError
+
     def more(self, data: bytes, offset: int) -> None:
         """Its bytes, or some of them."""
         raise NotImplementedError
 
 
 class _KeySink(_Sink):
-    def __init__(self, reader: SlowReader, around: Place) -> None:
+    def __init__(self, reader: SlowReader, around: Place, seen: set[bytes]) -> None:
         self.reader = reader
         self.text = bytearray()
         self.around = around
         self.limit = reader.limits.max_key_bytes
-        self.names = [name.encode() for name in around.rule.properties]
+        # Of properties that can have a value, those that did not come yet.
+        self.names = [name for name in allowed_names(reader, around) if name not in seen]
+
+    def escapes(self, points: _Points, offset: int) -> None:
+        if not points:
+            return
+        if self.around.rule.additional == FORBIDDEN and not self._can_be_known(points):
+            raise BrokenError("additionalProperties", offset, self.around)
+        self.reader.obey(self.reader.judge.becomes(points, is_key=True), offset)
+
+    def _can_be_known(self, points: _Points) -> bool:
+        return any(continues(name, bytes(self.text), points) for name in self.names)
 
     def more(self, data: bytes, offset: int) -> None:
         room = self.limit - len(self.text)
         for byte in data[:room]:
             self.text.append(byte)
-            can_be_known = any(name.startswith(self.text) for name in self.names)
-            if self.around.rule.additional == FORBIDDEN and not can_be_known:
+            if self.around.rule.additional == FORBIDDEN and not self._can_be_known(()):
                 raise BrokenError("additionalProperties", offset, self.around)
             self.reader.obey(self.reader.judge.take_key(byte), offset)
         if len(data) > room:
@@ -212,6 +232,15 @@ class _StringSink(_Sink):
             raise BrokenError(self.keyword, offset, self.place)
         if len(points) == 1 and points[0][0] == points[0][1]:
             self.state = self.pattern.step(self.state, points[0][0])
+
+    def escapes(self, points: _Points, offset: int) -> None:
+        if not points:
+            return
+        members = self.place.rule.enum_strings
+        if members is not None and not any(continues(member, bytes(self.text), points) for member in members):
+            raise BrokenError(self.place.rule.enum_keyword, offset, self.place)
+        self.becomes(points, offset)
+        self.reader.obey(self.reader.judge.becomes(points, is_key=False), offset)
 
     def more(self, data: bytes, offset: int) -> None:
         rule = self.place.rule

@@ -67,6 +67,9 @@ cdef const uint8_t* read_tokens(
                 if level.is_array:
                     if level.count >= level.node.max_items or not _begin_item(reader, level):
                         break
+                    if reader.node is NULL or not reader.node.types:
+                        # No item can follow: told at the comma.
+                        break
                     state = BEFORE_VALUE
                 else:
                     if level.count >= level.node.most_keys:
@@ -258,7 +261,7 @@ cdef inline bint _note_key(Reader reader, Level* level, uint32_t at) noexcept no
     cdef const Key* key = &level.node.keys[at]
     cdef uint64_t* seen = &reader.seen[level.seen + (key.position >> 6)]
     cdef uint64_t bit = <uint64_t>1 << (key.position & 63)
-    if ssop_unlikely(seen[0] & bit):
+    if ssop_unlikely(seen[0] & bit or not reader.program.nodes[key.node].types):
         return False
     seen[0] |= bit
     level.next_key = key.position + 1

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from . import wire
 from ._numbers_py import read_literal, read_number
 from ._reader_py import ANY, BLANKS, DIGITS, BrokenError, D, Place, Reading, SlowReader
-from ._strings_py import read_key, read_string
+from ._strings_py import allowed_names, read_key, read_string
 from .constants import FieldType, FrameKind
 from .references import escape
 from .rules import FORBIDDEN, UNTYPED, Rule
@@ -132,6 +132,10 @@ def _read_items(reader: SlowReader, around: Place) -> Generator[None, int, int]:
             if size == rule.max_items:
                 raise BrokenError("maxItems", reader.at, around)
             item = _item(reader, around, size)
+            if item.is_forbidden:
+                raise BrokenError("items", reader.at, around)
+            _refuse_empty(reader, item)
+            reader.obey(reader.judge.comma(item.pointer), reader.at)
             index_place = _child(reader, around, UNTYPED, None, str(size))
             byte = yield from read_token(reader, index_place)
             yield from read_value(reader, byte, _named(item, index_place))
@@ -167,7 +171,7 @@ def _read_members(reader: SlowReader, around: Place) -> Generator[None, int, int
             if byte != 0x22:
                 raise BrokenError("syntax", reader.at, around, detail)
             _check_room(reader, rule, size, around)
-            key = yield from read_key(reader, around)
+            key = yield from read_key(reader, around, seen)
             place = _member(reader, around, key, seen)
             if (yield from read_token(reader, around)) != 0x3A:
                 raise BrokenError("syntax", reader.at, place, D.COLON)
@@ -179,6 +183,7 @@ def _read_members(reader: SlowReader, around: Place) -> Generator[None, int, int
             if byte != 0x2C:
                 raise BrokenError("syntax", reader.at, around, D.AFTER_MEMBER)
             _check_room(reader, rule, size, around)
+            reader.obey(reader.judge.comma(""), reader.at)
             detail = D.KEY
             byte = yield from read_token(reader, around)
     missing = [n for n in rule.properties if n in rule.required and n.encode() not in seen]
@@ -193,7 +198,7 @@ def _check_room(reader: SlowReader, rule: Rule, size: int, around: Place) -> Non
     """Whether one more key can stand in the object."""
     if size == rule.max_properties:
         raise BrokenError("maxProperties", reader.at, around)
-    if rule.additional == FORBIDDEN and size == len(rule.properties):
+    if rule.additional == FORBIDDEN and size == len(allowed_names(reader, around)):
         raise BrokenError("additionalProperties", reader.at, around)
 
 
@@ -204,8 +209,10 @@ def _member(reader: SlowReader, around: Place, key: bytes, seen: set[bytes]) -> 
         if key in seen:
             raise BrokenError("duplicateKey", reader.at, around)
         seen.add(key)
-        reader.obey(reader.judge.end_key(), reader.at)
-        return _child(reader, around, rule.properties[name], None, name)
+        place = _child(reader, around, rule.properties[name], None, name)
+        _refuse_empty(reader, place)
+        reader.obey(reader.judge.end_key(place.pointer), reader.at)
+        return place
     if rule.additional == FORBIDDEN:
         raise BrokenError("additionalProperties", reader.at, around)
     if not reader.schema.is_raw:
@@ -218,5 +225,13 @@ def _member(reader: SlowReader, around: Place, key: bytes, seen: set[bytes]) -> 
     place = _child(reader, around, rule.additional, name, None)
     if len(wire.path_steps(place.path)) > reader.buffer_bytes:
         raise BrokenError("limit", reader.at, around, D.BUFFER)
-    reader.obey(reader.judge.end_key(), reader.at)
+    _refuse_empty(reader, place)
+    reader.obey(reader.judge.end_key(place.pointer), reader.at)
     return place
+
+
+def _refuse_empty(reader: SlowReader, place: Place) -> None:
+    """Where a value has to come that no schema allows."""
+    rule = place.rule
+    if not rule.types:
+        raise BrokenError(rule.enum_keyword if rule.declared_types else "type", reader.at, place)

@@ -128,8 +128,6 @@ class CheckBuilder:
         rule.required = facts.object.required
         rule.min_properties, rule.max_properties = facts.object.min_properties, facts.object.max_properties
         rule.min_items, rule.max_items = facts.array.min_items, facts.array.max_items
-        if "pattern" in schema:
-            check.pattern = self._pattern(schema["pattern"], f"{pointer}/pattern", "pattern")
         members: frozenset[object] | None = None
         for keyword in ("enum", "const"):
             if keyword in schema:
@@ -217,7 +215,7 @@ class CheckBuilder:
             and not rule.min_length
             and rule.max_length == UNBOUNDED
             and not rule.string_format
-            and check.pattern is None
+            and rule.pattern is None
         ):
             settled |= FieldType.STRING
         bounds = (rule.minimum, rule.maximum, rule.exclusive_minimum, rule.exclusive_maximum, rule.multiple_of)

@@ -30,22 +30,6 @@ def broken_number_rule(rule: Rule, text: bytes) -> str:
     return next((keyword for keyword, is_broken in broken if is_broken), "")
 
 
-def sign_breaks(rule: Rule, is_negative: bool, may_be_zero: bool) -> str:
-    """The keyword that every number of a sign breaks, or an empty string; `may_be_zero`: the digits so far are 0."""
-    zero = (0, 0)
-    if is_negative:
-        if rule.minimum is not None and compare(rule.minimum, zero) >= int(may_be_zero):
-            return "minimum"
-        if rule.exclusive_minimum is not None and compare(rule.exclusive_minimum, zero) >= 0:
-            return "exclusiveMinimum"
-        return ""
-    if rule.maximum is not None and compare(rule.maximum, zero) <= -int(may_be_zero):
-        return "maximum"
-    if rule.exclusive_maximum is not None and compare(rule.exclusive_maximum, zero) <= 0:
-        return "exclusiveMaximum"
-    return ""
-
-
 def keeps_format(rule: Rule, text: bytes) -> bool:
     """`text` is valid UTF-8."""
     return FORMATS[rule.string_format](text.decode())

