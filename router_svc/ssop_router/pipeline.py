@@ -7,18 +7,19 @@ from typing import Final
 
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
+from ssop.v1.frame_pb2 import IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason, Usage
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
-from ssop_codec import scan_heads
 from ssop_router.answers import Admission, Answers, Lease, make_key
 from ssop_router.background import Background
 from ssop_router.cascade import Cascade
+from ssop_router.citations import Citations
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
-from ssop_router.delivery import FIELD_KINDS, Delivery
+from ssop_router.delivery import Delivery
 from ssop_router.dependency import Unavailable
+from ssop_router.follower import Follower
 from ssop_router.footprint import describe_reasons
 from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
@@ -72,6 +73,7 @@ class Pipeline:
         self._settings = settings
         self._background = background
         self._metrics = metrics
+        self._citations = Citations(retrieval)
         self._running: dict[tuple[str, str], Job] = {}
 
     @property
@@ -156,15 +158,16 @@ class Pipeline:
             admission = await self._admit(job, key)
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
                 fetch.drop()
+                await self._recall(job, key, collections)
                 await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
             else:
                 is_followed = False
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
                     fetch.drop()
-                    is_followed, admission = await self._follow(job, delivery, key)
+                    is_followed, admission = await self._follow(job, delivery, key, collections)
                 if not is_followed:
                     is_generated = job.is_billed = True
-                    await self._generate(job, delivery, fetch, admission.lease)
+                    await self._generate(job, delivery, key, fetch, admission.lease)
             await delivery.close()
         finally:
             fetch.close()
@@ -238,12 +241,21 @@ class Pipeline:
             raise MeshError(R.ERROR_REASON_CACHE_MISS, "the policy allows the cache only, and it has no answer")
         return admission
 
-    async def _follow(self, job: Job, delivery: Delivery, key: bytes) -> tuple[bool, Admission]:
+    async def _recall(self, job: Job, key: bytes, collections: Collections) -> None:
+        """Name the passages of an answer that was made before, or elsewhere: its fields may cite them."""
+        try:
+            await self._citations.recall(job, key, collections)
+        except Unavailable:
+            self._do_without_passages(job)
+
+    async def _follow(
+        self, job: Job, delivery: Delivery, key: bytes, collections: Collections
+    ) -> tuple[bool, Admission]:
         """Follow another request's generation; False, and a new admission, when its leader failed before a field."""
         admission = Admission()
         for _ in range(_ADMISSIONS):
             job.stage = "follow"
-            follower = _Follower(job, delivery)
+            follower = Follower(delivery, lambda: self._recall(job, key, collections))
             try:
                 await self._answers.follow(job, key, follower.take)
             except (MeshError, Unavailable) as error:
@@ -261,6 +273,7 @@ class Pipeline:
                 raise interrupt(lost, job.last_seq)
             admission = await self._admit(job, key)
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
+                await self._recall(job, key, collections)
                 await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
                 return True, admission
             if job.cache_reason != CacheReason.CACHE_REASON_FOLLOWER:
@@ -268,7 +281,7 @@ class Pipeline:
         job.cache_reason = CacheReason.CACHE_REASON_MISS
         return False, Admission()
 
-    async def _generate(self, job: Job, delivery: Delivery, fetch: Fetch, lease: Lease | None) -> None:
+    async def _generate(self, job: Job, delivery: Delivery, key: bytes, fetch: Fetch, lease: Lease | None) -> None:
         try:
             spoiled_by = await fetch.collect()
         except Unavailable:
@@ -276,6 +289,8 @@ class Pipeline:
             spoiled_by = "rag_unavailable"
         if lease is not None and spoiled_by:
             lease.give_up(spoiled_by)
+        if job.passages and not spoiled_by:
+            self._citations.remember(job, key)
         generator = self._cascade if job.features.policy.is_cascade else self._generator
         await generator.generate(job, delivery, lease)
 
@@ -336,31 +351,6 @@ class Pipeline:
                 **({"explanation": job.explanation} if job.request.debug else {}),
             },
         )
-
-
-class _Follower:
-    """Takes the chunks of a generation that another request leads; holds them back until the first field."""
-
-    def __init__(self, job: Job, delivery: Delivery) -> None:
-        self._job = job
-        self._delivery = delivery
-        self._held: list[bytes] = []
-
-    async def take(self, chunk: bytes) -> None:
-        """Chunk bytes of document frames."""
-        if not chunk:
-            return
-        if not self._delivery.is_open:
-            self._held.append(chunk)
-            if not any(kind in FIELD_KINDS or kind == FrameKind.FRAME_KIND_END for kind, _, _ in scan_heads(chunk)):
-                return
-            chunk = b"".join(self._held)
-            self._delivery.mark_first_field()
-            self._delivery.take_document(chunk)
-            await self._delivery.open(chunk)
-            return
-        self._delivery.take_document(chunk)
-        await self._delivery.forward_all(chunk)
 
 
 def _usage(job: Job, is_generated: bool) -> Usage:

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from ssop_cli import posts as posts_
+from ssop_cli.app_index import index_app
 from ssop_cli.app_keys import keys_app
 from ssop_cli.app_route import route_app
 from ssop_cli.app_store import doctor as doctor_command
@@ -49,6 +50,7 @@ app.add_typer(schema_app, name="schema")
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
 app.add_typer(route_app, name="route")
+app.add_typer(index_app, name="index")
 app.command("doctor")(doctor_command)
 
 
@@ -148,7 +150,11 @@ def ask(  # noqa: PLR0917 - each is an option, given by name
     schema: Annotated[Path | None, typer.Option("--schema", help="JSON Schema of the answer; else text.")] = None,
     model: Model = "",
     policy: Policy = "",
-    collection: Annotated[list[str] | None, typer.Option("--collection", help="Collection to search.")] = None,
+    collection: Annotated[
+        list[str] | None, typer.Option("--collection", help="Collection to search; else all of them.")
+    ] = None,
+    cite: Annotated[bool, typer.Option("--cite", help="Answer with the numbers of its passages.")] = False,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, max=32, help="Passages to draw on; 0: 4.")] = 0,
     state_dir: StateDir = None,
     target: Target = None,
     timeout: Timeout = 60.0,
@@ -156,20 +162,27 @@ def ask(  # noqa: PLR0917 - each is an option, given by name
 ) -> None:
     """Ask once; fields or text appear as they arrive."""
     with guard(as_json):
-        from ssop_cli.ask import AskOptions, delivery_line, run_ask  # noqa: PLC0415
+        from ssop_cli.ask import AskOptions, delivery_line, run_ask, source_lines  # noqa: PLC0415
         from ssop_cli.mesh import find_access  # noqa: PLC0415
 
         text = sys.stdin.read() if prompt == "-" else prompt
         if not text.strip():
             raise CommandError("the prompt is empty", exit_code=EXIT_USAGE)
+        if cite and schema is not None:
+            raise CommandError(
+                "--cite and --schema exclude each other",
+                advice="a schema of yours may have a field for the numbers of passages",
+                exit_code=EXIT_USAGE,
+            )
         wanted = posts_.read_object(schema) if schema is not None else None
         access = find_access(places_of(state_dir), target)
-        options = AskOptions(text, wanted, model, policy, timeout, tuple(collection or ()))
+        options = AskOptions(text, wanted, model, policy, timeout, tuple(collection or ()), top_k, cite)
         answer = run_ask(access, options, out, is_json=as_json)
         if as_json:
             print_json(answer)
         else:
-            err.print(Text(delivery_line(answer), style="dim"), soft_wrap=True)
+            for line in (*source_lines(answer, is_cited=cite), delivery_line(answer)):
+                err.print(Text(line, style="dim"), soft_wrap=True)
         if answer["verdict"] != "ok":
             err.print(Text(f"ssop: the answer is {answer['verdict']}: {answer['error']}", style="red"))
             raise typer.Exit(EXIT_FAILED)

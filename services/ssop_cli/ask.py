@@ -3,8 +3,8 @@
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,6 +17,7 @@ from ssop_cli.board import mode_name
 from ssop_cli.mesh import Access, accounting_json, decision_json, explain, mesh_errors, word
 from ssop_sdk import OutputError, SsopClient, SsopError, Stream
 
+_TOP_K: Final = 4
 _TYPE_BITS = tuple(
     (value.number, value.name.removeprefix("FIELD_TYPE_").lower())
     for value in frame_pb2.FieldType.DESCRIPTOR.values
@@ -34,26 +35,48 @@ class AskOptions:
     policy: str
     timeout_s: float
     collections: tuple[str, ...] = ()
+    top_k: int = 0
+    is_cited: bool = False
+
+
+_CITE: Final = "Answer from the numbered passages, and cite the numbers of those that the answer comes from."
+
+
+def cite_schema(top_k: int) -> dict[str, Any]:
+    """The schema of an answer that cites passages by their numbers, 1 to `top_k`."""
+    number = {"type": "integer", "minimum": 1, "maximum": top_k}
+    return {
+        "type": "object",
+        "properties": {
+            # First, so that the answer is written after its passages are named.
+            "citations": {"type": "array", "items": number, "minItems": 1, "maxItems": top_k},
+            "answer": {"type": "string", "maxLength": 800},
+        },
+        "required": ["citations", "answer"],
+        "additionalProperties": False,
+    }
 
 
 def run_ask(access: Access, options: AskOptions, console: Console, *, is_json: bool) -> dict[str, Any]:
     """Ask once, show the answer as it arrives, and return all of it. Raises CommandError."""
     started_s = time.monotonic()
+    schema = cite_schema(options.top_k or _TOP_K) if options.is_cited else options.schema
     with (
         mesh_errors(access),
         SsopClient(api_key=access.api_key, target=access.target, timeout_s=options.timeout_s) as client,
         client.generate(
-            options.prompt,
-            output_schema=options.schema,
+            _messages(options),
+            output_schema=schema,
             model=options.model,
             policy=options.policy,
             collections=options.collections,
+            rag_top_k=options.top_k,
         ) as stream,
     ):
         try:
             if is_json:
                 stream.result()
-            elif options.schema is None:
+            elif schema is None:
                 _show_text(stream, console)
             else:
                 _show_fields(stream, console, started_s)
@@ -62,15 +85,24 @@ def run_ask(access: Access, options: AskOptions, console: Console, *, is_json: b
                 "verdict": "incomplete" if error.reason == "OUTPUT_INCOMPLETE" else "invalid",
                 "error": explain(error, access).message,
                 "result": error.partial,
+                "sources": [asdict(source) for source in stream.sources],
                 "decision": decision_json(stream.decision),
                 "accounting": accounting_json(stream.accounting),
             }
         return {
             "verdict": "ok",
             "result": stream.result(),
+            "sources": [asdict(source) for source in stream.sources],
             "decision": decision_json(stream.decision),
             "accounting": accounting_json(stream.accounting),
         }
+
+
+def _messages(options: AskOptions) -> Any:
+    if not options.is_cited:
+        return options.prompt
+    # Not in the question itself, which is what passages are looked for with.
+    return [{"role": "system", "content": _CITE}, {"role": "user", "content": options.prompt}]
 
 
 def _show_text(stream: Stream[Any], console: Console) -> None:
@@ -110,6 +142,20 @@ def _show_fields(stream: Stream[Any], console: Console, started_s: float) -> Non
         console.print(render())
     if error is not None:
         raise error
+
+
+def source_lines(answer: Mapping[str, Any], *, is_cited: bool) -> list[str]:
+    """The passages that the model saw, and which of them the answer cites."""
+    result = answer["result"]
+    cited = list(dict.fromkeys(result.get("citations", ()))) if is_cited and isinstance(result, Mapping) else []
+    lines = []
+    for source in answer["sources"]:
+        mark = "cited  " if source["number"] in cited else "source "
+        place = f"{source['collection']}/{source['document_id']}, passage {source['passage']}"
+        lines.append(f"{mark} [{source['number']}] {place}")
+    numbers = {source["number"] for source in answer["sources"]}
+    lines += [f"cited   [{number}] is no passage" for number in cited if number not in numbers]
+    return lines
 
 
 def delivery_line(answer: Mapping[str, Any]) -> str:

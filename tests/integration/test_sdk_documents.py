@@ -1,31 +1,14 @@
 """`client.index` over gRPC, through the router's edge, to a real retrieval service with a hashing embedder."""
 
 import asyncio
-import hashlib
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from helpers.rag import RagUnderTest
+from helpers.document_edge import serve_documents
 from helpers.sdk_clients import KEY
-from ssop.v1 import rag_pb2
-from ssop_chassis.call import bind
-from ssop_chassis.dispatch import inner_authenticate
-from ssop_chassis.grpc_transport import start_server
-from ssop_chassis.identity import Principal, Signer
-from ssop_chassis.memory import MemoryPeer
-from ssop_chassis.serving import wall_clock_ms
-from ssop_router.answers import Answers
-from ssop_router.background import Background
-from ssop_router.documents import DocumentEdge
-from ssop_router.inspection import monotonic_ms
-from ssop_router.metrics import RouterMetrics
-from ssop_router.retrieval import Retrieval
-from ssop_router.settings import RouterSettings
 from ssop_sdk import (
     AsyncSsopClient,
     CollectionUnknown,
@@ -36,32 +19,11 @@ from ssop_sdk import (
     SsopClient,
 )
 
-SECRET = hashlib.sha256(b"a secret for tests").digest()
-
 
 @pytest.fixture
 async def address(tmp_path: Path) -> AsyncIterator[str]:
-    settings = RouterSettings.model_validate({"nodes": ["x"], "keys_file": "x"})
-    metrics = RouterMetrics(CollectorRegistry())
-
-    def authenticate(metadata: Any) -> Principal:
-        scopes = frozenset({"rag"} if metadata["authorization"] == f"Bearer {KEY}" else {"lite"})
-        return Principal("acme", "k", scopes)
-
-    async with RagUnderTest(tmp_path / "index", max_tenant_passages=3000) as rag:
-        edge = DocumentEdge(
-            MemoryPeer([rag.service], inner_authenticate(SECRET)),
-            Answers(None, settings, Background(), metrics),
-            Retrieval(None, settings, monotonic_ms),
-            settings,
-            metrics,
-            sign=Signer(SECRET, "router", wall_clock_ms).metadata,
-        )
-        service = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], edge)
-        with tempfile.TemporaryDirectory(prefix="sdk") as folder:
-            server = await start_server([service], [f"unix:{folder}/r.sock"], authenticate=authenticate)
-            yield server.addresses[0]
-            await server.stop(0)
+    async with serve_documents(tmp_path, max_tenant_passages=3000) as address:
+        yield address
 
 
 @pytest.fixture

@@ -1,17 +1,24 @@
 """Passages on their way into a request."""
 
+import asyncio
+from typing import Any
+
 from helpers.eventually import eventually
 from helpers.scripted_mesh import (
+    GOOD,
     Mesh,
     R,
+    ScriptedNode,
     ask,
+    encode,
     read_all,
     reason,
     run_router,
 )
-from ssop.v1 import rag_pb2
+from ssop.v1 import mesh_pb2, rag_pb2
 from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
 from ssop.v1.router_pb2 import RetrievalOptions
+from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 
 
@@ -43,7 +50,7 @@ async def test_retrieval_is_cancelled_and_counted_when_the_answer_is_stored() ->
         hit = await mesh.generate(ask(model="grok-3-lite"))
         assert hit.decision.cache_reason == CacheReason.CACHE_REASON_HIT
         assert hit.decision.retrieval_reason == RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
-        assert not hit.status.passages
+        assert [p.document_id for p in hit.status.passages] == ["d"]
         assert mesh.metric("ssop_router_retrievals_ahead_total", outcome="wasted") == 1
         await eventually(mesh.is_quiet)
 
@@ -144,3 +151,56 @@ async def test_profile_bounds_requests_at_a_time() -> None:
             assert reason(await mesh.generate(ask("second"))) == R.ERROR_REASON_OVERLOADED
             mesh.cache.gate.set()
             await read_all(first)
+
+
+async def test_replay_names_the_passages_that_its_fields_may_cite(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    first = await mesh.generate()
+    again = await mesh.generate()
+    assert again.status.is_cached
+    assert list(again.status.passages) == list(first.status.passages)
+
+
+async def test_replay_of_an_answer_from_elsewhere_searches_for_its_passages_once(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    await mesh.generate()
+    mesh.router.pipeline._citations._known.clear()
+    for error in (None, MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")):
+        mesh.rag.error = error
+        again = await mesh.generate()
+        assert again.status.is_cached
+        assert [p.document_id for p in again.status.passages] == ["d"]
+
+
+async def test_replay_comes_without_passages_when_they_can_not_be_found(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    await mesh.generate()
+    mesh.router.pipeline._citations._known.clear()
+    mesh.rag.error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
+    again = await mesh.generate()
+    assert again.status.is_cached
+    assert (list(again.status.passages), list(again.status.unavailable)) == ([], ["rag"])
+
+
+async def test_follower_names_the_passages_of_its_leader() -> None:
+    started = asyncio.Event()
+    go_on = asyncio.Event()
+    chunks = encode(GOOD)
+
+    async def script(call: Call, _: Any) -> None:
+        started.set()
+        await go_on.wait()
+        for chunk in chunks:
+            await call.write(chunk)
+
+    nodes = {"only": ScriptedNode("only", [mesh_pb2.TIER_FULL, mesh_pb2.TIER_LITE], script)}
+    async with run_router(nodes) as mesh:
+        mesh.rag.collections["acme"] = {"docs": 3}
+        leader = asyncio.ensure_future(mesh.generate())
+        await started.wait()
+        follower = asyncio.ensure_future(mesh.generate())
+        await eventually(lambda: len(mesh.cache.admitted) == 2)
+        go_on.set()
+        first, second = await asyncio.gather(leader, follower)
+    assert second.decision.cache_reason == CacheReason.CACHE_REASON_FOLLOWER
+    assert [p.document_id for p in first.status.passages] == [p.document_id for p in second.status.passages] == ["d"]
