@@ -12,6 +12,7 @@ from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
 from ssop_router.background import Background
+from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
 from ssop_router.core.ahead import AheadJudge
 from ssop_router.core.policy import TIER_OF_WORD
@@ -70,6 +71,7 @@ def assemble(
     wall_ms: Callable[[], int],
     rng: random.Random,
     classifier: Classifier = Classifier(),  # noqa: B008 - immutable
+    canned: CannedDocuments = CannedDocuments(),  # noqa: B008 - never changed
 ) -> Router:
     """A router over the given peers; `node_peers` has one for each address of the settings.
 
@@ -147,6 +149,7 @@ def assemble(
         retrieval=retrieval,
         passages=Passages(retrieval, AheadJudge(settings.retrieval_ahead), background, metrics),
         generator=generator,
+        canned=canned,
         cascade=Cascade(generator, settings),
         recordings=recordings,
         receipts=receipts,

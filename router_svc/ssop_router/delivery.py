@@ -6,7 +6,6 @@ from ssop.v1.frame_pb2 import FrameKind
 from ssop.v1.mesh_pb2 import (
     Accounting,
     Decision,
-    DegradedReason,
     DeliveryState,
     DeliveryStatus,
     NodeReason,
@@ -16,7 +15,7 @@ from ssop.v1.mesh_pb2 import (
 from ssop_codec import mesh_chunk, scan_heads
 from ssop_router.core.frames import FIRST_MESH_KIND, pack_frames, parse_frame, split_frames
 from ssop_router.core.ladder import Target
-from ssop_router.job import Ending, Job
+from ssop_router.job import Ending, Job, Reading
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import Outlet
 
@@ -86,6 +85,13 @@ class Delivery:
         self.take_document(chunk)
         await self.open(chunk, is_last=True, is_cached=True, age_ms=age_ms)
 
+    async def serve_canned(self, chunk: bytes) -> None:
+        """Send a document that stood ready, instead of one that a node generates."""
+        self.mark_first_field()
+        self._job.reading = Reading()
+        self.take_document(chunk)
+        await self.open(chunk, is_last=True)
+
     def take_document(self, chunk: bytes) -> None:
         """Read the ends in chunk bytes of document frames, and where the sequence stands."""
         heads = scan_heads(chunk)
@@ -129,9 +135,7 @@ class Delivery:
         return DeliveryStatus(
             state=DeliveryState.DELIVERY_STATE_DEGRADED if level else DeliveryState.DELIVERY_STATE_OK,
             degraded_level=level,
-            degraded_reason=(
-                job.target.degraded_reason if job.target is not None else DegradedReason.DEGRADED_REASON_UNSPECIFIED
-            ),
+            degraded_reason=job.degraded_reason,
             fallback_used=bool(level),
             constraint_mode=job.reading.constraint_mode,
             is_cached=is_cached,

@@ -11,6 +11,7 @@ from ssop.v1.mesh_pb2 import (
     CacheReason,
     CascadeReason,
     ConstraintMode,
+    DegradedReason,
     RetrievalReason,
     Usage,
 )
@@ -19,7 +20,7 @@ from ssop_chassis.identity import Principal
 from ssop_codec import Schema
 from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
-from ssop_router.core.ladder import Target
+from ssop_router.core.ladder import CANNED_LEVEL, Target
 from ssop_router.validation import MAX_DEGRADED_LEVEL
 
 _BYTES_PER_TOKEN: Final = 4
@@ -113,6 +114,7 @@ class Job:
     record: dict[str, Any] | None = None
     stage: str = "admission"
     target: Target | None = None
+    canned_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
     failed: tuple[str, ...] = ()
     cache_reason: CacheReason.ValueType = CacheReason.CACHE_REASON_UNSPECIFIED
     retrieval_reason: RetrievalReason.ValueType = RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
@@ -175,7 +177,16 @@ class Job:
     @property
     def degraded_level(self) -> int:
         """0 unless the answer comes from below the chosen tier."""
+        if self.canned_reason:
+            return CANNED_LEVEL
         return self.target.degraded_level if self.target is not None else 0
+
+    @property
+    def degraded_reason(self) -> DegradedReason.ValueType:
+        """Why the answer is degraded."""
+        if self.canned_reason or self.target is None:
+            return self.canned_reason
+        return self.target.degraded_reason
 
     @property
     def max_degraded_level(self) -> int:
@@ -190,6 +201,16 @@ class Job:
         if size:
             return size
         return self.schema.auto_buffer_bytes if self.schema is not None else 1024
+
+    def take_canned(self) -> None:
+        """No node answers: a document that stood ready goes out, and costs nothing."""
+        self.canned_reason = (
+            DegradedReason.DEGRADED_REASON_NODES_FAILED
+            if self.failed
+            else DegradedReason.DEGRADED_REASON_NODES_UNAVAILABLE
+        )
+        self.target = None
+        self.is_billed = False
 
     def elapsed_ms(self) -> int:
         """Milliseconds since the request arrived, at least 1."""

@@ -12,6 +12,7 @@ from ssop_chassis.identity import Principal
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
 from ssop_router.assembly import OWN_PRINCIPAL, assemble
+from ssop_router.canned import load_canned
 from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.inspection import monotonic_ms
 from ssop_router.key_admin import KeyServicer
@@ -55,6 +56,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         wall_ms=wall_clock_ms,
         rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
         classifier=classifier,
+        canned=load_canned(settings.canned),
     )
     keys, key_service = _open_keys(process, cache_peer, router.metrics)
     await keys.refresh()

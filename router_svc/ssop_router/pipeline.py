@@ -13,6 +13,7 @@ from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
 from ssop_router.answers import Admission, Answers, Lease, make_key
 from ssop_router.background import Background
+from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
 from ssop_router.citations import Citations
 from ssop_router.core.decision import is_cacheable
@@ -51,6 +52,7 @@ class Pipeline:
         retrieval: Retrieval,
         passages: Passages,
         generator: Generator,
+        canned: CannedDocuments,
         cascade: Cascade,
         recordings: Recordings,
         receipts: Receipts,
@@ -65,6 +67,7 @@ class Pipeline:
         self._retrieval = retrieval
         self._passages = passages
         self._generator = generator
+        self._canned = canned
         self._cascade = cascade
         self._recordings = recordings
         self._receipts = receipts
@@ -292,7 +295,16 @@ class Pipeline:
         if job.passages and not spoiled_by:
             self._citations.remember(job, key)
         generator = self._cascade if job.features.policy.is_cascade else self._generator
-        await generator.generate(job, delivery, lease)
+        try:
+            await generator.generate(job, delivery, lease)
+        except MeshError as error:
+            canned = None if delivery.is_open else self._canned.find(job, error)
+            if canned is None:
+                raise
+            if lease is not None:
+                lease.give_up("degraded")
+            job.take_canned()
+            await delivery.serve_canned(canned)
 
     async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:
         """Store or give up the answer, and settle; outlives a cancelled request."""

@@ -73,7 +73,7 @@ def _describe_result(job: Job, outcome: str) -> dict[str, Any]:
     usage, discarded = job.ending.usage, job.discarded_usage or Usage()
     return {
         "outcome": outcome,
-        "served_by": WORD_OF_TIER[job.target.tier] if job.target is not None else "",
+        "served_by": _name_server(job),
         "served_model": job.target.candidate.model if job.target is not None else "",
         "cache": _word(CacheReason, job.cache_reason, "CACHE_REASON_"),
         "retrieval": _word(RetrievalReason, job.retrieval_reason, "RETRIEVAL_REASON_"),
@@ -89,6 +89,12 @@ def _describe_result(job: Job, outcome: str) -> dict[str, Any]:
         "discarded_input_tokens": discarded.input_tokens,
         "discarded_output_tokens": discarded.output_tokens,
     }
+
+
+def _name_server(job: Job) -> str:
+    if job.target is not None:
+        return WORD_OF_TIER[job.target.tier]
+    return "canned" if job.canned_reason else ""
 
 
 def _word(kind: Any, value: int, prefix: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from ssop_chassis.settings import Settings
+from ssop_router.canned import CannedSettings
 from ssop_router.core.arrival import Timing
 from ssop_router.core.cascade import CascadeSettings
 from ssop_router.health_settings import HealthTable
@@ -39,6 +40,9 @@ class RouterSettings(PolicySettings):
     health: HealthTable = Field(
         default_factory=HealthTable,
         description="When nodes leave the rotation and how they come back: a table.",
+    )
+    canned: list[CannedSettings] = Field(
+        default=[], description="Documents for when nothing else is left: `schema_file`, `document_file`, `tenant`."
     )
     watch_restart_ms: int = Field(300_000, gt=0, description="How long one status stream lasts before it is renewed.")
     reconnect_min_ms: int = Field(100, gt=0, description="First back-off after a status stream was lost.")

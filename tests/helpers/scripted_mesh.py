@@ -38,6 +38,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_router.assembly import Router, assemble
+from ssop_router.canned import load_canned
 from ssop_router.core.complexity import ComplexityModel
 from ssop_router.inspection import monotonic_ms
 from ssop_router.scoring import Classifier
@@ -227,8 +228,9 @@ async def run_router(
     peers: dict[str, Peer] = {name: MemoryPeer([node.service()], inner, address=name) for name, node in nodes.items()}
     registry = CollectorRegistry()
     values: dict[str, Any] = {"keys_file": Path("unused"), "nodes": list(nodes), **settings}
+    parsed = RouterSettings.model_validate(values)
     router = assemble(
-        RouterSettings.model_validate(values),
+        parsed,
         node_peers=peers,
         cache_peer=MemoryPeer([cache.service()], inner, address="cache"),
         rag_peer=MemoryPeer([rag.service()], inner, address="rag") if has_rag else None,
@@ -238,6 +240,7 @@ async def run_router(
         wall_ms=lambda: time.time_ns() // 1_000_000,
         rng=random.Random(1),
         classifier=Classifier(classifier, "") if classifier is not None else Classifier(),
+        canned=load_canned(parsed.canned),
     )
     peer = MemoryPeer([router.service, router.documents], keys.authenticate, address="router")
     async with AsyncExitStack() as stack:

@@ -23,6 +23,7 @@ from ssop_router.core.snapshot import Snapshot
 
 R = ErrorReason
 BACKUP_LEVEL: Final = 2
+CANNED_LEVEL: Final = 3
 RETRY_AFTER_MS: Final = 1_000
 
 # What a node says about the request itself: another node would say the same, and the node is well.
