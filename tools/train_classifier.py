@@ -31,7 +31,7 @@ TEMPLATES: Final = (
 PROBE: Final = (
     "What is the capital of France?",
     "Translate to German: good morning",
-    "A train leaves at 9:40 and travels 210 km at 84 km/h. It waits 15 minutes, then returns at 70 km/h. When is it back?",
+    "A train leaves at 9:40 and travels 210 km at 84 km/h. After 15 minutes it returns at 70 km/h. When is it back?",
     "Prove that the square root of 2 is irrational, and explain where the argument fails for the square root of 4.",
     "Write a function that merges overlapping intervals, and give its complexity.",
     "请把下面的句子翻译成英文：今天天气很好。",
@@ -60,7 +60,9 @@ def read_gains(folder: Path) -> list[Row]:
 
 def read_tasks(folder: Path, *, name: str = "intent_open.jsonl.gz") -> list[Row]:
     """Rows with the tier of their task type; the source is the label's own group, the group its data set."""
-    lines = _open_rows(folder / name) if name == "intent_open.jsonl.gz" else (row for _, row in read_lines(folder / name))
+    lines = (
+        _open_rows(folder / name) if name == "intent_open.jsonl.gz" else (row for _, row in read_lines(folder / name))
+    )
     return [
         Row(line["text"], line["group"], data_set(line["group"]), is_full=line["label"] == "full") for line in lines
     ]

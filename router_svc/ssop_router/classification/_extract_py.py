@@ -114,7 +114,7 @@ class Extractor:
                     grams += 1
         return counts, grams
 
-    def _read_dense(
+    def _read_dense(  # noqa: C901, PLR0912, PLR0915 - one pass, in the same order as the compiled twin's
         self, chars: int, raw: list[int], low: list[int], distinct: int, grams: int
     ) -> NDArray[np.float32]:
         found = [0] * self._categories
@@ -155,8 +155,7 @@ class Extractor:
             if 0x30 <= code <= 0x39:
                 end = position
                 while end < size and (
-                    0x30 <= raw[end] <= 0x39
-                    or (raw[end] == 0x2E and end + 1 < size and 0x30 <= raw[end + 1] <= 0x39)
+                    0x30 <= raw[end] <= 0x39 or (raw[end] == 0x2E and end + 1 < size and 0x30 <= raw[end + 1] <= 0x39)
                 ):
                     digits += raw[end] != 0x2E
                     end += 1

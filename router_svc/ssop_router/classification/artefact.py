@@ -67,9 +67,7 @@ def read_card(path: Path, metadata: Mapping[str, str]) -> Card:
     return Card(version, features, probe, {name: notes[name] for name in ("licence", "sources") if name in notes})
 
 
-def check_signature(
-    path: Path, inputs: Sequence[Any], outputs: Sequence[Any], *, width: int, has_grams: bool
-) -> None:
+def check_signature(path: Path, inputs: Sequence[Any], outputs: Sequence[Any], *, width: int, has_grams: bool) -> None:
     """Check names, types and shapes of what the graph takes and gives. Raises ArtefactError."""
     taken = {node.name: node.type for node in inputs}
     given = {node.name: node.type for node in outputs}

@@ -40,7 +40,7 @@ class OnnxComplexityModel:
         self._card = card
         self._extractor = make_extractor(card.features, is_slow=is_slow)
         self._extract = self._extractor.extract
-        self._has_grams = card.features["bits"] > 0
+        self._has_grams = bool(card.features["bits"])
         self._words, self._foreign = (card.features["base"].index(name) for name in ("log_words", "foreign_share"))
         self.provider = provider
         self.is_compiled = IS_COMPILED and not is_slow
@@ -70,7 +70,7 @@ class OnnxComplexityModel:
         ids, weights, dense = self._extract(text)
         if abstention := self._abstention(dense):
             return Complexity(abstention=abstention)
-        feed = {"dense": dense[None]}
+        feed: dict[str, NDArray[Any]] = {"dense": dense[None]}
         if self._has_grams:
             feed |= {"ids": ids[None], "weights": weights[None]}
         score, spread = self._run(("score", "spread"), feed)
@@ -87,10 +87,18 @@ class OnnxComplexityModel:
                 found[at] = Complexity(float(one), float(width))
         return found
 
+    def prepare(self, texts: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """What the graph takes for these texts, at least one."""
+        return self._pad([self._extract(text) for text in texts])
+
+    def run_graph(self, feed: dict[str, NDArray[Any]]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Scores and spreads for what `prepare` gave, abstentions not minded."""
+        score, spread = self._run(("score", "spread"), feed)
+        return score, spread
+
     def score_heads(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """What training and evaluation look at: one row a text, the ranks of its heads and the task's margin."""
-        rows = [self._extract(text) for text in texts]
-        heads: NDArray[np.float32] = self._run(("heads",), self._pad(rows))[0]
+        """What evaluation looks at: one row a text, the ranks of length, gain and task, and the task's margin."""
+        heads: NDArray[np.float32] = self._run(("heads",), self.prepare(texts))[0]
         return heads
 
     def _abstention(self, dense: NDArray[np.float32]) -> str:
@@ -129,9 +137,7 @@ def open_model(path: Path, providers: Sequence[str], *, is_slow: bool = False) -
         model = OnnxComplexityModel(session, card, provider, is_slow=is_slow)
     except FeaturesMismatchError as error:
         raise ArtefactError(f"{path}: {error}") from error
-    check_signature(
-        path, session.get_inputs(), session.get_outputs(), width=model.width, has_grams=model.has_grams
-    )
+    check_signature(path, session.get_inputs(), session.get_outputs(), width=model.width, has_grams=model.has_grams)
     _probe(path, model)
     if provider.missing:
         _log.warning("the classifier runs on the CPU: %s", provider.missing)

@@ -73,7 +73,7 @@ def fit_ridge(columns: Floats, target: Floats, weights: Floats, penalty: float) 
 def _solve(gram: Floats, moment: Floats, penalty: float) -> Floats:
     hold = np.full(len(gram), penalty)
     hold[0] = 1e-6
-    return np.linalg.solve(gram + np.diag(hold), moment)
+    return np.linalg.solve(gram + np.diag(hold), moment).astype(np.float64)
 
 
 def fit_leaving_out(
@@ -89,9 +89,7 @@ def fit_leaving_out(
         yield group, _solve(gram - part.T @ weighed, moment - weighed.T @ target[held], penalty)
 
 
-def predict_held_out(
-    columns: Floats, target: Floats, weights: Floats, penalty: float, groups: NDArray[Any]
-) -> Floats:
+def predict_held_out(columns: Floats, target: Floats, weights: Floats, penalty: float, groups: NDArray[Any]) -> Floats:
     """Predictions for each row by a regression that saw nothing of its group."""
     found = np.empty(len(target))
     for group, coefficients in fit_leaving_out(columns, target, weights, penalty, groups):
@@ -132,7 +130,8 @@ def place_knots(values: Floats) -> Floats:
 def rank_values(values: Floats, knots: Floats) -> Floats:
     """What the graph computes: the rank of each value between the knots."""
     low, width = knots[:-1], np.maximum(np.diff(knots), 1e-6)
-    return np.clip((values[:, None] - low) / width, 0, 1).mean(axis=1)
+    ranks: Floats = np.clip((values[:, None] - low) / width, 0, 1).mean(axis=1)
+    return ranks
 
 
 def weigh_grams(counts: Any) -> Floats:

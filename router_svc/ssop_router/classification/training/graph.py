@@ -2,8 +2,9 @@
 
 Inputs, for B texts: `dense` [B, F] and, where n-grams are used, `ids` [B, K] and `weights` [B, K], padded with weight
 0. Three heads say one number a text: its length, the gain that is foreseen from a stronger model, and the margin of its
-task type. Each becomes its rank among the training texts of its language; the ranks are blended, and the blend is ranked again,
-so that a score of 0.8 means: harder than 80 % of the training texts. `spread` is the weighted deviation of the heads.
+task type. Each becomes its rank among the training texts of its language; the ranks are blended, and the blend is
+ranked again, so that a score of 0.8 means: harder than 80 % of the training texts. `spread` is the weighted deviation
+of the heads.
 """
 
 from dataclasses import dataclass

@@ -36,7 +36,8 @@ def recover_quality(score: Floats, weak: Floats, strong: Floats) -> Floats:
     total = gain.sum()
     if not total:
         raise ValueError("the two models are equally good: no gap to recover")
-    return np.r_[0.0, np.cumsum(gain)] / total
+    curve: Floats = np.r_[0.0, np.cumsum(gain)] / total
+    return curve
 
 
 def measure_apgr(score: Floats, weak: Floats, strong: Floats) -> float:

@@ -22,7 +22,6 @@ from scipy import sparse
 from ssop_router.classification.extraction import make_extractor, specify_features
 from ssop_router.classification.lexicon import CATEGORIES, word_categories
 from ssop_router.classification.training.fitting import (
-    Floats,
     Scale,
     balance_classes,
     fit_grams,
@@ -37,7 +36,7 @@ from ssop_router.classification.training.fitting import (
     weigh_grams,
     weigh_groups,
 )
-from ssop_router.classification.training.graph import CHINESE_SHARE, Grams, Parameters, build_graph
+from ssop_router.classification.training.graph import CHINESE_SHARE, Floats, Grams, Parameters, build_graph
 from ssop_router.classification.training.measures import measure_apgr, rank_within
 from ssop_router.classification.training.rows import Row, cap_sources
 
@@ -196,19 +195,15 @@ class _Trainer:
         tiers = {self.tasks.rows[one].is_full for one in at}
         return at if len(tiers) == 2 else np.empty(0, np.intp)
 
-    def _heads_of_judged(self, penalty: float) -> tuple[Floats, Floats, Floats]:
+    def _heads_of_judged(self, tasks: Texts, task_columns: Floats, penalty: float) -> tuple[Floats, Floats, Floats]:
         """Length, gain and task margin of those rows, each by heads that saw nothing of its group."""
-        assert self.tasks is not None
-        assert self.task_columns is not None
-        at, groups = self.judged, self.tasks.groups[self.judged]
-        columns = self.scale.expand(self.tasks.dense[at])
+        at, groups = self.judged, tasks.groups[self.judged]
+        columns = self.scale.expand(tasks.dense[at])
         gain = columns @ fit_ridge(self.columns, self.target, self.weights, penalty)
-        for group, coefficients in fit_leaving_out(
-            self.columns, self.target, self.weights, penalty, self.gains.groups
-        ):
+        for group, coefficients in fit_leaving_out(self.columns, self.target, self.weights, penalty, self.gains.groups):
             gain[groups == group] = columns[groups == group] @ coefficients
-        task = predict_held_out(self.task_columns, *task_problem(self.tasks), TASK_PENALTY, self.tasks.groups)[at]
-        return self.tasks.dense[at, 0].astype(np.float64), gain, task
+        task = predict_held_out(task_columns, *task_problem(tasks), TASK_PENALTY, tasks.groups)[at]
+        return tasks.dense[at, 0].astype(np.float64), gain, task
 
     def gain_held_out(self, penalty: float, *, has_grams: bool) -> Floats:
         """The gain of each row, by a head that saw nothing of its group."""
@@ -235,11 +230,13 @@ class _Trainer:
         kept = self.kept
         values = (self.lengths, self.gain_held_out(penalty, has_grams=has_grams), self.task_values)
         knots = [place_knots(value[kept]) for value in values]
-        ranks = np.stack([rank_values(value[kept], places) for value, places in zip(values, knots, strict=True)], axis=1)
+        ranks = np.stack(
+            [rank_values(value[kept], places) for value, places in zip(values, knots, strict=True)], axis=1
+        )
         sources, target = self.gains.sources[kept], self.target[kept]
         judged: Floats | None = None
-        if len(self.judged) and self.tasks is not None:
-            heads = zip(self._heads_of_judged(penalty), knots, strict=True)
+        if len(self.judged) and self.tasks is not None and self.task_columns is not None:
+            heads = zip(self._heads_of_judged(self.tasks, self.task_columns, penalty), knots, strict=True)
             judged = np.stack([rank_values(value, places) for value, places in heads], axis=1)
             is_full = np.array([float(bool(self.tasks.rows[at].is_full)) for at in self.judged])
         found = []
@@ -275,7 +272,9 @@ class _Trainer:
                 more += normalise_grams(self.tasks.grams[at], self.idf) @ grams.weights
             gains.append(more)
             tasks.append(self.task_columns[at] @ self.task_coefficients)
-        values = np.stack([np.concatenate(dense)[:, 0].astype(np.float64), *map(np.concatenate, (gains, tasks))], axis=1)
+        values = np.stack(
+            [np.concatenate(dense)[:, 0].astype(np.float64), *map(np.concatenate, (gains, tasks))], axis=1
+        )
         chinese = np.concatenate(is_zh)
         english_blend = np.array(best.blend)
         blend = np.stack([english_blend, english_blend])
