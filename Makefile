@@ -16,7 +16,7 @@ SSOP := $(BIN)/ssop
 CONSTRAINTS := $(wildcard requirements/constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
-CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h)
+CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.pyx)
 SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration)
 SANITIZE := -fsanitize=address,undefined -fno-omit-frame-pointer -g -O1
 
@@ -88,7 +88,7 @@ protos: $(VENV)/protos/.done ## Make the stubs of protos/gen again
 	PATH="$(abspath $(VENV))/protos/bin:$$PATH" python tools/gen_protos.py
 
 .PHONY: ext
-ext: | $(BIN)/python ## Build the codec in place
+ext: | $(BIN)/python ## Build the codec and the classifier's features in place
 	@$(BIN)/python -c 'import Cython, setuptools' 2>/dev/null || $(PIP) install 'setuptools>=77' 'Cython>=3.1,<4'
 	$(BIN)/python -W ignore -c 'import setuptools; setuptools.setup()' -q build_ext --inplace
 
@@ -104,4 +104,5 @@ nightly: $(VENV)/.test ## All tests, the long ones too, and every benchmark
 clean: ## Remove what was built, not the environment nor the state of the mesh
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info $(VENV)/.embedded $(VENV)/.test $(VENV)/.lint
 	rm -f codec/ssop_codec/*.so codec/ssop_codec/_*.c
+	rm -f router_svc/ssop_router/classification/*.so router_svc/ssop_router/classification/_*.c
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,0 +1,378 @@
+"""From labelled texts to a classifier: features, heads, the choice among candidates, the artefact.
+
+The choice is made by a criterion on training rows alone: each row is scored by heads that saw nothing of its group;
+the criterion is the mean of three areas. `between`: APGR over all rows with qualities (can it tell tasks apart?);
+`within`: the same over ranks inside each source (can it tell requests of one task apart?); `tier`: the same area over
+English rows with labels, full being the gain (does it know which task types need the full tier?). Each source is
+capped so that none decides alone. What lies within one standard error of the best can't be told from it, so the blend
+that is shipped is the mean of all those.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ssop_router.classification.extraction import make_extractor, specify_features
+from ssop_router.classification.lexicon import CATEGORIES, word_categories
+from ssop_router.classification.training.fitting import (
+    Scale,
+    balance_classes,
+    fit_grams,
+    fit_leaving_out,
+    fit_ridge,
+    make_grams,
+    measure_scale,
+    normalise_grams,
+    place_knots,
+    predict_held_out,
+    rank_values,
+    weigh_grams,
+    weigh_groups,
+)
+from ssop_router.classification.training.graph import CHINESE_SHARE, Floats, Grams, Parameters, build_graph
+from ssop_router.classification.training.measures import measure_apgr, rank_within
+from ssop_router.classification.training.rows import Row, cap_sources
+
+HEAD_CHARS: Final = 1400
+TAIL_CHARS: Final = 600
+GRAM_BITS: Final = 15
+GRAM_PENALTY: Final = 3.0
+TASK_PENALTY: Final = 3000.0
+PENALTIES: Final = (1000.0, 3000.0, 10000.0)
+BLEND_STEPS: Final = 4
+"""Shares of the blend are multiples of a quarter."""
+STANDARD_ERROR: Final = 0.006
+"""Of the criterion, by bootstrap over rows."""
+MAX_OF_SOURCE: Final = 400
+MIN_OF_LANGUAGE: Final = 50
+"""Fewer rows give no ranks of their own: all rows do then."""
+TASK_PAIRED: Final = (
+    "log_words", "log_sentences", "log_questions", "relative", "log_capitals", "capital_share", "cause", "contrast",
+    "condition", "quantity", "compare", "logic", "passage", "code", "technical", "chat", "relation", "log_numbers",
+    "ask", "write", "math_share", "summarise", "classify", "words_per_sentence", "log_lines", "log_options",
+)  # fmt: skip
+"""Features whose products count in the task head; the gain head has more rows a feature, and takes more."""
+GAIN_PAIRED: Final = (
+    *TASK_PAIRED, "pronoun", "number", "mathematics", "solve", "choice", "sequence", "explain", "extract", "law",
+    "number_share", "log_chars", "ends_asking", "starts_lower", "log_quotes", "longest_word", "log_long_words",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Rows with their features: `dense` [N, F], `grams` [N, D] where n-grams are used."""
+
+    rows: Sequence[Row]
+    dense: NDArray[np.float32]
+    grams: Any
+    sources: NDArray[np.str_]
+    groups: NDArray[np.str_]
+    is_zh: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What was tried, and how it did on the criterion: mean of `between`, `within` and, with labels, `tier`."""
+
+    penalty: float
+    has_grams: bool
+    blend: tuple[float, float, float]
+    between: float
+    within: float
+    tier: float | None
+
+    @property
+    def criterion(self) -> float:
+        """The criterion."""
+        parts = [part for part in (self.between, self.within, self.tier) if part is not None]
+        return sum(parts) / len(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A classifier as bytes of an artefact, with all candidates that were tried, best first."""
+
+    artefact: bytes
+    version: str
+    candidates: list[Candidate]
+    length: Candidate
+    """Length alone, for comparison."""
+    blend: tuple[float, ...]
+    penalty: float
+    parameters: Parameters = field(repr=False)
+
+
+def specify(bits: int) -> dict[str, Any]:
+    """The features that this program trains on."""
+    return specify_features(word_categories(), list(CATEGORIES), bits, HEAD_CHARS, TAIL_CHARS)
+
+
+def read_features(rows: Sequence[Row], bits: int) -> Texts:
+    """Extract the features of all rows."""
+    extractor = make_extractor(specify(bits))
+    found = [extractor.extract(row.text) for row in rows]
+    dense = np.stack([row[2] for row in found]) if found else np.empty((0, extractor.width), np.float32)
+    grams = None
+    if bits and found:
+        starts = np.cumsum([0, *(len(row[0]) for row in found)])
+        ids = np.concatenate([row[0] for row in found])
+        weights = np.concatenate([row[1] for row in found]).astype(np.float64)
+        grams = sparse.csr_matrix((weights, ids, starts), shape=(len(rows), 1 << bits))
+    return Texts(
+        rows,
+        dense,
+        grams,
+        np.array([row.source for row in rows], dtype=np.str_),
+        np.array([row.group for row in rows], dtype=np.str_),
+        dense[:, _index("ideograph_share")] > CHINESE_SHARE,
+    )
+
+
+def _index(name: str) -> int:
+    specification = specify(0)
+    names: list[str] = [*specification["base"], *specification["categories"]]
+    return names.index(name)
+
+
+def scale_of(texts: Texts, paired: Sequence[str] = TASK_PAIRED) -> Scale:
+    """The scale on which a head is fitted."""
+    return measure_scale(texts.dense, _index("ideograph_share"), [_index(name) for name in paired])
+
+
+def task_problem(texts: Texts) -> tuple[Floats, Floats]:
+    """Target (1 full, -1 lite) and row weights of the task head: large groups count for less than their size."""
+    is_full = np.array([bool(row.is_full) for row in texts.rows])
+    weights = balance_classes(weigh_groups(texts.groups, 0.75), is_full, texts.is_zh)
+    return np.where(is_full, 1.0, -1.0), weights
+
+
+class _Trainer:
+    def __init__(self, gains: Texts, tasks: Texts | None) -> None:
+        self.gains, self.tasks = gains, tasks
+        reference = tasks if tasks is not None else gains
+        self.scale, self.task_scale = scale_of(reference, GAIN_PAIRED), scale_of(reference)
+        self.columns = self.scale.expand(gains.dense)
+        self.gain_tasks = self.task_scale.expand(gains.dense)
+        self.target = np.array([row.gain for row in gains.rows], np.float64)
+        self.weights = weigh_groups(gains.sources)
+        self.kept = np.array(cap_sources(gains.rows, MAX_OF_SOURCE))
+        self.lengths = gains.dense[:, 0].astype(np.float64)
+        self.task_columns = None if tasks is None else self.task_scale.expand(tasks.dense)
+        self.task_coefficients = self._fit_task()
+        self.task_values = self._task_held_out()
+        self.judged = self._judged_tasks()
+        self.idf = None if gains.grams is None else weigh_grams(gains.grams)
+
+    def _fit_task(self) -> Floats:
+        if self.tasks is None or self.task_columns is None:
+            return np.zeros(self.gain_tasks.shape[1])
+        return fit_ridge(self.task_columns, *task_problem(self.tasks), TASK_PENALTY)
+
+    def _task_held_out(self) -> Floats:
+        """The task margin of each gain row, by a head that saw nothing of its group."""
+        found = self.gain_tasks @ self.task_coefficients
+        if self.tasks is not None and self.task_columns is not None:
+            problem = task_problem(self.tasks)
+            for group, coefficients in fit_leaving_out(self.task_columns, *problem, TASK_PENALTY, self.tasks.groups):
+                held = self.gains.groups == group
+                if held.any():
+                    found[held] = self.gain_tasks[held] @ coefficients
+        return found
+
+    def _judged_tasks(self) -> NDArray[np.intp]:
+        """Rows with labels that the criterion looks at: English, capped, none where a tier is missing."""
+        if self.tasks is None:
+            return np.empty(0, np.intp)
+        at = np.array(cap_sources([replace(row, source=row.group) for row in self.tasks.rows], MAX_OF_SOURCE))
+        at = at[~self.tasks.is_zh[at]]
+        tiers = {self.tasks.rows[one].is_full for one in at}
+        return at if len(tiers) == 2 else np.empty(0, np.intp)
+
+    def _heads_of_judged(self, tasks: Texts, task_columns: Floats, penalty: float) -> tuple[Floats, Floats, Floats]:
+        """Length, gain and task margin of those rows, each by heads that saw nothing of its group."""
+        at, groups = self.judged, tasks.groups[self.judged]
+        columns = self.scale.expand(tasks.dense[at])
+        gain = columns @ fit_ridge(self.columns, self.target, self.weights, penalty)
+        for group, coefficients in fit_leaving_out(self.columns, self.target, self.weights, penalty, self.gains.groups):
+            gain[groups == group] = columns[groups == group] @ coefficients
+        task = predict_held_out(task_columns, *task_problem(tasks), TASK_PENALTY, tasks.groups)[at]
+        return tasks.dense[at, 0].astype(np.float64), gain, task
+
+    def gain_held_out(self, penalty: float, *, has_grams: bool) -> Floats:
+        """The gain of each row, by a head that saw nothing of its group."""
+        found = predict_held_out(self.columns, self.target, self.weights, penalty, self.gains.groups)
+        if has_grams:
+            for group in np.unique(self.gains.groups):
+                held = self.gains.groups == group
+                coefficients = fit_ridge(self.columns[~held], self.target[~held], self.weights[~held], penalty)
+                rows, weights = self._fit_grams(~held, coefficients)
+                found[held] += rows[held] @ weights
+        return found
+
+    def _fit_grams(self, chosen: NDArray[np.bool_], coefficients: Floats) -> tuple[Any, Floats]:
+        """n-grams explain what the dense features leave, with each source's mean taken out."""
+        rows = normalise_grams(self.gains.grams, self.idf if self.idf is not None else np.ones(1))
+        left = self.target - self.columns @ coefficients
+        for source in np.unique(self.gains.sources[chosen]):
+            at = chosen & (self.gains.sources == source)
+            left[at] -= left[at].mean()
+        return rows, fit_grams(rows[chosen], left[chosen], self.weights[chosen], GRAM_PENALTY)
+
+    def try_blends(self, penalty: float, *, has_grams: bool) -> list[Candidate]:
+        """All blends of the three heads, with the criterion's parts."""
+        kept = self.kept
+        values = (self.lengths, self.gain_held_out(penalty, has_grams=has_grams), self.task_values)
+        knots = [place_knots(value[kept]) for value in values]
+        ranks = np.stack(
+            [rank_values(value[kept], places) for value, places in zip(values, knots, strict=True)], axis=1
+        )
+        sources, target = self.gains.sources[kept], self.target[kept]
+        judged: Floats | None = None
+        if len(self.judged) and self.tasks is not None and self.task_columns is not None:
+            heads = zip(self._heads_of_judged(self.tasks, self.task_columns, penalty), knots, strict=True)
+            judged = np.stack([rank_values(value, places) for value, places in heads], axis=1)
+            is_full = np.array([float(bool(self.tasks.rows[at].is_full)) for at in self.judged])
+        found = []
+        for steps in itertools.product(range(BLEND_STEPS + 1), repeat=3):
+            if sum(steps) != BLEND_STEPS or (steps[2] and self.tasks is None):
+                continue
+            blend = (steps[0] / BLEND_STEPS, steps[1] / BLEND_STEPS, steps[2] / BLEND_STEPS)
+            score = ranks @ np.array(blend)
+            between = measure_apgr(score, np.zeros(len(kept)), target)
+            within = measure_apgr(rank_within(score, sources), np.zeros(len(kept)), target)
+            tier = None
+            if judged is not None:
+                tier = measure_apgr(judged @ np.array(blend), np.zeros(len(is_full)), is_full)
+            found.append(Candidate(penalty, has_grams, blend, between, within, tier))
+        return found
+
+    def finish(self, best: Candidate, *, length_in_chinese: bool) -> Parameters:
+        coefficients = fit_ridge(self.columns, self.target, self.weights, best.penalty)
+        grams: Grams | None = None
+        added: Floats = np.zeros(len(self.target))
+        if best.has_grams and self.idf is not None:
+            rows, weights = self._fit_grams(np.ones(len(self.target), bool), coefficients)
+            grams, added = make_grams(weights, self.idf), rows @ weights
+        dense, is_zh = [self.gains.dense[self.kept]], [self.gains.is_zh[self.kept]]
+        gains = [(self.columns @ coefficients + added)[self.kept]]
+        tasks = [(self.gain_tasks @ self.task_coefficients)[self.kept]]
+        if self.tasks is not None and self.task_columns is not None:
+            at = np.array(cap_sources(self.tasks.rows, MAX_OF_SOURCE))
+            dense.append(self.tasks.dense[at])
+            is_zh.append(self.tasks.is_zh[at])
+            more = self.scale.expand(self.tasks.dense[at]) @ coefficients
+            if grams is not None and self.idf is not None:
+                more += normalise_grams(self.tasks.grams[at], self.idf) @ grams.weights
+            gains.append(more)
+            tasks.append(self.task_columns[at] @ self.task_coefficients)
+        values = np.stack(
+            [np.concatenate(dense)[:, 0].astype(np.float64), *map(np.concatenate, (gains, tasks))], axis=1
+        )
+        chinese = np.concatenate(is_zh)
+        english_blend = np.array(best.blend)
+        blend = np.stack([english_blend, english_blend])
+        if not length_in_chinese and best.blend[0] < 1:
+            blend[1] = np.array([0.0, *best.blend[1:]]) / (1 - best.blend[0])
+        knots, score_knots = [], []
+        for language in (False, True):
+            of_language = values[chinese == language]
+            chosen = of_language if len(of_language) >= MIN_OF_LANGUAGE else values
+            places = np.stack([place_knots(chosen[:, head]) for head in range(3)])
+            ranks = np.stack([rank_values(chosen[:, head], places[head]) for head in range(3)], axis=1)
+            knots.append(places)
+            score_knots.append(place_knots(ranks @ blend[int(language)]))
+        return Parameters(
+            mean=self.scale.mean,
+            scale=self.scale.scale,
+            gain=self.scale.head(coefficients),
+            task=self.task_scale.head(self.task_coefficients),
+            grams=grams,
+            knots=np.stack(knots),
+            blend=blend,
+            score_knots=np.stack(score_knots),
+            ideographs=self.scale.ideographs,
+        )
+
+
+def train(
+    gain_rows: Sequence[Row],
+    task_rows: Sequence[Row],
+    *,
+    tries_grams: bool,
+    length_in_chinese: bool,
+    probe: Sequence[str],
+    notes: Mapping[str, str],
+) -> Trained:
+    """Choose and fit a classifier. `gain_rows` have qualities, `task_rows` labels (none: no task head).
+
+    `probe` are texts whose scores the artefact will hold; `notes` go into its metadata (licence, sources).
+    """
+    bits = GRAM_BITS if tries_grams else 0
+    gains = read_features(gain_rows, bits)
+    trainer = _Trainer(gains, read_features(task_rows, bits) if task_rows else None)
+    candidates: list[Candidate] = []
+    for penalty in PENALTIES:
+        for has_grams in (False, True) if tries_grams else (False,):
+            candidates += trainer.try_blends(penalty, has_grams=has_grams)
+    candidates.sort(key=lambda candidate: (-candidate.criterion, candidate.penalty, candidate.blend))
+    length = next(candidate for candidate in candidates if candidate.blend[0] == 1)
+    best = pick(candidates)
+    parameters = trainer.finish(best, length_in_chinese=length_in_chinese)
+    artefact, version = write_artefact(parameters, bits if best.has_grams else 0, probe, notes)
+    return Trained(artefact, version, candidates, length, best.blend, best.penalty, parameters)
+
+
+def pick(candidates: Sequence[Candidate]) -> Candidate:
+    """The best head of gains, and the mean of the blends that can't be told from the best one.
+
+    Blends are averaged over those candidates that have this head, and whose criterion is within a standard error.
+    """
+    head = next((one for one in candidates if one.blend[1]), candidates[0])
+    alike = [
+        one
+        for one in candidates
+        if (one.penalty, one.has_grams) == (head.penalty, head.has_grams)
+        and one.criterion >= candidates[0].criterion - STANDARD_ERROR
+    ]
+    blend = np.mean([one.blend for one in alike or [head]], axis=0)
+    return replace(head, blend=(float(blend[0]), float(blend[1]), float(blend[2])))
+
+
+def write_artefact(
+    parameters: Parameters, bits: int, probe: Sequence[str], notes: Mapping[str, str]
+) -> tuple[bytes, str]:
+    """The artefact, whose version is a digest of its weights, and that version."""
+    bare = build_graph(parameters, {})
+    version = f"complexity-1-{hashlib.sha256(bare).hexdigest()[:8]}"
+    metadata = {f"ssop.{name}": text for name, text in notes.items()} | {
+        "ssop.kind": "ssop-complexity",
+        "ssop.format": "1",
+        "ssop.version": version,
+        "ssop.features": json.dumps(specify(bits), ensure_ascii=False, sort_keys=True, separators=(",", ":")),
+    }
+    scores = score_with(bare, bits, probe)
+    metadata["ssop.probe"] = json.dumps(
+        [[text, round(score, 6)] for text, score in zip(probe, scores, strict=True)], ensure_ascii=False
+    )
+    return build_graph(parameters, metadata), version
+
+
+def score_with(artefact: bytes, bits: int, texts: Sequence[str]) -> list[float]:
+    """What a graph makes of texts, one by one."""
+    import onnxruntime  # noqa: PLC0415 - heavy
+
+    session = onnxruntime.InferenceSession(artefact, providers=["CPUExecutionProvider"])
+    extractor = make_extractor(specify(bits))
+    found = []
+    for text in texts:
+        ids, weights, dense = extractor.extract(text)
+        feed = {"dense": dense[None]} | ({"ids": ids[None], "weights": weights[None]} if bits else {})
+        found.append(float(session.run(["score"], feed)[0][0]))
+    return found
