@@ -237,7 +237,7 @@ class EmbeddedIndex:
             chosen = self._choose(tenant, candidates.names)
             if versions(chosen) != candidates.versions:
                 return None
-            hits = prove(chosen, candidates, query, k)
+            hits = prove([one.ranker for one in chosen], candidates, query, k)
             if hits is None and is_lossy:
                 hits = rank_within(chosen, candidates, query, k, now_ms)
             return None if hits is None else Answer(self._read(name, hits, now_ms), candidates.versions)

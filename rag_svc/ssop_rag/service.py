@@ -1,6 +1,7 @@
 """Puts the service together; main and the integration tests share it."""
 
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -20,6 +21,9 @@ from ssop_rag.core.worth import WorthLimits
 from ssop_rag.embedded import EmbeddedIndex
 from ssop_rag.embedder import Embedder
 from ssop_rag.indexing import Indexer
+from ssop_rag.milvus import MilvusIndex
+from ssop_rag.milvus_link import MilvusLink
+from ssop_rag.milvus_reader import MilvusReader
 from ssop_rag.observations import RagMetrics
 from ssop_rag.pool import WorkPool
 from ssop_rag.prefetcher import Clocks, Prefetcher
@@ -27,7 +31,7 @@ from ssop_rag.retrieving import Retriever
 from ssop_rag.servicer import RagServicer
 from ssop_rag.settings import RagSettings
 from ssop_rag.snapshots import Snapshots
-from ssop_rag.store import EmbeddedStore
+from ssop_rag.store import PooledStore
 
 _STORE_THREADS = 2
 _PREFETCH_NICE = 10
@@ -54,9 +58,10 @@ def open_service(
     """The service; `stack` closes its threads and the index. Raises IndexUnavailableError."""
     metrics = RagMetrics(registry)
     rankers = settings.rankers
-    index = EmbeddedIndex(settings.directory, embedder.tag, embedder.dim, metrics.skipped, rankers)
+    index = _open_index(settings, embedder, metrics.skipped)
     stack.callback(index.close)
-    store_pool = WorkPool("rag-store", threads=_STORE_THREADS, max_queue=settings.max_queue)
+    store_threads = _STORE_THREADS if settings.store == "embedded" else settings.milvus_threads
+    store_pool = WorkPool("rag-store", threads=store_threads, max_queue=settings.max_queue)
     stack.callback(store_pool.close)
     pool = WorkPool("rag-embed", threads=settings.threads, max_queue=settings.max_queue)
     stack.callback(pool.close)
@@ -64,7 +69,7 @@ def open_service(
         "rag-prefetch", threads=settings.prefetch_threads, max_queue=settings.prefetch_queue, nice=_PREFETCH_NICE
     )
     stack.callback(prefetch_pool.close)
-    store = EmbeddedStore(index, store_pool)
+    store = PooledStore(index, store_pool)
     book = PrefetchBook(PrefetchLimits(settings.rag_max_concurrent, ttl_ms=settings.prefetch_ttl_ms))
     accounts = Accounts(
         BudgetLimits(settings.prefetch_budget, settings.prefetch_window_ms),
@@ -118,3 +123,14 @@ def open_service(
     )
     service = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer)
     return RagService(service, pool, prefetch_pool, prefetcher)
+
+
+def _open_index(
+    settings: RagSettings, embedder: Embedder, on_skipped: Callable[[str, int], None]
+) -> EmbeddedIndex | MilvusIndex:
+    if settings.store == "embedded":
+        return EmbeddedIndex(settings.directory, embedder.tag, embedder.dim, on_skipped, settings.rankers)
+    token = settings.milvus_token_file.read_text().strip() if settings.milvus_token_file is not None else ""
+    link = MilvusLink(settings.milvus_uri, token, settings.milvus_timeout_ms / 1000, settings.milvus_index)
+    reader = MilvusReader(link, settings.milvus_prefix, embedder.tag, settings.rankers, on_skipped)
+    return MilvusIndex(reader, embedder.dim)

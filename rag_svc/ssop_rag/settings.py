@@ -38,6 +38,23 @@ class RagSettings(Settings):
     collection_rankers: dict[str, Ranker] = Field(
         default_factory=dict, description="By collection, of any tenant: another ranker than `ranker`."
     )
+    store: str = Field(
+        "embedded",
+        pattern="^(embedded|milvus)$",
+        description="Where documents live: `embedded` is RocksDB in `directory`; `milvus` needs the extra `milvus`.",
+    )
+    milvus_uri: str = Field("http://127.0.0.1:19530", description="The server of store `milvus`.")
+    milvus_token_file: Path | None = Field(None, description="File with `user:password` or a token; mode 0600.")
+    milvus_prefix: str = Field(
+        "ssop", pattern="^[A-Za-z][A-Za-z0-9_]{0,31}$", description="What the names of its collections begin with."
+    )
+    milvus_index: str = Field(
+        "FLAT",
+        pattern="^(FLAT|HNSW|AUTOINDEX)$",
+        description="Index of the vectors. `FLAT` compares all of a tenant's; the others find most of the best.",
+    )
+    milvus_timeout_ms: int = Field(2_000, gt=0, description="Deadline of each call of the server.")
+    milvus_threads: int = Field(16, ge=1, le=256, description="Calls of the server at a time.")
     threads: int = Field(
         default_factory=lambda: max(1, (os.cpu_count() or 2) - 1),
         ge=1,

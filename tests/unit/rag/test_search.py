@@ -124,12 +124,12 @@ def test_a_shorter_answer_is_the_beginning_of_a_longer_one(ranker: Ranker) -> No
 def test_a_prefix_that_is_the_whole_text_is_the_answer(ranker: Ranker) -> None:
     parts = [chosen(ranker)]
     candidates = gather(parts, (), query("red cat"), 4, 1)
-    assert prove(parts, candidates, query("red cat"), 2) == rank(parts, query("red cat"), 2, 1)
+    assert prove([ranker], candidates, query("red cat"), 2) == rank(parts, query("red cat"), 2, 1)
 
 
 def test_a_fused_list_proves_nothing_for_another_text() -> None:
     parts = [chosen(Ranker.HYBRID)]
-    assert prove(parts, gather(parts, (), query("red"), 5, 1), query("red cat"), 2) is None
+    assert prove([Ranker.HYBRID], gather(parts, (), query("red"), 5, 1), query("red cat"), 2) is None
 
 
 @pytest.mark.parametrize("ranker", list(Ranker))
