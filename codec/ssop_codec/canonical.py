@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from decimal import Decimal
 
 _ESCAPED = re.compile(r'[\x00-\x1f"\\]')
+_BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
+_EXACT = 2**53
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -14,9 +17,31 @@ def canonical(value: object) -> bytes:
 
     Raises ValueError for numbers beyond the double range, UnicodeEncodeError for lone surrogates.
     """
+    if _has_plain_numbers(value):
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+        if text.isascii() or not _BEYOND_BMP.search(text):
+            # Code points are sorted as UTF-16 units are.
+            return text.encode()
     out: list[str] = []
     _write(value, out)
     return "".join(out).encode()
+
+
+def _has_plain_numbers(root: object) -> bool:
+    """Whether all numbers are integers that are written as they are."""
+    waiting = [root]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, int):
+            if not -_EXACT < value < _EXACT:
+                return False
+        elif value is not None and not isinstance(value, str):
+            return False
+    return True
 
 
 def _write(value: object, out: list[str]) -> None:  # noqa: C901  # one branch per JSON type

@@ -20,6 +20,7 @@ from .rules import ALWAYS, NEVER, UNBOUNDED, Check, Group, Rule
 from .scalars import scalar_rule
 
 _OPEN, _DONE = 1, 2
+_ANY = Rule()
 _ABOUT_OBJECTS = keywords.ABOUT_OBJECTS | {"propertyNames", "dependentRequired", "dependencies"}
 _ABOUT_ARRAYS = keywords.ABOUT_ARRAYS | {"contains", "uniqueItems"}
 
@@ -36,11 +37,11 @@ class CheckBuilder:
 
     def root(self, residual: Residual) -> int:
         """The check of what the rules of a node leave over."""
-        given, pointer = self.reader.resolver.find(residual.pointer, residual.pointer)
-        schema = keywords.effective(given, self.reader.dialect)
+        pointer = residual.pointer
         known = (pointer, residual.keyword)
         number = self._numbers.get(known)
         if number is None:
+            schema = keywords.effective(self.reader.given[pointer], self.reader.dialect)
             kept = (residual.keyword, *keywords.COMPANIONS.get(residual.keyword, ()))
             # The named properties themselves are judged by the rules.
             part = {key: schema[key] for key in kept if key in schema}
@@ -67,7 +68,7 @@ class CheckBuilder:
         return number
 
     def _reserve(self, schema: dict[str, Any] | bool, pointer: str, *, is_part: bool) -> int:
-        self.checks.append(Check(pointer, Rule(), 0))
+        self.checks.append(Check(pointer, _ANY, 0))
         self._waiting.append((len(self.checks) - 1, schema, pointer, is_part))
         return len(self.checks) - 1
 
@@ -82,16 +83,21 @@ class CheckBuilder:
 
     def _refuse_loops(self, first: int) -> None:
         """A check that leads to itself on the same value would never end."""
-        state = dict.fromkeys(range(first), _DONE)
+        state: dict[int, int] = {}
         for start in range(first, len(self.checks)):
-            stack = [(start, iter(self._same_value(start)))] if start not in state else []
-            state.setdefault(start, _OPEN)
+            if start in state or not self.checks[start].groups:
+                continue
+            stack = [(start, iter(self._same_value(start)))]
+            state[start] = _OPEN
             while stack:
                 number, kids = stack[-1]
                 kid = next(kids, None)
                 if kid is None:
                     state[number] = _DONE
                     stack.pop()
+                elif kid < first:
+                    # Looked at before, and all that it leads to.
+                    continue
                 elif kid not in state:
                     state[kid] = _OPEN
                     stack.append((kid, iter(self._same_value(kid))))
@@ -110,17 +116,18 @@ class CheckBuilder:
     # -- the keywords of one schema ------------------------------------------------------------------------------
 
     def _fill(self, check: Check, schema: dict[str, Any], pointer: str, is_part: bool) -> None:
-        facts = self.reader.plain(schema, pointer)
+        facts = self.reader.plain(schema, pointer) if is_part else self.reader.plain_of(schema, pointer)
         check.rule = scalar_rule(facts, pointer)
         self._fill_scalars(check, schema, pointer, facts)
         if not _ABOUT_OBJECTS.isdisjoint(schema):
             self._fill_object(check, schema, pointer, is_part)
         if not _ABOUT_ARRAYS.isdisjoint(schema):
             self._fill_array(check, schema, pointer)
-        check.groups = tuple(self._groups(schema, pointer))
-        for group in check.groups:
-            if group.kind == "when":
-                check.keys.setdefault(group.key, ALWAYS)
+        if not keywords.GROUPED.isdisjoint(schema):
+            check.groups = tuple(self._groups(schema, pointer))
+            for group in check.groups:
+                if group.kind == "when":
+                    check.keys.setdefault(group.key, ALWAYS)
         check.settled = self._settled(check)
 
     def _fill_scalars(self, check: Check, schema: dict[str, Any], pointer: str, facts: Facts) -> None:

@@ -28,7 +28,10 @@ Places = tuple[Place, ...]
 """Schemas that one value has to keep, all of them; none: any value."""
 
 
-@dataclass(frozen=True, slots=True)
+# Many are made and none is changed: freezing them would cost most of what making them does.
+
+
+@dataclass(slots=True)
 class StringFacts:
     """What is said about strings."""
 
@@ -52,7 +55,7 @@ class StringFacts:
         return not self.format or FORMATS[self.format](text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NumberFacts:
     """What is said about numbers."""
 
@@ -80,7 +83,7 @@ class NumberFacts:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ObjectFacts:
     """What is said about objects. `origins` are the pointers of the schemas that say it."""
 
@@ -92,7 +95,7 @@ class ObjectFacts:
     max_properties: int = UNBOUNDED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ArrayFacts:
     """What is said about arrays."""
 
@@ -114,7 +117,7 @@ class Residual:
     """Of which only this keyword counts, with its companions."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Facts:
     """What a schema says. Facts about a type count only where `types` has its bit."""
 
@@ -136,6 +139,8 @@ def nothing() -> Facts:
 
 def places(*found: Place) -> Places:
     """Those that say anything, each once."""
+    if len(found) == 1:
+        return () if found[0][0] is True or found[0][0] == {} else found
     return tuple(
         {pointer: (schema, pointer) for schema, pointer in found if schema is not True and schema != {}}.values()
     )

@@ -103,6 +103,9 @@ COMPANIONS: Final = {
 
 KNOWN: Final = PLAIN | set(JUDGED) | set(IN_PLACE) | {k for ks in COMPANIONS.values() for k in ks}
 
+GROUPED: Final = frozenset((*IN_PLACE, "not", "if", "dependentSchemas", "dependencies"))
+"""Join schemas of the same value."""
+
 LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 MAPS: Final = ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
 SINGLE: Final = (
@@ -136,6 +139,10 @@ _UNKNOWN: Final[dict[Dialect, frozenset[str]]] = {
 }
 
 
+_COMMON: Final = {dialect: (SILENT | KNOWN) - unknown for dialect, unknown in _UNKNOWN.items()}
+"""What needs no second look."""
+
+
 def unknown_to(dialect: Dialect) -> frozenset[str]:
     """Keywords of later drafts."""
     return _UNKNOWN[dialect]
@@ -148,8 +155,10 @@ def has_bare_reference(schema: dict[str, Any], dialect: Dialect) -> bool:
 
 def annotations_of(schema: dict[str, Any], pointer: str, dialect: Dialect) -> list[str]:
     """Names of the keywords that are taken as annotations. Raises SchemaError for one that is refused."""
-    found = []
+    found: list[str] = []
     bare = has_bare_reference(schema, dialect)
+    if not bare and schema.keys() <= _COMMON[dialect]:
+        return found
     unknown = unknown_to(dialect)
     for keyword in schema:
         if keyword in SILENT or (keyword in KNOWN and not bare) or keyword == "$ref":
@@ -169,6 +178,8 @@ def effective(schema: dict[str, Any], dialect: Dialect) -> dict[str, Any]:
     if "$ref" in schema:
         return {"$ref": schema["$ref"]}
     unknown = unknown_to(dialect)
+    if dialect == "draft-07" and unknown.isdisjoint(schema):
+        return schema
     kept = {key: value for key, value in schema.items() if key not in unknown}
     if dialect == "draft-04":
         for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):

@@ -39,19 +39,24 @@ _NO_STRING: Final = StringFacts()
 _NO_OBJECT: Final = ObjectFacts()
 _NO_ARRAY: Final = ArrayFacts()
 _BOTH: Final = frozenset((False, True))
+_JUDGED: Final = frozenset((*keywords.JUDGED, "enum", "const"))
 
 
 class Reader:
     """Reads the schemas of one document; counts what it uses of the caps."""
 
-    def __init__(self, root: Any, limits: Limits, *, format_assertion: bool, dialect: Dialect) -> None:
+    def __init__(self, root: Any, limits: Limits, *, format_assertion: bool, dialect: Dialect, has_names: bool) -> None:
         self.root = root
         self.limits = limits
         self.format_assertion = format_assertion
         self.dialect = dialect
         self.annotations: dict[str, None] = {}
-        self.resolver = Resolver(root, dialect)
+        self.resolver = Resolver(root, dialect, has_names=has_names)
         self._known: dict[str, Facts] = {}
+        self._plain: dict[str, Facts] = {}
+        self._unbound: dict[tuple[bool, bool], NumberFacts] = {}
+        self.given: dict[str, Any] = {}
+        """What stands at each pointer that was read."""
         self.used = {"schema_steps": 0, "merged_schemas": 0, "properties": 0, "enum_values": 0, "enum_bytes": 0}
 
     def read(self, place: Place, chain: frozenset[str] = frozenset()) -> Facts:
@@ -71,21 +76,21 @@ class Reader:
             return schema
         if not isinstance(schema, dict):
             raise SchemaError(pointer, pointer.rpartition("/")[2] or "type", "is no schema")
-        found = keywords.annotations_of(schema, pointer, self.dialect)
-        self.annotations.update(dict.fromkeys(found))
+        for found in keywords.annotations_of(schema, pointer, self.dialect):
+            self.annotations[found] = None
         return keywords.effective(schema, self.dialect)
 
     def _read(self, given: Any, pointer: str, chain: frozenset[str]) -> Facts:
+        self.given[pointer] = given
         schema = self.schema_at((given, pointer))
         if isinstance(schema, bool):
             return self.plain({}, pointer) if schema else nothing()
         if len(chain) > self.limits.max_depth:
             raise SchemaError(pointer, "max_depth", f"more than {self.limits.max_depth} levels of unions")
-        says_more = not keywords.PLAIN.isdisjoint(schema) or not any(k in schema for k in keywords.IN_PLACE)
-        parts = [self.plain(schema, pointer)] if says_more else []
-        for keyword in keywords.IN_PLACE:
-            if keyword not in schema:
-                continue
+        in_place = [keyword for keyword in keywords.IN_PLACE if keyword in schema]
+        says_more = not in_place or not keywords.PLAIN.isdisjoint(schema)
+        parts = [self.plain_of(schema, pointer)] if says_more else []
+        for keyword in in_place:
             if pointer in chain:
                 raise SchemaError(f"{pointer}/{keyword}", keyword, "refers to itself without a value in between")
             found = [self.read(place, chain | {pointer}) for place in self.same_value(schema, pointer, keyword)]
@@ -93,7 +98,9 @@ class Reader:
                 parts += found
             else:
                 parts.append(merge(found, keyword, pointer))
-        facts = conjoin(parts, pointer, self.limits)
+        facts = parts[0] if len(parts) == 1 else conjoin(parts, pointer, self.limits)
+        if not facts.residuals and _JUDGED.isdisjoint(schema):
+            return facts
         left = [
             Residual(types & facts.types, pointer, keyword)
             for keyword, types in keywords.JUDGED.items()
@@ -120,9 +127,17 @@ class Reader:
 
     def count(self, name: str, value: int, pointer: str, cap: str) -> None:
         """Note the use of a cap. Raises SchemaError beyond it."""
-        self.used[name] = max(self.used[name], value)
-        if value > getattr(self.limits, cap):
-            raise SchemaError(pointer, cap, f"more than {getattr(self.limits, cap)}")
+        if value > self.used[name]:
+            self.used[name] = value
+            if value > getattr(self.limits, cap):
+                raise SchemaError(pointer, cap, f"more than {getattr(self.limits, cap)}")
+
+    def plain_of(self, schema: dict[str, Any], pointer: str) -> Facts:
+        """The facts of `plain` for all keywords of the schema at `pointer`, made once."""
+        known = self._plain.get(pointer)
+        if known is None:
+            known = self._plain[pointer] = self.plain(schema, pointer)
+        return known
 
     # -- the keywords of one schema object --------------------------------------------------------------------
 
@@ -187,7 +202,11 @@ class Reader:
         integer_only = not types & FieldType.NUMBER
         is_strict = self.dialect == "draft-04" and integer_only
         if keywords.ABOUT_NUMBERS.isdisjoint(schema):
-            return NumberFacts(integer_only=integer_only, is_strict=is_strict, is_double=is_double)
+            known = self._unbound.get((integer_only, is_double))
+            if known is None:
+                known = NumberFacts(integer_only=integer_only, is_strict=is_strict, is_double=is_double)
+                self._unbound[integer_only, is_double] = known
+            return known
         step = self._bound(schema, "multipleOf", pointer)
         if step is not None and step[0] <= 0:
             raise SchemaError(f"{pointer}/multipleOf", "multipleOf", "must be above 0")
@@ -290,7 +309,7 @@ class Reader:
 
     def check_key(self, text: str, pointer: str, keyword: str) -> None:
         """Refuse a property name that no document can hold."""
-        if len(text.encode()) > self.limits.max_key_bytes:
+        if len(text) * 4 > self.limits.max_key_bytes and len(text.encode()) > self.limits.max_key_bytes:
             raise SchemaError(pointer, "max_key_bytes", f"a key of {keyword} is too long")
 
     def members(self, said: object, keyword: str, pointer: str) -> list[Any]:
@@ -341,23 +360,37 @@ class Reader:
         )
 
 
-def plain_tree(value: object, limits: Limits, pointer: str = "", depth: int = 0) -> Any:
-    """A schema given as Python objects, as dict, list and scalars, checked."""
+_Path = tuple["_Path", object] | None
+_SCALARS: Final = frozenset((str, int, bool, type(None)))
+
+
+def plain_tree(value: object, limits: Limits, path: _Path = None, depth: int = 0) -> Any:
+    """A schema given as Python objects, as dict, list and scalars, checked. `path` leads to it, innermost key first."""
+    if type(value) in _SCALARS:
+        return value
     if depth > limits.max_depth * 3:
-        raise SchemaError(pointer, "max_depth", f"more than {limits.max_depth} levels")
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, (float, Decimal)):
-        if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124
-            raise SchemaError(pointer, "number", "must be finite")
-        return value
+        raise SchemaError(_pointer_of(path), "max_depth", f"more than {limits.max_depth} levels")
     if isinstance(value, Mapping):
         tree = {}
         for key, member in value.items():
             if not isinstance(key, str):
-                raise SchemaError(pointer, "key", "must be a string")
-            tree[key] = plain_tree(member, limits, f"{pointer}/{escape(key)}", depth + 1)
+                raise SchemaError(_pointer_of(path), "key", "must be a string")
+            tree[key] = member if type(member) in _SCALARS else plain_tree(member, limits, (path, key), depth + 1)
         return tree
     if isinstance(value, (list, tuple)):
-        return [plain_tree(m, limits, f"{pointer}/{i}", depth + 1) for i, m in enumerate(value)]
-    raise SchemaError(pointer, "value", f"{type(value).__name__} is no JSON type")
+        return [plain_tree(member, limits, (path, i), depth + 1) for i, member in enumerate(value)]
+    if isinstance(value, (float, Decimal)):
+        if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124
+            raise SchemaError(_pointer_of(path), "number", "must be finite")
+        return value
+    if isinstance(value, (int, str)):
+        return value
+    raise SchemaError(_pointer_of(path), "value", f"{type(value).__name__} is no JSON type")
+
+
+def _pointer_of(path: _Path) -> str:
+    tokens = []
+    while path is not None:
+        path, token = path
+        tokens.append(f"/{escape(str(token))}")
+    return "".join(reversed(tokens))

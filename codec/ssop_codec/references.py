@@ -14,6 +14,8 @@ Place = tuple[Any, str]
 
 def escape(token: str) -> str:
     """A reference token of a JSON Pointer."""
+    if "/" not in token and "~" not in token:
+        return token
     return token.replace("~", "~0").replace("/", "~1")
 
 
@@ -27,15 +29,17 @@ def join(base: str, ref: str) -> tuple[str, str]:
 
 
 class Resolver:
-    """Finds what references name. Built by one walk over all places where schemas can stand."""
+    """Finds what references name. Built by one walk over all places where schemas can stand; `has_names` False: none
+    of them has a name."""
 
-    def __init__(self, root: Any, dialect: Dialect) -> None:
+    def __init__(self, root: Any, dialect: Dialect, *, has_names: bool) -> None:
         self.root = root
         self.dialect = dialect
         self.resources: dict[str, str] = {"": ""}
         self.anchors: dict[tuple[str, str], str] = {}
         self._bases: dict[str, str] = {"": ""}
-        self._walk(root)
+        if has_names:
+            self._walk(root)
 
     def _walk(self, root: Any) -> None:
         waiting: list[tuple[Any, str, str]] = [(root, "", "")]

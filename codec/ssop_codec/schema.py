@@ -31,6 +31,9 @@ definitions use each other many times stay small."""
 
 _Origins = tuple[str, tuple[str, ...]]
 
+_CONTAINERS: Final = int(FieldType.OBJECT | FieldType.ARRAY)
+_NAMES: Final = (b'"$id":', b'"$anchor":', b'"$dynamicAnchor":')
+
 _HEAD_BYTES: Final = 24
 _OPEN_STRING_BYTES: Final = 512
 
@@ -70,7 +73,7 @@ class _Builder:
         read = [self.reader.read(place) for place in schemas] or [self.reader.plain({}, pointer)]
         self.merged += len(read) - 1
         self.reader.count("merged_schemas", self.merged, pointer, "max_schema_steps")
-        facts = conjoin(read, pointer, self.limits)
+        facts = read[0] if len(read) == 1 else conjoin(read, pointer, self.limits)
         rule = scalar_rule(facts, pointer)
         self.rules.append(rule)
         self._count_members(rule)
@@ -104,12 +107,16 @@ class _Builder:
         return node
 
     def _add_roots(self, rule: Rule, found: list[tuple[int, int]]) -> None:
+        if not found:
+            return
         roots = dict.fromkeys(check for _, check in (*((t, c) for t, c in rule.roots), *found) if check != ALWAYS)
         rule.roots = tuple(
             (reduce(or_, (types for types, check in (*rule.roots, *found) if check == root)), root) for root in roots
         )
 
     def _count_members(self, rule: Rule) -> None:
+        if rule.enum_strings is None and rule.enum_numbers is None:
+            return
         self.enum_values += len(rule.enum_strings or ()) + len(rule.enum_numbers or ())
         cap = self.limits.max_table_enum_values
         if self.enum_values > cap:
@@ -195,7 +202,13 @@ def compile_schema(
         raise SchemaError("", "schema", str(error)) from None
     if len(text) > limits.max_schema_bytes:
         raise SchemaError("", "max_schema_bytes", f"more than {limits.max_schema_bytes} bytes")
-    reader = Reader(tree, limits, format_assertion=format_assertion, dialect=dialect or dialect_of(tree))
+    reader = Reader(
+        tree,
+        limits,
+        format_assertion=format_assertion,
+        dialect=dialect or dialect_of(tree),
+        has_names=any(name in text for name in _NAMES),
+    )
     builder = _Builder(reader, limits)
     builder.add(((tree, ""),), "")
     return Schema(
