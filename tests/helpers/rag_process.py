@@ -24,7 +24,8 @@ _SECRET: Final = hashlib.sha256(b"a secret for tests").digest()
 class RagProcess:
     """A service on a folder. Use it in `with`; its files stay in the folder for the next one."""
 
-    def __init__(self, folder: Path, name: str = "rag") -> None:
+    def __init__(self, folder: Path, name: str = "rag", *, module: str = "ssop_rag.main") -> None:
+        self._module = module
         self._config = folder / f"{name}.toml"
         self._log_path = folder / f"{name}.log"
         self.address = f"unix:{folder / name}.sock"
@@ -53,9 +54,11 @@ class RagProcess:
     def launch(self) -> None:
         """Start it without waiting."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SSOP_")}
+        tests = str(Path(__file__).resolve().parents[1])
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), tests]))
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "ssop_rag.main", "--config", str(self._config)], stderr=log, env=environ
+                [sys.executable, "-m", self._module, "--config", str(self._config)], stderr=log, env=environ
             )
 
     def start(self) -> None:

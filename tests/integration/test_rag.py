@@ -1,12 +1,14 @@
 """The RAG service as a process: a real model, a real store, real crashes."""
 
 import asyncio
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.crossings import TENANTS, Tenant, run_tenants
 from helpers.eventually import eventually
 from helpers.rag import document, refs
 from helpers.rag_process import RagProcess
@@ -84,6 +86,14 @@ def test_a_second_process_on_the_folder_says_why_it_ends(rag: RagProcess) -> Non
     second.launch()
     assert second.wait() == 1
     assert "in use by another process" in second.log
+
+
+async def test_tenants_do_not_meet_over_grpc(tmp_path: Path) -> None:
+    with RagProcess(tmp_path) as process:
+        tenants = [Tenant(name, process.caller(name), random.Random(f"9 {name}")) for name in TENANTS]
+        await run_tenants(tenants, 400)
+    assert sum(tenant.crossings for tenant in tenants) == 0
+    assert all(tenant.answers > 40 for tenant in tenants)
 
 
 def _text(revision: int) -> str:
