@@ -15,6 +15,7 @@ from rich.text import Text
 from ssop_cli import posts as posts_
 from ssop_cli.app_index import index_app
 from ssop_cli.app_keys import keys_app
+from ssop_cli.app_rag import rag_app
 from ssop_cli.app_route import route_app
 from ssop_cli.app_store import doctor as doctor_command
 from ssop_cli.app_store import models_app
@@ -51,6 +52,7 @@ app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
 app.add_typer(route_app, name="route")
 app.add_typer(index_app, name="index")
+app.add_typer(rag_app, name="rag")
 app.command("doctor")(doctor_command)
 
 

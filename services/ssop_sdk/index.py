@@ -82,6 +82,18 @@ class Index:
         request = documents.search_request(query, collections, top_k)
         return documents.read_found(self._call(connection.RETRIEVE, request, pb.RetrieveResponse, timeout_s))
 
+    def warm(
+        self, queries: Iterable[str], collections: Iterable[str] = (), *, timeout_s: float | None = None
+    ) -> pb.WarmQueriesResponse:
+        """Prepare for queries that are expected, at most 64: collections are loaded, and the queries embedded."""
+        request = pb.WarmQueriesRequest(queries=list(queries), collections=list(collections))
+        return self._call(connection.WARM_QUERIES, request, pb.WarmQueriesResponse, timeout_s)
+
+    def prefetch_usage(self, *, timeout_s: float | None = None) -> pb.GetPrefetchUsageResponse:
+        """What the tenant's prefetches cost and saved, and what is left of their budget."""
+        request = pb.GetPrefetchUsageRequest()
+        return self._call(connection.PREFETCH_USAGE, request, pb.GetPrefetchUsageResponse, timeout_s)
+
     def save_snapshot(
         self, name: str, collections: Iterable[str] = (), *, timeout_s: float | None = None
     ) -> pb.SnapshotInfo:
@@ -151,6 +163,18 @@ class AsyncIndex:
         """See `Index.search`."""
         request = documents.search_request(query, collections, top_k)
         return documents.read_found(await self._call(connection.RETRIEVE, request, pb.RetrieveResponse, timeout_s))
+
+    async def warm(
+        self, queries: Iterable[str], collections: Iterable[str] = (), *, timeout_s: float | None = None
+    ) -> pb.WarmQueriesResponse:
+        """See `Index.warm`."""
+        request = pb.WarmQueriesRequest(queries=list(queries), collections=list(collections))
+        return await self._call(connection.WARM_QUERIES, request, pb.WarmQueriesResponse, timeout_s)
+
+    async def prefetch_usage(self, *, timeout_s: float | None = None) -> pb.GetPrefetchUsageResponse:
+        """See `Index.prefetch_usage`."""
+        request = pb.GetPrefetchUsageRequest()
+        return await self._call(connection.PREFETCH_USAGE, request, pb.GetPrefetchUsageResponse, timeout_s)
 
     async def save_snapshot(
         self, name: str, collections: Iterable[str] = (), *, timeout_s: float | None = None

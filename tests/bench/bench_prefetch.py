@@ -134,7 +134,7 @@ def measure_cover(case: Case, queries: Sequence[str], tokens: int, *, again: int
             part = Candidates(
                 fetched.prefix, (), fetched.versions, fetched.hits[: times * K], fetched.vectors[: times * K], False
             )
-            proven[times] += prove(case.chosen, part, query, K) is not None
+            proven[times] += prove([case.ranker], part, query, K) is not None
     for times, cover in by_times.items():
         share = proven[times] / len(cover.cover)
         print(f"    {tokens}{f', again {again}' if again else ''} tokens, {times:2}x: {cover}  proven {share:.3f}")
@@ -211,7 +211,7 @@ def simulate(case: Case, typed: Sequence[Typed], engine_ms: int, embed_ms: float
             outcome.kept.append(len({hit.document_id for hit in within} & set(best)) / len(best))
             outcome.latencies_ms.append(max(left_ms, embed_ms))
             outcome.used += 1
-        elif left_ms == 0 and prove(case.chosen, fetched, case.query(one.text), K) is not None:
+        elif left_ms == 0 and prove([case.ranker], fetched, case.query(one.text), K) is not None:
             outcome.latencies_ms.append(embed_ms)
             outcome.used += 1
         else:

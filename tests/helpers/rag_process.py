@@ -24,7 +24,9 @@ _SECRET: Final = hashlib.sha256(b"a secret for tests").digest()
 class RagProcess:
     """A service on a folder. Use it in `with`; its files stay in the folder for the next one."""
 
-    def __init__(self, folder: Path, name: str = "rag", *, module: str = "ssop_rag.main") -> None:
+    def __init__(
+        self, folder: Path, name: str = "rag", *, module: str = "ssop_rag.main", settings: str = "threads = 2"
+    ) -> None:
         self._module = module
         self._config = folder / f"{name}.toml"
         self._log_path = folder / f"{name}.log"
@@ -33,7 +35,7 @@ class RagProcess:
         secret.write_text(_SECRET.hex())
         self._config.write_text(
             f'[mesh]\nsecret_file = "{secret}"\n\n[rag]\nlisten = ["{self.address}"]\n'
-            f'directory = "{folder / "index"}"\nthreads = 2\n'
+            f'directory = "{folder / "index"}"\n{settings}\n'
         )
         self._process: subprocess.Popen[bytes] | None = None
 
