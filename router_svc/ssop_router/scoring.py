@@ -35,6 +35,8 @@ def open_classifier(settings: PolicySettings) -> Classifier:
     name = settings.classifier_file
     if not name:
         return Classifier()
+    if name != PACKAGED and not Path(name).is_file():
+        return Classifier(fault="missing", detail=f"{name} is no file")
     try:
         module = importlib.import_module("ssop_router.classifier")
     except ImportError as error:

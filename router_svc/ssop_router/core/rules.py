@@ -8,8 +8,10 @@ from typing import Final
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
 
-# A rule reads no more than this much of a text, so that its cost does not grow with the prompt.
-READ_CHARS: Final = 4_000
+# What is asked stands at the beginning of a long text or at its end, and what is between is what it is asked about.
+# So a rule reads no more, and its cost does not grow with the prompt.
+_HEAD_CHARS: Final = 600
+_TAIL_CHARS: Final = 400
 _GAP: Final = "..."
 _GAP_CHARS: Final = 80
 
@@ -51,9 +53,9 @@ class Rule:
     has_prefetch: bool = False
 
     def applies(self, text: str, chars: int, documents: int) -> bool:
-        """Whether the rule speaks about a request whose user text has so many characters and begins with `text`.
+        """Whether the rule speaks about a request whose user text has so many characters.
 
-        `text` is in lower case and at most READ_CHARS long.
+        `text` is what `excerpt` makes of it.
         """
         return self.is_in_bounds(chars, documents) and (self.words is None or self.words.is_in(text))
 
@@ -62,6 +64,13 @@ class Rule:
         if self.max_chars is not None and chars > self.max_chars:
             return False
         return self.min_documents is None or documents >= self.min_documents
+
+
+def excerpt(text: str) -> str:
+    """What rules read of a user's text: all of a short one, the two ends of a long one; in lower case."""
+    if len(text) > _HEAD_CHARS + _TAIL_CHARS:
+        text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
+    return text.lower()
 
 
 def compile_words(words: Sequence[str]) -> Words:
