@@ -85,6 +85,7 @@ class ScoreTable(Settings):
     hysteresis: float = Field(0.1, ge=0, le=1, description="Shift of the threshold away from a conversation's tier.")
     headroom_weight: float = Field(0.1, ge=0, le=1, description="How far head-room can move the score.")
     success_weight: float = Field(0.2, ge=0, le=1, description="How far recent success can move the score.")
+    doubt_weight: float = Field(0.0, ge=0, le=1, description="Part of the classifier's own spread that counts.")
 
 
 class CacheRuleTable(Settings):
@@ -118,7 +119,7 @@ class PolicySettings(Settings):
     rules: list[RuleSettings] = Field(default_factory=_default_rules, description="The first that holds decides.")
     score: ScoreTable = Field(
         default_factory=ScoreTable,
-        description="`threshold`, or `full_share`; `hysteresis`, `headroom_weight`, `success_weight`.",
+        description="`threshold`, or `full_share`; `hysteresis`, and the weights of the signals.",
     )
     cache_rule: CacheRuleTable = Field(
         default_factory=CacheRuleTable,
@@ -157,6 +158,7 @@ class PolicySettings(Settings):
                 hysteresis=score.hysteresis,
                 headroom_weight=score.headroom_weight,
                 success_weight=score.success_weight,
+                doubt_weight=score.doubt_weight,
             ),
             follow_up_chars=self.follow_up_chars,
         )

@@ -43,13 +43,15 @@ class TierSignals(NamedTuple):
 class ScoreSettings:
     """`threshold`: from here up the full tier is meant. `hysteresis` moves it away from a conversation's own tier.
 
-    The weights say how far the signal can move the score at most.
+    The weights say how far the signal can move the score at most. `doubt_weight` is the part of the classifier's own
+    spread that widens the score's: a threshold that is calibrated to a share keeps that share only where it is 0.
     """
 
     threshold: float = 0.5
     hysteresis: float = 0.1
     headroom_weight: float = 0.1
     success_weight: float = 0.2
+    doubt_weight: float = 0.0
 
 
 class Part(NamedTuple):
@@ -94,7 +96,7 @@ class Score(NamedTuple):
         """What was added up, for people."""
         lite, full, weights = self.lite, self.full, self.weights
         return (
-            Part("complexity", self.complexity.score or 0.0, self.complexity.spread, 1.0, 0, ""),
+            Part("complexity", self.complexity.score or 0.0, weights.doubt_weight * self.complexity.spread, 1.0, 0, ""),
             Part(
                 "headroom",
                 self.headroom,
@@ -124,7 +126,7 @@ def add_up(
     by_headroom, by_success = settings.headroom_weight, settings.success_weight
     value = alone + by_headroom * (full.headroom - lite.headroom) + by_success * (full.success - lite.success)
     spread = (
-        complexity.spread
+        settings.doubt_weight * complexity.spread
         + (
             by_headroom * (full.headroom_spread + lite.headroom_spread)
             + by_success * (full.success_spread + lite.success_spread)
