@@ -6,13 +6,13 @@ Everything here only chooses; where things are and how long they may take is in 
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
 from ssop_chassis.settings import Settings
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.request import DecisionSettings
-from ssop_router.core.rules import Rule, compile_words
+from ssop_router.core.rules import GAP, MAX_GAPS, Rule, compile_words
 from ssop_router.core.score import ScoreSettings
 from ssop_router.core.success import CacheRule
 
@@ -51,6 +51,17 @@ class RuleSettings(Settings):
     max_chars: int | None = Field(default=None, ge=0, description="Longest user text, in characters.")
     min_documents: int | None = Field(default=None, ge=1, description="Fewest attached documents.")
     prefetch: bool = Field(False, description="Retrieval starts before the request is admitted.")
+
+    @field_validator("words")
+    @classmethod
+    def _check_words(cls, value: list[str]) -> list[str]:
+        for word in value:
+            pieces = word.split(GAP)
+            if not any(piece.strip() for piece in pieces):
+                raise ValueError("a word needs letters")
+            if len(pieces) > MAX_GAPS + 1:
+                raise ValueError(f"a word has at most {MAX_GAPS} gaps: each multiplies what a search may cost")
+        return value
 
     def rule(self) -> Rule:
         """The rule, compiled."""

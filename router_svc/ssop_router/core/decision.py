@@ -17,7 +17,7 @@ from ssop_router.core.conversation import MAX_SWITCHES
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.request import DecisionSettings, Features
 from ssop_router.core.routing import Candidate, choose_node, has_tier, name_loss, read_signals, refuse_if_never
-from ssop_router.core.rules import Rule, excerpt
+from ssop_router.core.rules import Rule, make_excerpt
 from ssop_router.core.score import Score, add_up, read_tier
 from ssop_router.core.snapshot import Snapshot
 
@@ -292,7 +292,7 @@ def find_rule(features: Features, rules: Sequence[Rule]) -> Rule | None:
     """The first rule that speaks."""
     if not rules:
         return None
-    text, chars, documents = excerpt(features.user_text), features.user_chars, features.documents
+    text, chars, documents = make_excerpt(features.user_text), features.user_chars, features.documents
     for rule in rules:
         if rule.applies(text, chars, documents):
             return rule
