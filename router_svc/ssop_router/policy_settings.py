@@ -139,6 +139,9 @@ class PolicySettings(Settings):
     classifier_file: str = Field(
         PACKAGED, description="The classifier's artefact; `packaged`: the one that ships; empty: none."
     )
+    classifier_provider: Literal["cpu", "cuda"] = Field(
+        "cpu", description="What runs the classifier; without CUDA the CPU does, which log, metric and `doctor` say."
+    )
     classifier_timeout_us: int = Field(
         5_000, gt=0, description="A score that took longer is not used; three in a row, and none is asked for a second."
     )

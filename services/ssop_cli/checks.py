@@ -61,6 +61,10 @@ def _version(package: str) -> str:
         return "of unknown version"
 
 
+def _is_installed(package: str) -> bool:
+    return any(True for _ in importlib.metadata.distributions(name=package))
+
+
 def _python() -> Check:
     found = platform.python_version()
     if sys.version_info < MIN_PYTHON:
@@ -137,9 +141,17 @@ def _model(models_dir: Path) -> Check:
 
 
 def _classifier() -> Check:
+    runtimes = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
+    if len(runtimes) > 1:
+        return Check(
+            "classifier",
+            "bad",
+            "onnxruntime and onnxruntime-gpu are both installed, and each overwrites files of the other: "
+            "pip uninstall both, then install ssop-mesh[cpu] or ssop-mesh[gpu]",
+        )
     found = open_classifier(PolicySettings())
     if found.model is not None:
-        return Check("classifier", "ok", found.model.version)
+        return Check("classifier", "ok", f"{found.model.version}, run by the {found.provider.upper()}")
     detail = found.detail or found.fault
     return Check("classifier", "lacks", f"{detail}: rules decide, and default_tier where none speaks")
 
