@@ -102,7 +102,7 @@ class Scorer:
         if now_ns - started_ns > self._timeout_ns:
             self._overruns += 1
             self._ask_again_ns = now_ns + _PAUSE_NS
-            return Complexity(abstention="deadline")
+            return found if found.abstention else Complexity(abstention="deadline")
         self._overruns = 0
         return found
 

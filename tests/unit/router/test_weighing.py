@@ -26,7 +26,7 @@ def classifier() -> FixedClassifier:
 
 @pytest.fixture
 async def mesh(classifier: FixedClassifier) -> AsyncIterator[Mesh]:
-    async with run_router(classifier=classifier, score={"threshold": 0.5}) as running:
+    async with run_router(classifier=classifier, classifier_timeout_us=10**7, score={"threshold": 0.5}) as running:
         yield running
 
 
@@ -221,7 +221,9 @@ async def test_status_that_is_old_everywhere_is_flagged_and_stops_nothing() -> N
         "full-2": Silent("full-2", [Tier.TIER_FULL]),
         "lite-1": Silent("lite-1", [Tier.TIER_LITE]),
     }
-    async with run_router(nodes, classifier=FixedClassifier(0.9), status_stale_ms=50) as mesh:
+    async with run_router(
+        nodes, classifier=FixedClassifier(0.9), classifier_timeout_us=10**7, status_stale_ms=50
+    ) as mesh:
         await eventually(lambda: not any(node.is_connected for node in mesh.router.nodes))
         answer = await mesh.generate(ask("hard"))
         assert answer.error is None
