@@ -85,6 +85,7 @@ def assemble(
     regimes = Regimes(settings, decision, threshold_of, wall_ms)
     scorer = Scorer(classifier, metrics, timeout_us=settings.classifier_timeout_us)
     metrics.classifier_loaded.labels(scorer.version).set(classifier.model is not None)
+    metrics.classifier_fallback.set(classifier.model is not None and bool(classifier.detail))
 
     def new_outcomes() -> Outcomes:
         return Outcomes(half_life_ms=settings.success_half_life_ms, window_ms=settings.cache_rule.window_ms)

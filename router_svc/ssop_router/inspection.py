@@ -112,6 +112,7 @@ class Inspection:
             ],
             verdicts=[
                 NodeVerdict(
+                    address=verdict.address,
                     node=verdict.node,
                     tier=verdict.tier,
                     model=verdict.model,

@@ -36,7 +36,8 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
     # Reading an artefact blocks, and nothing is served yet.
     classifier = open_classifier(settings)
     if classifier.model is not None:
-        _log.info("the classifier is loaded", extra={"version": classifier.model.version})
+        told = {"version": classifier.model.version, "provider": classifier.provider, "missing": classifier.detail}
+        _log.log(logging.WARNING if classifier.detail else logging.INFO, "the classifier is loaded", extra=told)
     elif classifier.fault != "off":
         _log.warning("routing without a classifier", extra={"fault": classifier.fault, "detail": classifier.detail})
 

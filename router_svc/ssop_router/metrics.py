@@ -42,6 +42,9 @@ class RouterMetrics:
         self.classifier_loaded = Gauge(
             "ssop_router_classifier_loaded", "1 where the classifier is there, else 0.", ["version"], registry=registry
         )
+        self.classifier_fallback = Gauge(
+            "ssop_router_classifier_fallback", "1 where the CPU runs it though CUDA was wanted.", registry=registry
+        )
         self.abstentions = Counter(
             "ssop_router_abstentions", "Decisions that wanted a score and had none.", ["reason"], registry=registry
         )

@@ -24,7 +24,7 @@ class Passages:
     def begin(self, job: Job, collections: Collections) -> "Fetch":
         """The fetch of a request that is about to be admitted; it runs already where that is likely to pay."""
         fetch = Fetch(self, job, collections)
-        if collections.names and self.judge.is_worth(job.tenant):
+        if collections.names and self.judge.is_worth(job.tenant, is_wanted=job.decision.has_prefetch):
             fetch.start()
         return fetch
 

@@ -6,13 +6,13 @@ Everything here only chooses; where things are and how long they may take is in 
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
 from ssop_chassis.settings import Settings
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.request import DecisionSettings
-from ssop_router.core.rules import Rule, compile_words
+from ssop_router.core.rules import GAP, MAX_GAPS, Rule, compile_words
 from ssop_router.core.score import ScoreSettings
 from ssop_router.core.success import CacheRule
 
@@ -52,6 +52,17 @@ class RuleSettings(Settings):
     min_documents: int | None = Field(default=None, ge=1, description="Fewest attached documents.")
     prefetch: bool = Field(False, description="Retrieval starts before the request is admitted.")
 
+    @field_validator("words")
+    @classmethod
+    def _check_words(cls, value: list[str]) -> list[str]:
+        for word in value:
+            pieces = word.split(GAP)
+            if not any(piece.strip() for piece in pieces):
+                raise ValueError("a word needs letters")
+            if len(pieces) > MAX_GAPS + 1:
+                raise ValueError(f"a word has at most {MAX_GAPS} gaps: each multiplies what a search may cost")
+        return value
+
     def rule(self) -> Rule:
         """The rule, compiled."""
         return Rule(
@@ -85,6 +96,7 @@ class ScoreTable(Settings):
     hysteresis: float = Field(0.1, ge=0, le=1, description="Shift of the threshold away from a conversation's tier.")
     headroom_weight: float = Field(0.1, ge=0, le=1, description="How far head-room can move the score.")
     success_weight: float = Field(0.2, ge=0, le=1, description="How far recent success can move the score.")
+    doubt_weight: float = Field(0.0, ge=0, le=1, description="Part of the classifier's own spread that counts.")
 
 
 class CacheRuleTable(Settings):
@@ -118,7 +130,7 @@ class PolicySettings(Settings):
     rules: list[RuleSettings] = Field(default_factory=_default_rules, description="The first that holds decides.")
     score: ScoreTable = Field(
         default_factory=ScoreTable,
-        description="`threshold`, or `full_share`; `hysteresis`, `headroom_weight`, `success_weight`.",
+        description="`threshold`, or `full_share`; `hysteresis`, and the weights of the signals.",
     )
     cache_rule: CacheRuleTable = Field(
         default_factory=CacheRuleTable,
@@ -126,6 +138,9 @@ class PolicySettings(Settings):
     )
     classifier_file: str = Field(
         PACKAGED, description="The classifier's artefact; `packaged`: the one that ships; empty: none."
+    )
+    classifier_provider: Literal["cpu", "cuda"] = Field(
+        "cpu", description="What runs the classifier; without CUDA the CPU does, which log, metric and `doctor` say."
     )
     classifier_timeout_us: int = Field(
         5_000, gt=0, description="A score that took longer is not used; three in a row, and none is asked for a second."
@@ -157,6 +172,7 @@ class PolicySettings(Settings):
                 hysteresis=score.hysteresis,
                 headroom_weight=score.headroom_weight,
                 success_weight=score.success_weight,
+                doubt_weight=score.doubt_weight,
             ),
             follow_up_chars=self.follow_up_chars,
         )

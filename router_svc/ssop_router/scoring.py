@@ -1,9 +1,9 @@
 """The classifier as decisions see it: loaded or not, measured, and never able to stop a request."""
 
-import importlib
 import logging
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,13 +21,15 @@ _log = logging.getLogger(__name__)
 class Classifier(NamedTuple):
     """A classifier, or why there is none: `off`, `missing`, `not_installed` or `unreadable`.
 
-    `threshold` is what its calibration says for the wanted share of the full tier; None where it has none.
+    `threshold` is what its calibration says for the wanted share of the full tier; None where it has none. `provider`
+    is what runs it; `detail` says why, where it is not the one that was wanted.
     """
 
     model: ComplexityModel | None = None
     fault: str = "off"
     detail: str = ""
     threshold: float | None = None
+    provider: str = ""
 
 
 def open_classifier(settings: PolicySettings) -> Classifier:
@@ -35,20 +37,26 @@ def open_classifier(settings: PolicySettings) -> Classifier:
     name = settings.classifier_file
     if not name:
         return Classifier()
-    try:
-        module = importlib.import_module("ssop_router.classifier")
-    except ImportError as error:
-        return Classifier(fault="not_installed", detail=str(error))
-    path = module.SHIPPED if name == PACKAGED else Path(name)
+    if name != PACKAGED and not Path(name).is_file():
+        return Classifier(fault="missing", detail=f"{name} is no file")
+    if find_spec("onnxruntime") is None or find_spec("numpy") is None:
+        return Classifier(fault="not_installed", detail="no onnxruntime: pip install 'ssop-mesh[cpu]' or [gpu]")
+    return _load(name, settings)
+
+
+def _load(name: str, settings: PolicySettings) -> Classifier:
+    from ssop_router.classifier import SHIPPED, load_classifier  # noqa: PLC0415 - NumPy, only where it is used
+
+    path = SHIPPED if name == PACKAGED else Path(name)
     if not path.is_file():
         return Classifier(fault="missing", detail=f"{path} is no file")
+    provider = settings.classifier_provider
     try:
-        model: ComplexityModel = module.load_classifier(path)
+        model = load_classifier(path, providers=("cpu",) if provider == "cpu" else (provider, "cpu"))
     except Exception as error:  # noqa: BLE001 - an artefact is a file of anybody's, and its reader a large library
         return Classifier(fault="unreadable", detail=f"{type(error).__name__}: {error}"[:500])
-    threshold_of: Callable[[float], float] | None = getattr(model, "threshold_of", None)
-    threshold = threshold_of(settings.score.full_share) if threshold_of is not None else None
-    return Classifier(model, "", "", threshold)
+    # Scores are ranks, so that a share is a threshold.
+    return Classifier(model, "", model.provider.missing, 1 - settings.score.full_share, model.provider.name)
 
 
 class Scorer:
@@ -94,7 +102,7 @@ class Scorer:
         if now_ns - started_ns > self._timeout_ns:
             self._overruns += 1
             self._ask_again_ns = now_ns + _PAUSE_NS
-            return Complexity(abstention="deadline")
+            return found if found.abstention else Complexity(abstention="deadline")
         self._overruns = 0
         return found
 

@@ -20,6 +20,8 @@ from ssop_cli.board import show_bytes
 from ssop_cli.lock import lock_holder
 from ssop_cli.places import Places
 from ssop_inference import models as store
+from ssop_router.policy_settings import PolicySettings
+from ssop_router.scoring import open_classifier
 
 MIN_PYTHON: Final = (3, 11)
 MIN_DISK_BYTES: Final = 2 * 1024**3
@@ -38,7 +40,7 @@ class Check:
 def run_checks(places: Places, models_dir: Path) -> list[Check]:
     """All checks. None of them changes anything or leaves this machine."""
     checks = [_python(), _headers(), _codec(), *_engine(), _redis(), _model(models_dir)]
-    checks += [_port(places), _disk(places), _memory(), _gpu()]
+    checks += [_classifier(), _port(places), _disk(places), _memory(), _gpu()]
     checks += [
         _program("nginx", "the front for TLS and many clients; the router listens by itself without it"),
         _systemd(),
@@ -57,6 +59,10 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "of unknown version"
+
+
+def _is_installed(package: str) -> bool:
+    return any(True for _ in importlib.metadata.distributions(name=package))
 
 
 def _python() -> Check:
@@ -132,6 +138,22 @@ def _model(models_dir: Path) -> Check:
     if digest != entry.sha256:
         return Check("model", "bad", f"{path} is damaged (SHA-256): remove it, then ssop models fetch")
     return Check("model", "ok", f"{name}, {show_bytes(entry.size_bytes)}, {entry.licence}, SHA-256 is right")
+
+
+def _classifier() -> Check:
+    runtimes = [name for name in ("onnxruntime", "onnxruntime-gpu") if _is_installed(name)]
+    if len(runtimes) > 1:
+        return Check(
+            "classifier",
+            "bad",
+            "onnxruntime and onnxruntime-gpu are both installed, and each overwrites files of the other: "
+            "pip uninstall both, then install ssop-mesh[cpu] or ssop-mesh[gpu]",
+        )
+    found = open_classifier(PolicySettings())
+    if found.model is not None:
+        return Check("classifier", "ok", f"{found.model.version}, run by the {found.provider.upper()}")
+    detail = found.detail or found.fault
+    return Check("classifier", "lacks", f"{detail}: rules decide, and default_tier where none speaks")
 
 
 def _port(places: Places) -> Check:

@@ -76,6 +76,7 @@ def _mesh_json(found: router_pb2.ExplainDecisionResponse) -> dict[str, Any]:
         "nodes": [
             {
                 "node": verdict.node,
+                "address": verdict.address,
                 "tier": word(mesh_pb2.Tier, verdict.tier, "TIER_"),
                 "model": verdict.model,
                 "filter": verdict.filter,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 _WEIGHT: Final = 0.1
+_MOSTLY: Final = 0.5
 _TENANTS: Final = 1_000
 _WORK_PER_WAIT: Final = 4
 """Milliseconds of work for nothing that weigh as much as one of waiting."""
@@ -29,11 +30,13 @@ class AheadJudge:
         self._mode = mode
         self._tenants: OrderedDict[str, _Average] = OrderedDict()
 
-    def is_worth(self, tenant: str) -> bool:
-        """Whether to start now."""
+    def is_worth(self, tenant: str, *, is_wanted: bool = False) -> bool:
+        """Whether to start now. Where a rule wants it, the passages of a tenant need only be needed mostly."""
         if self._mode != "auto":
             return self._mode == "always"
         seen = self._tenants.get(tenant, _Average())
+        if is_wanted and seen.needed >= _MOSTLY:
+            return True
         return seen.needed * seen.saved_ms * _WORK_PER_WAIT >= (1 - seen.needed) * seen.cost_ms
 
     def record(self, tenant: str, *, is_needed: bool, admission_ms: float, retrieval_ms: float | None = None) -> None:

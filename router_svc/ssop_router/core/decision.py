@@ -17,7 +17,7 @@ from ssop_router.core.conversation import MAX_SWITCHES
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.request import DecisionSettings, Features
 from ssop_router.core.routing import Candidate, choose_node, has_tier, name_loss, read_signals, refuse_if_never
-from ssop_router.core.rules import READ_CHARS, Rule
+from ssop_router.core.rules import Rule, make_excerpt
 from ssop_router.core.score import Score, add_up, read_tier
 from ssop_router.core.snapshot import Snapshot
 
@@ -292,7 +292,7 @@ def find_rule(features: Features, rules: Sequence[Rule]) -> Rule | None:
     """The first rule that speaks."""
     if not rules:
         return None
-    text, chars, documents = features.user_text[:READ_CHARS].lower(), features.user_chars, features.documents
+    text, chars, documents = make_excerpt(features.user_text), features.user_chars, features.documents
     for rule in rules:
         if rule.applies(text, chars, documents):
             return rule
@@ -349,8 +349,8 @@ def _weak_signals(wish: Wish, candidate: Candidate | None) -> tuple[str, ...]:
     if candidate is not None and candidate.is_stale:
         is_unseen = candidate.route is None or candidate.route.measured_at_ms is None
         weak.append("headroom:unseen" if is_unseen else "headroom:stale")
-    elif wish.score is not None and wish.score.parts[1].weakness:
-        weak.append(f"headroom:{wish.score.parts[1].weakness}")
+    elif wish.score is not None and (weakness := wish.score.weakness):
+        weak.append(f"headroom:{weakness}")
     return tuple(weak)
 
 

@@ -9,7 +9,7 @@ from ssop_router.core.decision import TIERS, Decision, plan_cache, plan_retrieva
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.request import DecisionSettings, Features
 from ssop_router.core.routing import Verdict, judge_nodes
-from ssop_router.core.rules import READ_CHARS
+from ssop_router.core.rules import make_excerpt
 from ssop_router.core.score import Score
 from ssop_router.core.snapshot import Snapshot
 
@@ -44,7 +44,7 @@ def explain(
     score: Score | None,
 ) -> Explanation:
     """Explain a decision over what it was made of. `complexity` and `score` are what `weigh` says."""
-    text = features.user_text[:READ_CHARS].lower()
+    text = make_excerpt(features.user_text)
     rules = tuple(
         RuleVerdict(rule.name, rule.tier, rule.applies(text, len(features.user_text), features.documents))
         for rule in settings.rules

@@ -13,7 +13,7 @@ from ssop_chassis.errors import MeshError
 from ssop_router.core.complexity import Complexity
 from ssop_router.core.policy import TIER_OF_WORD, parse_policy
 from ssop_router.core.request import Features
-from ssop_router.core.rules import READ_CHARS, Rule
+from ssop_router.core.rules import Rule, make_excerpt
 from ssop_router.core.score import TierSignals
 
 VERSION: Final = 1
@@ -63,7 +63,7 @@ class Record:
 
 def find_words(features: Features, rules: Sequence[Rule]) -> dict[str, bool]:
     """Which of the rules' word lists are in the user's text, whatever their other conditions."""
-    text = features.user_text[:READ_CHARS].lower()
+    text = make_excerpt(features.user_text)
     return {rule.words.digest: rule.words.is_in(text) for rule in rules if rule.words is not None}
 
 

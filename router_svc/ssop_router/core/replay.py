@@ -18,7 +18,7 @@ from ssop_router.core.decision import TIERS, allowed_tiers, prefer
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.record import Record
 from ssop_router.core.request import DecisionSettings, Features
-from ssop_router.core.rules import READ_CHARS, Rule
+from ssop_router.core.rules import Rule, make_excerpt
 from ssop_router.core.score import Score, TierSignals, add_up
 
 ScoreRecord = Callable[[Record], Complexity]
@@ -50,7 +50,7 @@ class _Recorded:
 
     def find_rule(self) -> Rule | None:
         """See Scene."""
-        features, text = self.features, self.features.user_text[:READ_CHARS].lower()
+        features, text = self.features, make_excerpt(self.features.user_text)
         for rule in self.settings.rules:
             if not rule.is_in_bounds(features.user_chars, features.documents):
                 continue

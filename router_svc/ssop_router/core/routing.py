@@ -148,6 +148,7 @@ def read_signals(candidate: Candidate | None, settings: DecisionSettings, now_ms
 class Verdict:
     """What a decision makes of a node for a tier. `fault` names the filter that takes it out; empty: it may serve."""
 
+    address: str
     node: str
     tier: Tier.ValueType
     model: str
@@ -170,6 +171,7 @@ def judge_nodes(
         fault = "" if candidate is not None else find_fault(features, node, tier)
         limit_tokens = max((model.context_tokens for model in node.models if tier in model.tiers), default=0)
         yield Verdict(
+            node.address,
             node.name,
             tier,
             candidate.model if candidate is not None else "",

@@ -43,13 +43,15 @@ class TierSignals(NamedTuple):
 class ScoreSettings:
     """`threshold`: from here up the full tier is meant. `hysteresis` moves it away from a conversation's own tier.
 
-    The weights say how far the signal can move the score at most.
+    The weights say how far the signal can move the score at most. `doubt_weight` is the part of the classifier's own
+    spread that widens the score's: a threshold that is calibrated to a share keeps that share only where it is 0.
     """
 
     threshold: float = 0.5
     hysteresis: float = 0.1
     headroom_weight: float = 0.1
     success_weight: float = 0.2
+    doubt_weight: float = 0.0
 
 
 class Part(NamedTuple):
@@ -64,51 +66,79 @@ class Part(NamedTuple):
 
 
 class Score(NamedTuple):
-    """A score with its parts. `complexity` is that of the text alone."""
+    """A score and what it was made of; `lite` and `full` are the tiers' signals, `weights` what they counted."""
 
     value: float
     spread: float
     threshold: float
-    complexity: float
-    parts: tuple[Part, ...]
+    complexity: Complexity
+    lite: TierSignals
+    full: TierSignals
+    weights: ScoreSettings
+
+    @property
+    def headroom(self) -> float:
+        """How much more head-room the full tier has."""
+        return self.full.headroom - self.lite.headroom
+
+    @property
+    def success(self) -> float:
+        """How much likelier an attempt at the full tier succeeds."""
+        return self.full.success - self.lite.success
+
+    @property
+    def weakness(self) -> str:
+        """What is wrong with the head-room of a tier; empty where nothing is."""
+        return self.full.headroom_weakness or self.lite.headroom_weakness
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What was added up, for people."""
+        lite, full, weights = self.lite, self.full, self.weights
+        return (
+            Part("complexity", self.complexity.score or 0.0, weights.doubt_weight * self.complexity.spread, 1.0, 0, ""),
+            Part(
+                "headroom",
+                self.headroom,
+                (full.headroom_spread + lite.headroom_spread) / 2,
+                weights.headroom_weight,
+                _older(full.headroom_age_ms, lite.headroom_age_ms),
+                self.weakness,
+            ),
+            Part(
+                "success",
+                self.success,
+                (full.success_spread + lite.success_spread) / 2,
+                weights.success_weight,
+                _older(full.success_age_ms, lite.success_age_ms),
+                "none" if full.success_age_ms is None or lite.success_age_ms is None else "",
+            ),
+        )
 
 
 def add_up(
     complexity: Complexity, lite: TierSignals, full: TierSignals, settings: ScoreSettings, pinned: Tier.ValueType
 ) -> Score | None:
     """The score; None where the classifier abstains. `pinned` is the tier of the conversation."""
-    if complexity.score is None or math.isnan(complexity.score):
+    alone = complexity.score
+    if alone is None or math.isnan(alone):
         return None
     by_headroom, by_success = settings.headroom_weight, settings.success_weight
-    headroom = full.headroom - lite.headroom
-    headroom_spread = (full.headroom_spread + lite.headroom_spread) / 2
-    success = full.success - lite.success
-    success_spread = (full.success_spread + lite.success_spread) / 2
-    value = complexity.score + by_headroom * headroom + by_success * success
-    spread = complexity.spread + by_headroom * headroom_spread + by_success * success_spread
+    value = alone + by_headroom * (full.headroom - lite.headroom) + by_success * (full.success - lite.success)
+    spread = (
+        settings.doubt_weight * complexity.spread
+        + (
+            by_headroom * (full.headroom_spread + lite.headroom_spread)
+            + by_success * (full.success_spread + lite.success_spread)
+        )
+        / 2
+    )
     threshold = settings.threshold
     if pinned:
         threshold = min(1.0, threshold + (settings.hysteresis if pinned == _LITE else -settings.hysteresis))
-    parts = (
-        Part("complexity", complexity.score, complexity.spread, 1.0, 0, ""),
-        Part(
-            "headroom",
-            headroom,
-            headroom_spread,
-            by_headroom,
-            _older(full.headroom_age_ms, lite.headroom_age_ms),
-            full.headroom_weakness or lite.headroom_weakness,
-        ),
-        Part(
-            "success",
-            success,
-            success_spread,
-            by_success,
-            _older(full.success_age_ms, lite.success_age_ms),
-            "none" if full.success_age_ms is None or lite.success_age_ms is None else "",
-        ),
-    )
-    return Score(min(1.0, max(0.0, value)), spread, threshold, complexity.score, parts)
+    if value < 0.0 or value > 1.0:
+        value = min(1.0, max(0.0, value))
+    return Score(value, spread, threshold, complexity, lite, full, settings)
 
 
 def read_tier(score: Score) -> tuple[Tier.ValueType, TierReason.ValueType]:
@@ -118,9 +148,9 @@ def read_tier(score: Score) -> tuple[Tier.ValueType, TierReason.ValueType]:
         return _NO_TIER, _UNCERTAIN
     is_full = distance >= 0
     tier = _FULL if is_full else _LITE
-    if is_full == (score.complexity >= score.threshold):
+    if is_full == ((score.complexity.score or 0.0) >= score.threshold):
         return tier, _SCORE
-    headroom, success = (part.value * part.weight for part in score.parts[1:])
+    headroom, success = score.headroom * score.weights.headroom_weight, score.success * score.weights.success_weight
     is_by_headroom = headroom > success if is_full else headroom < success
     return tier, _HEADROOM if is_by_headroom else _SUCCESS
 

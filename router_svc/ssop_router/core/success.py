@@ -55,6 +55,14 @@ class Estimate(NamedTuple):
         return min(1.0, self.value + self.spread)
 
 
+def _estimate(good: float, bad: float) -> Estimate:
+    total = good + bad
+    return Estimate(good / total, math.sqrt(good * bad / (total * total * (total + 1))))
+
+
+_BELIEF: Final = _estimate(_PRIOR_SUCCESSES, _PRIOR_FAILURES)
+
+
 @dataclass(frozen=True, slots=True)
 class SuccessView:
     """Faded counts as they were at `at_ms`, the time of the last outcome; None before the first one."""
@@ -66,11 +74,10 @@ class SuccessView:
 
     def estimate(self, now_ms: int) -> Estimate:
         """Mean and standard deviation of a beta distribution over what is left of the counts."""
-        left = 0.0 if self.at_ms is None else _fade(now_ms - self.at_ms, self.half_life_ms)
-        good = self.successes * left + _PRIOR_SUCCESSES
-        bad = self.failures * left + _PRIOR_FAILURES
-        total = good + bad
-        return Estimate(good / total, math.sqrt(good * bad / (total * total * (total + 1))))
+        if self.at_ms is None:
+            return _BELIEF
+        left = _fade(now_ms - self.at_ms, self.half_life_ms)
+        return _estimate(self.successes * left + _PRIOR_SUCCESSES, self.failures * left + _PRIOR_FAILURES)
 
     def risk(self, now_ms: int) -> float:
         """Attempts beyond the first that a success is likely to cost, seen hopefully; 0 where nothing failed."""

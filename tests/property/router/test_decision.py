@@ -160,10 +160,8 @@ def test_every_decision_can_be_explained(
     told = explain(decision, features, snapshot, SETTINGS, now_ms=now_ms, complexity=found, score=score)
     assert len(told.lines) >= 4
     if decision.candidate is not None:
-        verdict = next(
-            v for v in told.verdicts if v.node == decision.candidate.node and v.tier == decision.tier and not v.fault
-        )
-        assert verdict.load == decision.candidate.load
+        verdict = next(v for v in told.verdicts if v.address == decision.candidate.address and v.tier == decision.tier)
+        assert (verdict.fault, verdict.load) == ("", decision.candidate.load)
 
 
 @given(FEATURES, SNAPSHOTS, st.integers(0, 9), st.floats(0, 1), st.integers(0, 10**7))

@@ -47,3 +47,14 @@ def test_mode_decides_alone(mode: str, expected: bool) -> None:
     for _ in range(20):
         one.record("acme", is_needed=not expected, admission_ms=1, retrieval_ms=1)
     assert one.is_worth("acme") is expected
+
+
+def test_rule_that_wants_it_starts_where_passages_are_mostly_needed() -> None:
+    mixed = judge(*[True, False, True] * 10, admission_ms=0.1, retrieval_ms=100)
+    assert not mixed.is_worth("acme")
+    assert mixed.is_worth("acme", is_wanted=True)
+    assert not judge(*[False] * 20).is_worth("acme", is_wanted=True)
+
+
+def test_rule_does_not_overrule_never() -> None:
+    assert not AheadJudge("never").is_worth("acme", is_wanted=True)

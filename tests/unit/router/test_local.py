@@ -27,7 +27,9 @@ class Clock:
 
 def make(clock: Clock | None = None, **settings: object) -> LocalRouter:
     model = FixedClassifier(0.9, {"easy": 0.1})
-    return LocalRouter(NODES, settings=settings, classifier=model, seed=1, clock_s=clock or Clock())
+    return LocalRouter(
+        NODES, settings={"classifier_timeout_us": 10**7, **settings}, classifier=model, seed=1, clock_s=clock or Clock()
+    )
 
 
 def test_chooses_and_says_why() -> None:

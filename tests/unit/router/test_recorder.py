@@ -23,7 +23,7 @@ def settings(**values: Any) -> DecisionSettings:
 
 async def test_line_holds_what_a_replay_needs_and_no_text(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    async with run_router(classifier=FixedClassifier(0.9), decision_log=str(path)) as mesh:
+    async with run_router(classifier=FixedClassifier(0.9), classifier_timeout_us=10**7, decision_log=str(path)) as mesh:
         await mesh.generate(ask("Translate CANARY", conversation_id="CANARY"))
         await mesh.generate(ask("what is CANARY", conversation_id="CANARY"))
     first, second = lines(path)
@@ -56,7 +56,8 @@ async def test_replay_under_the_same_policy_decides_the_same(tmp_path: Path) -> 
     path = tmp_path / "log.jsonl"
     model = FixedClassifier(0.9, {"easy": 0.1, "middling": 0.5})
     texts = ["easy", "middling", "hard", "Translate this", "prove it", "翻译一下", "easy", "hard"]
-    async with run_router(classifier=model, decision_log=str(path), score={"threshold": 0.5}) as mesh:
+    quick = {"classifier_timeout_us": 10**7, "score": {"threshold": 0.5}}
+    async with run_router(classifier=model, decision_log=str(path), **quick) as mesh:
         for number, text in enumerate(texts):
             await mesh.generate(ask(text, conversation_id=f"c{number % 3}", policy="no_cache"))
     records = [read_record(line) for line in lines(path)]

@@ -1,9 +1,11 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
-from ssop_router.core.rules import READ_CHARS, compile_words
+from ssop_router.core.rules import compile_words, make_excerpt
+from ssop_router.policy_settings import RuleSettings
 from ssop_router.settings import RouterSettings
 
 RULES = RouterSettings(keys_file=Path("k"), nodes=[{"address": "n"}]).decision().rules
@@ -11,7 +13,7 @@ RULES = RouterSettings(keys_file=Path("k"), nodes=[{"address": "n"}]).decision()
 
 def first(text: str, documents: int = 0) -> tuple[int, int] | None:
     return next(
-        ((rule.tier, rule.reason) for rule in RULES if rule.applies(text[:READ_CHARS].lower(), len(text), documents)),
+        ((rule.tier, rule.reason) for rule in RULES if rule.applies(make_excerpt(text), len(text), documents)),
         None,
     )
 
@@ -38,6 +40,10 @@ def test_instruction_of_200_characters_is_not_short() -> None:
         "请一步一步推导这个公式",
         "先列出原因，再给出建议",
         "比较这两种方案的优缺点",
+        "Because the valve was shut, pressure rose; therefore what happens to the tank?",
+        "Although the test passed, but the users complain. Which is right?",
+        "因为下雨了，所以比赛会怎样？",
+        "虽然他通过了考试，但是没有被录取，说明了什么？",
     ],
 )
 def test_wording_of_several_steps_prefers_full(text: str) -> None:
@@ -54,9 +60,30 @@ def test_latin_words_match_whole_words_only() -> None:
 
 def test_gap_is_bounded() -> None:
     words = compile_words(["first ... then"])
-    assert words.is_in("first this, then that")
-    assert not words.is_in("first " + "x " * 60 + "then")
+    assert words.is_in(make_excerpt("First this, then that"))
+    assert not words.is_in(make_excerpt("first " + "x " * 60 + "then"))
+
+
+@pytest.mark.parametrize("text", ["compare this: " + "x " * 3000, "x " * 3000 + "now compare"])
+def test_both_ends_of_a_long_text_are_read(text: str) -> None:
+    assert first(text) == (Tier.TIER_FULL, TierReason.TIER_REASON_MULTI_HOP)
 
 
 def test_cost_does_not_grow_with_the_prompt() -> None:
-    assert first("x" * 5000 + " compare") is None
+    assert first("x " * 3000 + " compare " + "x " * 3000) is None
+    assert len(make_excerpt("x" * 1_000_000).text) < 1_100
+
+
+def test_latin_letters_that_only_stand_together_without_the_chinese_between_are_no_word() -> None:
+    assert not compile_words(["compare"]).is_in(make_excerpt("com比较pare"))
+
+
+@pytest.mark.parametrize("text", ["Überprüfe das", "ÜBERPRÜFE DAS", "bitte überprüfe es"])
+def test_words_of_other_scripts_have_no_case(text: str) -> None:
+    assert compile_words(["überprüfe"]).is_in(make_excerpt(text))
+
+
+@pytest.mark.parametrize("word", ["", "...", " ... ", "a...b...c...d"])
+def test_word_that_finds_everything_or_costs_too_much_is_refused(word: str) -> None:
+    with pytest.raises(ValidationError):
+        RuleSettings(tier="lite", words=[word])

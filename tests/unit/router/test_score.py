@@ -1,5 +1,7 @@
 """The score: what adds up, what widens it, and what it says."""
 
+from dataclasses import replace
+
 import pytest
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
@@ -7,6 +9,7 @@ from ssop_router.core.complexity import Complexity
 from ssop_router.core.score import Score, ScoreSettings, TierSignals, add_up, read_tier
 
 SETTINGS = ScoreSettings(threshold=0.5, hysteresis=0.1, headroom_weight=0.1, success_weight=0.2)
+DOUBTING = replace(SETTINGS, doubt_weight=1.0)
 GOOD = TierSignals(1.0, 0.0, 10, "", 1.0, 0.0, 10)
 FULLY_USED = GOOD._replace(headroom=0.0)
 FAILING = GOOD._replace(success=0.2)
@@ -58,9 +61,25 @@ def test_what_nobody_knows_widens_and_moves_nothing() -> None:
     assert read_tier(unknown) == (NONE, TierReason.TIER_REASON_UNCERTAIN)
 
 
-def test_classifier_that_is_unsure_near_the_threshold() -> None:
-    assert read_tier(score(0.6, spread=0.2))[1] == TierReason.TIER_REASON_UNCERTAIN
-    assert read_tier(score(0.8, spread=0.2))[1] == TierReason.TIER_REASON_SCORE
+@pytest.mark.parametrize(
+    ("settings", "complexity", "reason"),
+    [
+        (SETTINGS, 0.6, TierReason.TIER_REASON_SCORE),
+        (DOUBTING, 0.6, TierReason.TIER_REASON_UNCERTAIN),
+        (DOUBTING, 0.8, TierReason.TIER_REASON_SCORE),
+    ],
+)
+def test_doubt_of_the_classifier_counts_where_the_operator_says_so(
+    settings: ScoreSettings, complexity: float, reason: int
+) -> None:
+    found = add_up(Complexity(complexity, 0.2), GOOD, GOOD, settings, NONE)
+    assert found is not None
+    assert read_tier(found)[1] == reason
+
+
+def test_share_of_the_full_tier_is_that_of_the_threshold() -> None:
+    tiers = [read_tier(score(rank / 1000))[0] for rank in range(1000)]
+    assert tiers.count(Tier.TIER_FULL) == 500
 
 
 @pytest.mark.parametrize(

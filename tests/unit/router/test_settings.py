@@ -4,6 +4,7 @@ import pytest
 
 from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.settings import SettingsError, load_settings
+from ssop_router.core.rules import make_excerpt
 from ssop_router.settings import RouterSettings
 
 
@@ -39,7 +40,7 @@ def test_rules_are_data(tmp_path: Path) -> None:
         '[[router.rules]]\ntier = "lite"\nreason = "short_instruction"\nwords = ["ahoy"]\n'
     )
     (rule,) = load(text, tmp_path).decision().rules
-    assert rule.applies("ahoy there", 10, 0)
+    assert rule.applies(make_excerpt("Ahoy there"), 10, 0)
 
 
 def test_every_setting_is_described() -> None:

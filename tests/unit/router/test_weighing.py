@@ -12,9 +12,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from helpers.classifiers import FixedClassifier
 from helpers.eventually import eventually
-from helpers.scripted_mesh import Mesh, R, ask, failing, hanging, run_router
+from helpers.scripted_mesh import Mesh, R, ScriptedNode, ask, failing, hanging, run_router
 from ssop.v1.mesh_pb2 import CacheReason, Tier, TierReason
 from ssop.v1.router_pb2 import ExplainDecisionRequest, ExplainDecisionResponse, GenerateRequest
+from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 
 
@@ -25,7 +26,7 @@ def classifier() -> FixedClassifier:
 
 @pytest.fixture
 async def mesh(classifier: FixedClassifier) -> AsyncIterator[Mesh]:
-    async with run_router(classifier=classifier, score={"threshold": 0.5}) as running:
+    async with run_router(classifier=classifier, classifier_timeout_us=10**7, score={"threshold": 0.5}) as running:
         yield running
 
 
@@ -199,3 +200,34 @@ async def test_forced_tier_is_refused_rather_than_replaced(mesh: Mesh) -> None:
     assert isinstance(answer.error, MeshError)
     assert answer.error.reason == R.ERROR_REASON_NO_BACKEND
     assert mesh.nodes["lite-1"].requests == []
+
+
+class Silent(ScriptedNode):
+    """A node that says its status once, and never again; it still generates."""
+
+    has_spoken = False
+
+    async def watch_status(self, call: Call) -> None:
+        if self.has_spoken:
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
+        self.has_spoken = True
+        await call.write(self.status.SerializeToString())
+        await asyncio.Event().wait()
+
+
+async def test_status_that_is_old_everywhere_is_flagged_and_stops_nothing() -> None:
+    nodes: dict[str, ScriptedNode] = {
+        "full-1": Silent("full-1", [Tier.TIER_FULL]),
+        "full-2": Silent("full-2", [Tier.TIER_FULL]),
+        "lite-1": Silent("lite-1", [Tier.TIER_LITE]),
+    }
+    async with run_router(
+        nodes, classifier=FixedClassifier(0.9), classifier_timeout_us=10**7, status_stale_ms=50
+    ) as mesh:
+        await eventually(lambda: not any(node.is_connected for node in mesh.router.nodes))
+        answer = await mesh.generate(ask("hard"))
+        assert answer.error is None
+        assert answer.decision.node.startswith("full-")
+        assert list(answer.decision.weak_signals) == ["headroom:stale"]
+        assert counted(mesh, "ssop_router_weak_signals_total", signal="headroom", weakness="stale") == 1
+        assert counted(mesh, "ssop_router_node_status_age_seconds", address="full-1") >= 0.05

@@ -728,6 +728,7 @@ class NodeVerdict(_message.Message):
     LOAD_FIELD_NUMBER: _builtins.int
     SUCCESS_FIELD_NUMBER: _builtins.int
     STATUS_AGE_MS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node."""
     tier: _mesh_pb2.Tier.ValueType
@@ -742,6 +743,8 @@ class NodeVerdict(_message.Message):
     """Part of recent attempts that succeeded, from 0 to 1."""
     status_age_ms: _builtins.int
     """Milliseconds since its last status; absent before the first one."""
+    address: _builtins.str
+    """Its address; names of nodes may be the same."""
     def __init__(
         self,
         *,
@@ -752,10 +755,11 @@ class NodeVerdict(_message.Message):
         load: _builtins.float = ...,
         success: _builtins.float = ...,
         status_age_ms: _builtins.int | None = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_status_age_ms", b"_status_age_ms", "status_age_ms", b"status_age_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_age_ms", b"_status_age_ms", "filter", b"filter", "load", b"load", "model", b"model", "node", b"node", "status_age_ms", b"status_age_ms", "success", b"success", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_status_age_ms", b"_status_age_ms", "address", b"address", "filter", b"filter", "load", b"load", "model", b"model", "node", b"node", "status_age_ms", b"status_age_ms", "success", b"success", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__status_age_ms: _TypeAlias = _typing.Literal["status_age_ms"]  # noqa: Y015
     _WhichOneofArgType__status_age_ms: _TypeAlias = _typing.Literal["_status_age_ms", b"_status_age_ms"]  # noqa: Y015

@@ -1,0 +1,33 @@
+"""What `ssop doctor` says about the classifier."""
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from ssop_cli import checks
+from ssop_cli.places import find_places
+
+
+def find(name: str, tmp_path: Path) -> checks.Check:
+    places = find_places(tmp_path, {})
+    return next(check for check in checks.run_checks(places, tmp_path) if check.name == name)
+
+
+def test_classifier_is_named_with_what_runs_it(tmp_path: Path) -> None:
+    check = find("classifier", tmp_path)
+    assert (check.state, "CPU" in check.detail) == ("ok", True)
+
+
+def test_two_runtimes_that_overwrite_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda **_: iter([object()]))
+    check = find("classifier", tmp_path)
+    assert check.state == "bad"
+    assert "uninstall" in check.detail
+
+
+def test_classifier_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_router.classifier.SHIPPED", tmp_path / "none.onnx")
+    check = find("classifier", tmp_path)
+    assert check.state == "lacks"
+    assert "none.onnx" in check.detail
