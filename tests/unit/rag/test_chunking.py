@@ -65,9 +65,6 @@ def test_a_paragraph_that_does_not_fit_begins_a_passage() -> None:
 def test_a_heading_goes_with_what_follows_it() -> None:
     first = "Alpha beta gamma delta epsilon zeta eta theta chi."
     second = "Iota kappa lambda mu nu xi omicron pi rho sigma."
-        "Alpha beta gamma delta epsilon zeta eta theta chi.",
-        "Iota kappa lambda mu nu xi omicron pi rho sigma.",
-    )
     assert split(f"{first}\n\nNext\n\n{second}", limits=SMALL) == [first, f"Next\n{second}"]
 
 
