@@ -21,5 +21,5 @@ class _Hashing(Mapping[str, Callable[..., HashingEmbedder]]):
 
 
 if __name__ == "__main__":
-    main.EMBEDDERS = _Hashing()  # type: ignore[misc]
+    vars(main)["EMBEDDERS"] = _Hashing()
     main.run()

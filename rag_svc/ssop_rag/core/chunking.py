@@ -4,17 +4,19 @@ The borders are those of the library: lines, then sentences and words of Unicode
 ends of sentences need no space after them. Lengths are in characters (code points).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final
 
 from semantic_text_splitter import TextSplitter
 
-CHUNKER: Final = f"semantic-text-splitter/{version('semantic-text-splitter')}"
-"""What cuts: other versions may cut elsewhere, so it is part of a document's fingerprint."""
+CHUNKER: Final = f"semantic-text-splitter/{version('semantic-text-splitter')}/1"
+"""What cuts, and the version of this module: others may cut elsewhere, so it is part of a document's fingerprint."""
 MAX_TITLE_SHARE: Final = 4
 """A title takes at most this fraction (one fourth) of a passage."""
+CRUMB_SHARE: Final = 8
+"""A piece of at most this fraction (one eighth) of a passage, such as a heading, goes with what follows it."""
 _STRETCH_CHARS: Final = 16_384
 """The library takes time that is quadratic in the length of a word: a million letters without a space took 48 s."""
 _STRETCH_ENDS: Final = ("\n\n", "\n", "。", ". ", " ")
@@ -40,10 +42,26 @@ def split(text: str, title: str = "", limits: Limits = Limits()) -> list[str]:
     heading = " ".join(title.split())[: limits.max_chars // MAX_TITLE_SHARE].rstrip()
     prefix = f"{heading}\n" if heading else ""
     max_body_chars = limits.max_chars - len(prefix)
-    splitter = TextSplitter(max_body_chars, overlap=min(limits.overlap_chars, max_body_chars // 2))
+    crumb_chars = max_body_chars // CRUMB_SHARE
+    capacity = max_body_chars - crumb_chars - 1
+    splitter = TextSplitter(capacity, overlap=min(limits.overlap_chars, capacity // 2))
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     bodies = (body.strip() for stretch in _stretches(text) for body in splitter.chunks(stretch))
-    return [prefix + body for body in bodies if body]
+    return [prefix + body for body in _join_crumbs(bodies, crumb_chars)]
+
+
+def _join_crumbs(bodies: Iterable[str], crumb_chars: int) -> Iterator[str]:
+    """The bodies, those of at most `crumb_chars` put before the next one: a heading alone says nothing."""
+    crumbs = ""
+    for body in bodies:
+        joined = f"{crumbs}\n{body}" if crumbs else body
+        if len(joined) <= crumb_chars:
+            crumbs = joined
+        else:
+            yield joined
+            crumbs = ""
+    if crumbs:
+        yield crumbs
 
 
 def _stretches(text: str) -> Iterator[str]:

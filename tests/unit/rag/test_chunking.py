@@ -35,7 +35,7 @@ def test_no_passage_is_longer_than_the_limit() -> None:
 
 def test_english_is_cut_between_sentences() -> None:
     passages = split(
-        "Alpha beta gamma delta one. Epsilon zeta eta theta two. Iota kappa lambda mu three.", limits=SMALL
+        "Alpha beta gamma delta one. Epsilon zeta eta theta two. Iota kappa lambda mu three.", limits=Limits(64, 20)
     )
     assert passages[0] == "Alpha beta gamma delta one. Epsilon zeta eta theta two."
 
@@ -51,7 +51,7 @@ def test_chinese_is_cut_between_sentences() -> None:
 
 
 def test_chinese_end_keeps_its_closing_quote() -> None:
-    assert split("他说：“今天天气很好，我们出去走走吧。”她点了点头，同意了这个建议。", limits=Limits(22, 0)) == [
+    assert split("他说：“今天天气很好，我们出去走走吧。”她点了点头，同意了这个建议。", limits=Limits(24, 0)) == [
         "他说：“今天天气很好，我们出去走走吧。”",
         "她点了点头，同意了这个建议。",
     ]
@@ -62,12 +62,19 @@ def test_a_paragraph_that_does_not_fit_begins_a_passage() -> None:
     assert split(f"{first}\n\n{second}", limits=SMALL) == [first, second]
 
 
+def test_a_heading_goes_with_what_follows_it() -> None:
+    first = "Alpha beta gamma delta epsilon zeta eta theta chi."
+    second = "Iota kappa lambda mu nu xi omicron pi rho sigma."
+    assert split(f"{first}\n\nNext\n\n{second}", limits=SMALL) == [first, f"Next\n{second}"]
+
+
 def test_short_paragraphs_share_a_passage() -> None:
     assert split("One.\n\nTwo.\n\nThree.", limits=SMALL) == ["One.\n\nTwo.\n\nThree."]
 
 
 def test_neighbours_of_a_paragraph_overlap_by_whole_sentences() -> None:
-    passages = split("First words go here. Tiny tail here. And then a longer sentence follows it.", limits=SMALL)
+    text = "First words go here. Tiny tail here. And then a longer sentence follows it."
+    passages = split(text, limits=Limits(64, 20))
     assert passages == [
         "First words go here. Tiny tail here.",
         "Tiny tail here. And then a longer sentence follows it.",

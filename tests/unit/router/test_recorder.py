@@ -56,7 +56,7 @@ async def test_replay_under_the_same_policy_decides_the_same(tmp_path: Path) -> 
     path = tmp_path / "log.jsonl"
     model = FixedClassifier(0.9, {"easy": 0.1, "middling": 0.5})
     texts = ["easy", "middling", "hard", "Translate this", "prove it", "翻译一下", "easy", "hard"]
-    quick = {"classifier_timeout_us": 10**7, "score": {"threshold": 0.5}}
+    quick: dict[str, Any] = {"classifier_timeout_us": 10**7, "score": {"threshold": 0.5}}
     async with run_router(classifier=model, decision_log=str(path), **quick) as mesh:
         for number, text in enumerate(texts):
             await mesh.generate(ask(text, conversation_id=f"c{number % 3}", policy="no_cache"))
