@@ -21,6 +21,7 @@ from ssop.v1.cache_pb2 import (
     StoredAnswer,
 )
 from ssop.v1.mesh_pb2 import Usage
+from ssop.v1.usage_pb2 import RequestCounts
 from ssop_chassis.errors import MeshError
 from ssop_codec import CODEC_VERSION
 from ssop_router.background import Background
@@ -156,11 +157,11 @@ class Answers:
             metadata=job.inner_metadata,
         )
 
-    async def settle(self, job: Job, usage: Usage) -> None:
+    async def settle(self, job: Job, usage: Usage, counts: RequestCounts) -> None:
         """Give the rest of a reservation back. A failure leaves it to lapse, and is counted."""
         if self._cache is None:
             return
-        request = SettleRequest(request_id=job.request_id, usage=usage)
+        request = SettleRequest(request_id=job.request_id, usage=usage, counts=counts)
         try:
             await self._call("Settle", request.SerializeToString(), self._settings.settle_timeout_ms / 1000, job)
         except (Unavailable, MeshError):

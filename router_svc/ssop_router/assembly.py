@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from ssop.v1 import rag_pb2, router_pb2
+from ssop.v1 import rag_pb2, router_pb2, usage_pb2
 from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
@@ -35,6 +35,7 @@ from ssop_router.rotation import Rotation
 from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
+from ssop_router.usage import UsageServicer
 
 OWN_PRINCIPAL = Principal("mesh", "router")
 """Who the router is when it asks for itself, as for a node's status."""
@@ -47,8 +48,7 @@ class Router:
     Setting `draining` ends sessions once what runs on them has finished.
     """
 
-    service: Service
-    documents: Service
+    services: tuple[Service, ...]
     nodes: Nodes
     pipeline: Pipeline
     recordings: Recordings
@@ -187,7 +187,13 @@ def assemble(
     service = bind(router_pb2.DESCRIPTOR.services_by_name["RouterService"], servicer)
     edge = DocumentEdge(rag_peer, answers, retrieval, settings, metrics, sign=sign)
     documents = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], edge)
-    return Router(service, documents, nodes, pipeline, recordings, background, metrics, recorder, draining)
+    usage = bind(
+        usage_pb2.DESCRIPTOR.services_by_name["UsageService"],
+        UsageServicer(
+            depend("usage", cache_peer), settings.prices, sign=sign, timeout_s=settings.settle_timeout_ms / 1000
+        ),
+    )
+    return Router((service, documents, usage), nodes, pipeline, recordings, background, metrics, recorder, draining)
 
 
 def _show_age(node: Node, metrics: RouterMetrics, clock_ms: Callable[[], int]) -> None:

@@ -66,7 +66,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
     for work in (router.nodes.watch(), keys.watch(settings.keys_poll_ms)):
         stack.push_async_callback(_stop, asyncio.create_task(work))
     return Serving(
-        (router.service, router.documents, key_service),
+        (*router.services, key_service),
         settings.listen,
         authenticate=keys.authenticate,
         drain=router.draining.set,

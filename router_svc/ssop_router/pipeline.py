@@ -9,6 +9,7 @@ from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason, Usage
+from ssop.v1.usage_pb2 import RequestCounts
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
 from ssop_router.answers import Admission, Answers, Lease, make_key
@@ -314,7 +315,7 @@ class Pipeline:
             model = job.target.candidate.model if job.target is not None else ""
             work.append(lease.close(is_complete=is_complete, model=model))
         if self._answers.is_configured and not job.is_refused:
-            work.append(self._answers.settle(job, _usage(job, is_generated)))
+            work.append(self._answers.settle(job, _usage(job, is_generated), _count(job, is_generated)))
         await asyncio.gather(*work)
 
     def _release(self, job: Job) -> None:
@@ -373,6 +374,20 @@ def _usage(job: Job, is_generated: bool) -> Usage:
         return _add(job.ending.usage, job.discarded_usage)
     is_cut_by_caller = job.first_field_ms and not job.is_interrupted
     return _add(job.estimate_usage(), job.discarded_usage) if is_cut_by_caller else Usage()
+
+
+def _count(job: Job, is_generated: bool) -> RequestCounts:
+    """What the request is counted as."""
+    is_answered = job.ending.verdict == Verdict.VERDICT_OK
+    return RequestCounts(
+        tier=job.target.tier if is_generated and job.target is not None else Tier.TIER_UNSPECIFIED,
+        is_cached=job.cache_reason in (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER),
+        is_degraded=bool(job.degraded_level) and is_answered,
+        is_failed=not is_answered,
+        prefetches=job.intake.prefetches.started,
+        prefetch_hits=job.prefetch_hits,
+        prefetch_tokens=job.intake.prefetches.tokens,
+    )
 
 
 def _add(usage: Usage, more: Usage | None) -> Usage:

@@ -5,8 +5,6 @@ from typing import Final
 from ssop.v1 import keys_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.core import scripts
-from ssop_cache.core.keys import KEY_RECORDS
-from ssop_cache.core.scripts import ScriptCall
 from ssop_cache.store import RedisStore
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError, invalid_request
@@ -28,7 +26,7 @@ class KeyStoreServicer:
         """See KeyStoreService.ReadKeys."""
         _require_router(call)
         request = keys_pb2.ReadKeysRequest.FromString(call.request)
-        version, *records = await self._state.run(ScriptCall("read_keys", KEY_RECORDS, (request.known_version,)))
+        version, *records = await self._state.run(scripts.read_keys(request.known_version))
         response = keys_pb2.ReadKeysResponse(version=int(version))
         for record in records:
             response.records.add().ParseFromString(scripts.data(record))
@@ -45,7 +43,7 @@ class KeyStoreServicer:
         if len(record) > MAX_RECORD_BYTES:
             raise invalid_request(("record", f"is longer than {MAX_RECORD_BYTES} bytes"))
         expected = request.expected.SerializeToString(deterministic=True)
-        (outcome,) = await self._state.run(ScriptCall("write_key", KEY_RECORDS, (key_id, expected, record, MAX_KEYS)))
+        (outcome,) = await self._state.run(scripts.write_key(key_id, expected, record, most=MAX_KEYS))
         if outcome == _NO_ROOM:
             raise MeshError(
                 ErrorReason.ERROR_REASON_REQUEST_INVALID, f"the mesh has {MAX_KEYS} keys, and takes no more"

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import time
 from typing import Final
 
 from ssop.v1 import cache_pb2
@@ -13,6 +14,7 @@ from ssop_cache.core import scripts
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.records import is_whole
 from ssop_cache.core.scripts import Admission, Admit, Outcome
+from ssop_cache.core.usage import count_request, read_days
 from ssop_cache.feeds import Feeds
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.settings import CacheSettings
@@ -86,11 +88,22 @@ class CacheServicer:
         _check_request_id(request.request_id)
         used = request.usage.input_tokens + request.usage.output_tokens
         keys = self._layout.of_tenant(call.principal.tenant)
-        outcome, _, charged_reply = await self._state.run(scripts.settle(keys, self._limits, request.request_id, used))
+        counts = count_request(request.usage, request.counts) if request.HasField("counts") else None
+        settlement = scripts.settle(keys, self._limits, request.request_id, used, counts)
+        outcome, _, charged_reply = await self._state.run(settlement)
         charged = scripts.number(charged_reply)
         self._metrics.settlements.labels(scripts.word(outcome)).inc()
         self._metrics.charged_tokens.inc(charged)
         await call.write(cache_pb2.SettleResponse(charged_tokens=min(charged, 2**32 - 1)).SerializeToString())
+
+    async def read_usage(self, call: Call) -> None:
+        """See CacheService.ReadUsage."""
+        request = cache_pb2.ReadUsageRequest.FromString(call.request)
+        reply = await self._state.command("HGETALL", self._layout.of_tenant(call.principal.tenant).usage)
+        fields = {name.decode(): int(amount) for name, amount in reply.items()}
+        now_ms = round(time.time() * 1000)
+        response = cache_pb2.ReadUsageResponse(days=read_days(fields, days=request.days, now_ms=now_ms))
+        await call.write(response.SerializeToString())
 
     async def lookup(self, call: Call) -> None:
         """See CacheService.Lookup. Raises STORE_UNAVAILABLE when the cache instance does not answer."""

@@ -19,6 +19,7 @@ from ssop_cli.app_rag import rag_app
 from ssop_cli.app_route import route_app
 from ssop_cli.app_store import doctor as doctor_command
 from ssop_cli.app_store import models_app
+from ssop_cli.app_usage import usage_command
 from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_USAGE, CommandError
 from ssop_cli.terminal import (
     AsJson,
@@ -54,6 +55,7 @@ app.add_typer(route_app, name="route")
 app.add_typer(index_app, name="index")
 app.add_typer(rag_app, name="rag")
 app.command("doctor")(doctor_command)
+app.command("usage")(usage_command)
 
 
 def run_app() -> NoReturn:

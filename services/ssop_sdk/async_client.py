@@ -12,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from ssop.v1 import router_pb2 as pb
+from ssop.v1 import usage_pb2
 from ssop_sdk import connection
 from ssop_sdk.answer import Answer
 from ssop_sdk.async_stream import AsyncStream
@@ -227,6 +228,11 @@ class AsyncSsopClient:
         """What the mesh makes of a schema: field table, caps, buffer, mode per backend. Raises SchemaRefused."""
         request = check_schema_request(output_schema, stream_buffer_size)
         return await self._unary(connection.CHECK_SCHEMA, request, pb.CheckSchemaResponse, timeout_s)
+
+    async def usage(self, days: int = 1, *, tenant: str = "") -> usage_pb2.GetUsageResponse:
+        """What the key's tenant used, by day and tier; another `tenant` needs the scope `admin`. At most 62 days."""
+        request = usage_pb2.GetUsageRequest(days=days, tenant=tenant)
+        return await self._unary(connection.GET_USAGE, request, usage_pb2.GetUsageResponse, None)
 
     async def models(self, *, timeout_s: float | None = None) -> list[pb.ModelInfo]:
         """The models that the key may use, by name."""

@@ -242,7 +242,7 @@ async def run_router(
         classifier=Classifier(classifier, "") if classifier is not None else Classifier(),
         canned=load_canned(parsed.canned),
     )
-    peer = MemoryPeer([router.service, router.documents], keys.authenticate, address="router")
+    peer = MemoryPeer(router.services, keys.authenticate, address="router")
     async with AsyncExitStack() as stack:
         watching = asyncio.ensure_future(router.nodes.watch())
 

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from ssop.v1 import cache_pb2, mesh_pb2, rag_pb2
+from ssop.v1 import cache_pb2, mesh_pb2, rag_pb2, usage_pb2
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call, Service, bind
@@ -29,6 +29,8 @@ class ScriptedCache:
         self.generations: dict[tuple[str, bytes], _Generation] = {}
         self.admitted: list[cache_pb2.AdmitRequest] = []
         self.settled: dict[str, mesh_pb2.Usage] = {}
+        self.counted: dict[str, usage_pb2.RequestCounts] = {}
+        self.usage: list[usage_pb2.DayUsage] = []
         self.commits: list[cache_pb2.CommitRequest] = []
         self.appends = 0
         self.calls = 0
@@ -72,7 +74,12 @@ class ScriptedCache:
         await self._meet()
         request = cache_pb2.SettleRequest.FromString(call.request)
         self.settled.setdefault(request.request_id, request.usage)
+        self.counted.setdefault(request.request_id, request.counts)
         await call.write(cache_pb2.SettleResponse().SerializeToString())
+
+    async def read_usage(self, call: Call) -> None:
+        await self._meet()
+        await call.write(cache_pb2.ReadUsageResponse(days=self.usage).SerializeToString())
 
     async def lookup(self, call: Call) -> None:
         await self._meet()

@@ -88,7 +88,8 @@ class ScriptMachine(RuleBasedStateMachine):
 
     @rule(request_id=st.sampled_from(IDS), tokens=st.integers(0, 30), limits=st.sampled_from(LIMITS))
     def settle(self, request_id: str, tokens: int, limits: Limits) -> None:
-        self.agree(scripts.settle(self.keys, limits, request_id, tokens))
+        counts = {"lite.requests": 1, "lite.output_tokens": tokens, "failed": 0}
+        self.agree(scripts.settle(self.keys, limits, request_id, tokens, counts))
 
     @rule(
         key=st.sampled_from(CACHE_KEYS[1:]),
@@ -134,6 +135,13 @@ class ScriptMachine(RuleBasedStateMachine):
     def let_time_pass(self) -> None:
         # Time is an input of the scripts here, and the server's clock can't be set.
         time.sleep(0.003)
+
+    @invariant()
+    def usage_agrees(self) -> None:
+        flat = self.server.ask("HGETALL", self.keys.usage)
+        found = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=True))
+        usage = {name.decode(): int(amount) for name, amount in found.items()}
+        assert usage == self.twin.usage.get(self.keys.usage, {})
 
     @invariant()
     def reservations_agree(self) -> None:

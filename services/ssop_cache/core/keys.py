@@ -55,6 +55,11 @@ class TenantKeys:
         return f"{self.base}:expiry"
 
     @property
+    def usage(self) -> str:
+        """What was used, by day and counter: `20421/lite.requests`; and the last `day` in `last`."""
+        return f"{self.base}:usage"
+
+    @property
     def fence(self) -> str:
         """The last fencing token."""
         return f"{self.base}:fence"

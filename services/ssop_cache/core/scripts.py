@@ -4,13 +4,17 @@ A reply is a list of int and bytes, as Redis sends it. Times are in milliseconds
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ssop_cache.core.keys import TenantKeys
+from ssop_cache.core.keys import KEY_RECORDS, TenantKeys
 
 Reply = list[int | bytes]
+USAGE_DAYS: Final = 62
+"""Days for which a tenant's usage is kept, today's included."""
+DAY_MS: Final = 86_400_000
 SETTLE_MEMORY_MS: Final = 300_000
 """How long a request is remembered after its reservation, so that a late or repeated Settle is charged once."""
 FOLLOW_MS: Final = 5_000
@@ -121,12 +125,15 @@ def admit(keys: TenantKeys, limits: Limits, asked: Admit) -> ScriptCall:
     )
 
 
-def settle(keys: TenantKeys, limits: Limits, request_id: str, tokens: int) -> ScriptCall:
-    """Call of `settle_request`."""
+def settle(
+    keys: TenantKeys, limits: Limits, request_id: str, tokens: int, counts: Mapping[str, int] | None = None
+) -> ScriptCall:
+    """Call of `settle_request`. `counts` are added to the tenant's usage of the day."""
+    pairs = [part for name, amount in (counts or {}).items() if amount for part in (name, amount)]
     return ScriptCall(
         "settle_request",
-        (keys.request(request_id), keys.used, keys.reserved, keys.expiry),
-        (request_id, tokens, limits.window_ms, SETTLE_MEMORY_MS),
+        (keys.request(request_id), keys.used, keys.reserved, keys.expiry, keys.usage),
+        (request_id, tokens, limits.window_ms, SETTLE_MEMORY_MS, USAGE_DAYS, *pairs),
     )
 
 
@@ -195,6 +202,16 @@ def find_answer(keys: TenantKeys, cache_key: bytes, max_age_ms: int) -> ScriptCa
 def put_answer(keys: TenantKeys, cache_key: bytes, fence: int, record: bytes, ttl_ms: int) -> ScriptCall:
     """Call of `put_answer`."""
     return ScriptCall("put_answer", (keys.answer(cache_key),), (fence, record, ttl_ms))
+
+
+def read_keys(known_version: int) -> ScriptCall:
+    """Call of `read_keys`."""
+    return ScriptCall("read_keys", KEY_RECORDS, (known_version,))
+
+
+def write_key(key_id: str, expected: bytes, record: bytes, *, most: int) -> ScriptCall:
+    """Call of `write_key`. `expected` is empty where there must be none; `most` bounds the records."""
+    return ScriptCall("write_key", KEY_RECORDS, (key_id, expected, record, most))
 
 
 def number(value: int | bytes) -> int:

@@ -4,11 +4,11 @@ Same calls, same replies; time is passed in, in microseconds. What Redis keeps a
 garbage is not modelled, except where a script could see it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ssop_cache.core.scripts import Reply, ScriptCall, data
+from ssop_cache.core.scripts import DAY_MS, Reply, ScriptCall, data
 
 SLACK_MS: Final = 1000
 SWEEP_MAX: Final = 1000
@@ -63,6 +63,7 @@ class StateTwin:
     fences: dict[str, int] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
     logs: dict[str, Log] = field(default_factory=dict)
+    usage: dict[str, dict[str, int]] = field(default_factory=dict)
     wakes: list[str] = field(default_factory=list)
 
     def run(self, call: ScriptCall, now_us: int) -> Reply:
@@ -163,11 +164,12 @@ class StateTwin:
         return [outcome.encode(), now_us, 0, fence, left()]
 
     def _settle(self, call: ScriptCall, now_us: int) -> Reply:
-        request_key, used_key, reserved_key, _ = call.keys
-        request_id, tokens, window_ms, memory_ms = str(call.args[0]), *(int(arg) for arg in call.args[1:])
+        request_key, used_key, reserved_key, _, usage_key = call.keys
+        request_id, tokens, window_ms, memory_ms, kept_days = str(call.args[0]), *(int(arg) for arg in call.args[1:5])
         now_ms = now_us // 1000
         request = self._request(request_key, now_ms)
         if request is None:
+            self._count(usage_key, call.args[5:], now_ms // DAY_MS, kept_days)
             return [b"unknown", now_us, 0]
         if request.state == "settled":
             return [b"repeated", now_us, 0]
@@ -177,9 +179,19 @@ class StateTwin:
             window = now_ms // window_ms
             used_window, used = self.used.get(used_key, (window, 0))
             self.used[used_key] = (window, (used if used_window == window else 0) + charged)
+        self._count(usage_key, call.args[5:], now_ms // DAY_MS, kept_days)
         request.state = "settled"
         request.expires_ms = now_ms + memory_ms
         return [b"settled", now_us, charged]
+
+    def _count(self, key: str, pairs: Sequence[str | bytes | int], day: int, kept_days: int) -> None:
+        usage = self.usage.setdefault(key, {})
+        for name, amount in zip(pairs[::2], pairs[1::2], strict=True):
+            usage[f"{day}/{name!s}"] = usage.get(f"{day}/{name!s}", 0) + int(amount)
+        if usage.setdefault("last", day) != day:
+            usage["last"] = day
+            for name in [name for name in usage if name != "last" and int(name.split("/")[0]) <= day - kept_days]:
+                del usage[name]
 
     def _append(self, call: ScriptCall, now_us: int) -> Reply:
         lease_key, log_key, reserved_key, _ = call.keys

@@ -1,3 +1,4 @@
+-- Times in milliseconds.
 -- The records of all API keys, unless the reader has them.
 -- KEYS: records, version
 -- ARGV: 1 known version

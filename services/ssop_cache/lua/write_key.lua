@@ -1,3 +1,4 @@
+-- Times in milliseconds.
 -- Puts the record of an API key in the place of the one that the writer knew.
 -- KEYS: records, version
 -- ARGV: 1 id, 2 expected record (empty: none), 3 record, 4 most records

@@ -15,6 +15,8 @@ KEYS = Layout(1, "1").of_tenant("acme")
 CALLS = [
     scripts.admit(KEYS, Limits(), Admit("r", KEY, 1, 1)),
     scripts.settle(KEYS, Limits(), "r", 1),
+    scripts.read_keys(0),
+    scripts.write_key("k", b"", b"x", most=1),
     scripts.append(KEYS, KEY, 1, b"", lease_ms=1, max_backlog_bytes=1),
     scripts.seal(KEYS, KEY, 1),
     scripts.commit(KEYS, KEY, 1, b"", is_complete=True, is_stored=True, max_backlog_bytes=1),

@@ -3,10 +3,13 @@
 isort:skip_file
 Answers, leases, limits and budgets in Redis. The tenant always comes from the principal."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from ssop.v1 import mesh_pb2 as _mesh_pb2
+from ssop.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -168,21 +171,27 @@ class SettleRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request."""
     @_builtins.property
     def usage(self) -> _mesh_pb2.Usage:
         """What was used."""
 
+    @_builtins.property
+    def counts(self) -> _usage_pb2.RequestCounts:
+        """What the request did. Absent: it is charged and not counted."""
+
     def __init__(
         self,
         *,
         request_id: _builtins.str = ...,
         usage: _mesh_pb2.Usage | None = ...,
+        counts: _usage_pb2.RequestCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "request_id", b"request_id", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -209,6 +218,52 @@ class SettleResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SettleResponse: _TypeAlias = SettleResponse  # noqa: Y015
+
+@_typing.final
+class ReadUsageRequest(_message.Message):
+    """Request of ReadUsage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAYS_FIELD_NUMBER: _builtins.int
+    days: _builtins.int
+    """Days, today's included."""
+    def __init__(
+        self,
+        *,
+        days: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["days", b"days"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadUsageRequest: _TypeAlias = ReadUsageRequest  # noqa: Y015
+
+@_typing.final
+class ReadUsageResponse(_message.Message):
+    """Response of ReadUsage."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def days(self) -> _containers.RepeatedCompositeFieldContainer[_usage_pb2.DayUsage]:
+        """Days on which something was used, oldest first; without costs."""
+
+    def __init__(
+        self,
+        *,
+        days: _abc.Iterable[_usage_pb2.DayUsage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["days", b"days"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadUsageResponse: _TypeAlias = ReadUsageResponse  # noqa: Y015
 
 @_typing.final
 class LookupRequest(_message.Message):

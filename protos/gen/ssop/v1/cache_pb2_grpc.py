@@ -45,6 +45,11 @@ class CacheServiceStub(object):
                 request_serializer=ssop_dot_v1_dot_cache__pb2.SettleRequest.SerializeToString,
                 response_deserializer=ssop_dot_v1_dot_cache__pb2.SettleResponse.FromString,
                 _registered_method=True)
+        self.ReadUsage = channel.unary_unary(
+                '/ssop.v1.CacheService/ReadUsage',
+                request_serializer=ssop_dot_v1_dot_cache__pb2.ReadUsageRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_cache__pb2.ReadUsageResponse.FromString,
+                _registered_method=True)
         self.Lookup = channel.unary_unary(
                 '/ssop.v1.CacheService/Lookup',
                 request_serializer=ssop_dot_v1_dot_cache__pb2.LookupRequest.SerializeToString,
@@ -82,6 +87,14 @@ class CacheServiceServicer(object):
 
     def Settle(self, request, context):
         """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadUsage(self, request, context):
+        """Says what the tenant used.
+        Errors: STORE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -130,6 +143,11 @@ def add_CacheServiceServicer_to_server(servicer, server):
                     servicer.Settle,
                     request_deserializer=ssop_dot_v1_dot_cache__pb2.SettleRequest.FromString,
                     response_serializer=ssop_dot_v1_dot_cache__pb2.SettleResponse.SerializeToString,
+            ),
+            'ReadUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadUsage,
+                    request_deserializer=ssop_dot_v1_dot_cache__pb2.ReadUsageRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_cache__pb2.ReadUsageResponse.SerializeToString,
             ),
             'Lookup': grpc.unary_unary_rpc_method_handler(
                     servicer.Lookup,
@@ -207,6 +225,33 @@ class CacheService(object):
             '/ssop.v1.CacheService/Settle',
             ssop_dot_v1_dot_cache__pb2.SettleRequest.SerializeToString,
             ssop_dot_v1_dot_cache__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.CacheService/ReadUsage',
+            ssop_dot_v1_dot_cache__pb2.ReadUsageRequest.SerializeToString,
+            ssop_dot_v1_dot_cache__pb2.ReadUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

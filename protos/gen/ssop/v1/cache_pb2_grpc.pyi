@@ -40,6 +40,10 @@ class CacheServiceStub:
     """
     Settle: _grpc.UnaryUnaryMultiCallable[_cache_pb2.SettleRequest, _cache_pb2.SettleResponse]
     """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`."""
+    ReadUsage: _grpc.UnaryUnaryMultiCallable[_cache_pb2.ReadUsageRequest, _cache_pb2.ReadUsageResponse]
+    """Says what the tenant used.
+    Errors: STORE_UNAVAILABLE.
+    """
     Lookup: _grpc.UnaryUnaryMultiCallable[_cache_pb2.LookupRequest, _cache_pb2.LookupResponse]
     """Looks an answer up, without admission."""
     Follow: _grpc.UnaryStreamMultiCallable[_cache_pb2.FollowRequest, _cache_pb2.FollowResponse]
@@ -67,6 +71,10 @@ class CacheServiceAsyncStub(CacheServiceStub):
     """
     Settle: _aio.UnaryUnaryMultiCallable[_cache_pb2.SettleRequest, _cache_pb2.SettleResponse]  # type: ignore[assignment]
     """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`."""
+    ReadUsage: _aio.UnaryUnaryMultiCallable[_cache_pb2.ReadUsageRequest, _cache_pb2.ReadUsageResponse]  # type: ignore[assignment]
+    """Says what the tenant used.
+    Errors: STORE_UNAVAILABLE.
+    """
     Lookup: _aio.UnaryUnaryMultiCallable[_cache_pb2.LookupRequest, _cache_pb2.LookupResponse]  # type: ignore[assignment]
     """Looks an answer up, without admission."""
     Follow: _aio.UnaryStreamMultiCallable[_cache_pb2.FollowRequest, _cache_pb2.FollowResponse]  # type: ignore[assignment]
@@ -103,6 +111,16 @@ class CacheServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cache_pb2.SettleResponse, _abc.Awaitable[_cache_pb2.SettleResponse]]:
         """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`."""
+
+    @_abc_1.abstractmethod
+    def ReadUsage(
+        self,
+        request: _cache_pb2.ReadUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.ReadUsageResponse, _abc.Awaitable[_cache_pb2.ReadUsageResponse]]:
+        """Says what the tenant used.
+        Errors: STORE_UNAVAILABLE.
+        """
 
     @_abc_1.abstractmethod
     def Lookup(
