@@ -298,9 +298,16 @@ def _features(
     capabilities: frozenset[str] = frozenset(),
     needs_logprobs: bool = False,
 ) -> Features:
+    asked = parse_policy(policy)
+    if asked.is_cache_only:
+        raise MeshError(
+            ErrorReason.ERROR_REASON_UNSUPPORTED,
+            "there is no cache in this process",
+            metadata={"feature": "cache_only"},
+        )
     features = Features(
         scopes=_SCOPES,
-        policy=parse_policy(policy),
+        policy=asked,
         model=model,
         user_text=text,
         documents=documents,

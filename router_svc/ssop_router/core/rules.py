@@ -18,11 +18,14 @@ _GAP_CHARS: Final = 80
 
 
 class Excerpt(NamedTuple):
-    """What rules read of a text. `latin` holds its ASCII characters alone, in lower case: quick to search."""
+    """What rules read of a text. `latin` holds its ASCII characters alone, in lower case: quick to search.
+
+    `lowered` is all of it in lower case; empty where that is `latin`.
+    """
 
     text: str
     latin: str
-    is_ascii: bool
+    lowered: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,11 @@ class Words:
         for needle in self.latin:  # a generator would cost more than the search
             if needle in latin:
                 return True
-        if excerpt.is_ascii:
-            return False
-        text = excerpt.text.lower()
-        return any(needle in text for needle in self.others)
+        if lowered := excerpt.lowered:
+            for needle in self.others:
+                if needle in lowered:
+                    return True
+        return False
 
     @property
     def digest(self) -> str:
@@ -74,7 +78,11 @@ class Rule:
 
     def applies(self, excerpt: Excerpt, chars: int, documents: int) -> bool:
         """Whether the rule speaks about a request whose user text has so many characters."""
-        return self.is_in_bounds(chars, documents) and (self.words is None or self.words.is_in(excerpt))
+        if self.max_chars is not None and chars > self.max_chars:
+            return False
+        if self.min_documents is not None and documents < self.min_documents:
+            return False
+        return self.words is None or self.words.is_in(excerpt)
 
     def is_in_bounds(self, chars: int, documents: int) -> bool:
         """Whether all conditions but the words hold."""
@@ -88,8 +96,8 @@ def make_excerpt(text: str) -> Excerpt:
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     if text.isascii():
-        return Excerpt(text, text.lower(), True)
-    return Excerpt(text, text.encode("ascii", "ignore").lower().decode("ascii"), False)
+        return Excerpt(text, text.lower(), "")
+    return Excerpt(text, text.encode("ascii", "ignore").lower().decode("ascii"), text.lower())
 
 
 def compile_words(words: Sequence[str]) -> Words:

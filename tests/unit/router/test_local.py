@@ -144,6 +144,17 @@ def test_sdk_raises_its_own_errors() -> None:
         router.route("x", policy="lite", prompt_bytes=10**6)
 
 
+def test_policy_that_nothing_here_can_keep_is_refused() -> None:
+    router = ssop_sdk.LocalRouter(NODES, settings={"classifier_file": ""})
+    with pytest.raises(ssop_sdk.Unsupported):
+        router.route("x", policy="cache_only")
+
+
+def test_cascade_begins_with_the_lite_tier() -> None:
+    choice = make().route("hard", policy="cascade")
+    assert (choice.tier, choice.reason) == ("lite", "cascade_lite")
+
+
 def test_threads_share_a_router() -> None:
     router = make()
 
