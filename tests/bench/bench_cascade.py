@@ -54,6 +54,7 @@ FIRST_SCORED: Final = 280
 CALIBRATION_ROWS: Final = 300
 RESAMPLES: Final = 1000
 _CANDIDATES: Final = 128
+CASCADE: Final = "cascade (confidence after the mask)"
 
 
 def read_rows() -> list[tuple[str, str]]:
@@ -233,7 +234,7 @@ def report(lite: Path, full: Path, plot: Path | None) -> dict[str, Any]:
     weak, strong = (np.array([g[0] == label for g, label in zip(m, labels, strict=True)], float) for m in judged)
     texts = [a["text"] for a, _ in pairs]
     scores = {
-        "cascade (confidence after the mask)": -np.array([g[1] for g in judged[0]]),
+        CASCADE: -np.array([g[1] for g in judged[0]]),
         "confidence before the mask": -np.array([g[2] for g in judged[0]]),
         "prompt length": np.array([float(len(text)) for text in texts]),
     }
@@ -245,11 +246,13 @@ def report(lite: Path, full: Path, plot: Path | None) -> dict[str, Any]:
         name: {kind: round(value, 3) for kind, value in measure(score, weak, strong).items()} | {"ci95": spans[name]}
         for name, score in scores.items()
     }
+    used = {g[0] for g in judged[0]}
+    is_used = np.array([label in used for label in labels])
     confidences = [g[1] for g in judged[0]]
     threshold = threshold_for(confidences[:CALIBRATION_ROWS], 0.5)
     rest = slice(CALIBRATION_ROWS, None)
     sent = np.array(confidences[rest]) < threshold
-    curve = quality_curve(scores["cascade (confidence after the mask)"], weak, strong)
+    curve = quality_curve(scores[CASCADE], weak, strong)
     by_length = quality_curve(scores["prompt length"], weak, strong)
     if plot is not None:
         draw(plot, {name: quality_curve(score, weak, strong) for name, score in scores.items()})
@@ -262,6 +265,7 @@ def report(lite: Path, full: Path, plot: Path | None) -> dict[str, Any]:
         "accuracy": {"lite": round(weak.mean(), 3), "full": round(strong.mean(), 3)},
         "lite wrong and full right": round(float(((weak == 0) & (strong == 1)).mean()), 3),
         "lite right and full wrong": round(float(((weak == 1) & (strong == 0)).mean()), 3),
+        "auc on the labels that lite uses": round(auc(weak[is_used] == 0, scores[CASCADE][is_used]), 3),
         "signals": figures,
         "curve": [
             {"share to full": step / 10, "cascade": round(curve[at], 3), "length": round(by_length[at], 3)}
