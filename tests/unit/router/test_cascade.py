@@ -71,6 +71,7 @@ async def test_both_answers_are_billed_and_shown_apart() -> None:
         assert answer.accounting.usage == FULL_USAGE
         await eventually(lambda: "r-1" in mesh.cache.settled)
         assert mesh.cache.settled["r-1"] == mesh_pb2.Usage(input_tokens=77, output_tokens=8)
+        assert mesh.cache.counted["r-1"].discarded_usage == LITE_USAGE
         assert mesh.cache.admitted[0].reserve_tokens > 2 * 1024
 
 
