@@ -387,6 +387,7 @@ def _count(job: Job, is_generated: bool) -> RequestCounts:
         prefetches=job.intake.prefetches.started,
         prefetch_hits=job.prefetch_hits,
         prefetch_tokens=job.intake.prefetches.tokens,
+        discarded_usage=job.discarded_usage,
     )
 
 

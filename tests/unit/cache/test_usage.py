@@ -65,3 +65,12 @@ def test_days_before_those_that_were_asked_for_are_left_out() -> None:
 def test_counters_of_another_version_are_left_out(fields: dict[str, int]) -> None:
     for day in read_days(fields, days=1, now_ms=NOW_MS):
         assert day.day == "2026-11-29"
+
+
+def test_answer_that_a_cascade_discarded_counts_for_lite() -> None:
+    counts = RequestCounts(tier=Tier.TIER_FULL, discarded_usage=Usage(input_tokens=70, output_tokens=5))
+    found = count_request(Usage(input_tokens=80, output_tokens=8), counts)
+    assert (found["full.input_tokens"], found["full.output_tokens"]) == (10, 3)
+    assert (found["lite.input_tokens"], found["lite.output_tokens"]) == (70, 5)
+    assert found["full.requests"] == 1
+    assert "lite.requests" not in found

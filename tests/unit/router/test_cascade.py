@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from helpers.cascades import FULL_ANSWER, FULL_USAGE, LITE_ANSWER, LITE_USAGE, cascade, document, prepare, read_on
 from helpers.eventually import eventually
 from helpers.scripted_mesh import (
+    RESUME,
     Answer,
     Mesh,
     R,
@@ -17,6 +19,7 @@ from helpers.scripted_mesh import (
     failing,
     hanging,
     judged,
+    read_all,
     run_router,
     used,
 )
@@ -24,6 +27,7 @@ from ssop.v1 import mesh_pb2
 from ssop.v1.content_pb2 import Sampling
 from ssop.v1.frame_pb2 import FrameKind, Verdict
 from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, TierReason
+from ssop.v1.router_pb2 import ResumeRequest
 from ssop_chassis.call import Call
 from ssop_codec import mesh_chunk
 
@@ -67,6 +71,7 @@ async def test_both_answers_are_billed_and_shown_apart() -> None:
         assert answer.accounting.usage == FULL_USAGE
         await eventually(lambda: "r-1" in mesh.cache.settled)
         assert mesh.cache.settled["r-1"] == mesh_pb2.Usage(input_tokens=77, output_tokens=8)
+        assert mesh.cache.counted["r-1"].discarded_usage == LITE_USAGE
         assert mesh.cache.admitted[0].reserve_tokens > 2 * 1024
 
 
@@ -243,3 +248,24 @@ async def test_malformed_confidence_is_a_failure_of_the_node(mesh: Mesh) -> None
     prepare(mesh, script)
     answer = await mesh.generate(cascade())
     assert answer.decision.cascade_reason == C.CASCADE_REASON_ESCALATED_FAILED
+
+
+async def test_cascade_can_be_resumed(mesh: Mesh) -> None:
+    prepare(mesh, judged(0.3, text=LITE_ANSWER))
+    answer = await mesh.generate(cascade(request_id="r-1", resume_window_ms=5_000))
+    request = ResumeRequest(request_id="r-1").SerializeToString()
+    async with mesh.peer.open(RESUME, request, metadata=mesh.metadata()) as stream:
+        again = await read_all(stream)
+    assert again.documents == answer.documents
+    assert document(again)["mood"] == "full"
+
+
+async def test_cascade_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    async with run_router(decision_log=str(path)) as mesh:
+        prepare(mesh, judged(0.3, text=LITE_ANSWER))
+        await mesh.generate(cascade())
+    result = json.loads(path.read_text())["result"]
+    assert (result["cascade"], result["served_by"]) == ("escalated_unsure", "full")
+    assert result["cascade_confidence"] == pytest.approx(0.3)
+    assert result["discarded_output_tokens"] > 0

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from ssop.v1 import mesh_pb2 as ssop_dot_v1_dot_mesh__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ssop/v1/usage.proto\x12\x07ssop.v1\x1a\x12ssop/v1/mesh.proto\"\xab\x01\n\rRequestCounts\x12\x1b\n\x04tier\x18\x01 \x01(\x0e\x32\r.ssop.v1.Tier\x12\x11\n\tis_cached\x18\x02 \x01(\x08\x12\x13\n\x0bis_degraded\x18\x03 \x01(\x08\x12\x11\n\tis_failed\x18\x04 \x01(\x08\x12\x12\n\nprefetches\x18\x05 \x01(\r\x12\x15\n\rprefetch_hits\x18\x06 \x01(\r\x12\x17\n\x0fprefetch_tokens\x18\x07 \x01(\r\"\x92\x01\n\tTierUsage\x12\x1b\n\x04tier\x18\x01 \x01(\x0e\x32\r.ssop.v1.Tier\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x14\n\x0cinput_tokens\x18\x03 \x01(\x04\x12\x15\n\routput_tokens\x18\x04 \x01(\x04\x12\x1b\n\x13\x63\x61\x63hed_input_tokens\x18\x05 \x01(\x04\x12\x0c\n\x04\x63ost\x18\x06 \x01(\x01\"\xb0\x01\n\x08\x44\x61yUsage\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12!\n\x05tiers\x18\x02 \x03(\x0b\x32\x12.ssop.v1.TierUsage\x12\x0e\n\x06\x63\x61\x63hed\x18\x03 \x01(\x04\x12\x10\n\x08\x64\x65graded\x18\x04 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x04\x12\x12\n\nprefetches\x18\x06 \x01(\x04\x12\x15\n\rprefetch_hits\x18\x07 \x01(\x04\x12\x17\n\x0fprefetch_tokens\x18\x08 \x01(\x04\"/\n\x0fGetUsageRequest\x12\x0c\n\x04\x64\x61ys\x18\x01 \x01(\r\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"C\n\x10GetUsageResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x1f\n\x04\x64\x61ys\x18\x02 \x03(\x0b\x32\x11.ssop.v1.DayUsage2O\n\x0cUsageService\x12?\n\x08GetUsage\x12\x18.ssop.v1.GetUsageRequest\x1a\x19.ssop.v1.GetUsageResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ssop/v1/usage.proto\x12\x07ssop.v1\x1a\x12ssop/v1/mesh.proto\"\xd4\x01\n\rRequestCounts\x12\x1b\n\x04tier\x18\x01 \x01(\x0e\x32\r.ssop.v1.Tier\x12\x11\n\tis_cached\x18\x02 \x01(\x08\x12\x13\n\x0bis_degraded\x18\x03 \x01(\x08\x12\x11\n\tis_failed\x18\x04 \x01(\x08\x12\x12\n\nprefetches\x18\x05 \x01(\r\x12\x15\n\rprefetch_hits\x18\x06 \x01(\r\x12\x17\n\x0fprefetch_tokens\x18\x07 \x01(\r\x12\'\n\x0f\x64iscarded_usage\x18\x08 \x01(\x0b\x32\x0e.ssop.v1.Usage\"\x92\x01\n\tTierUsage\x12\x1b\n\x04tier\x18\x01 \x01(\x0e\x32\r.ssop.v1.Tier\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x14\n\x0cinput_tokens\x18\x03 \x01(\x04\x12\x15\n\routput_tokens\x18\x04 \x01(\x04\x12\x1b\n\x13\x63\x61\x63hed_input_tokens\x18\x05 \x01(\x04\x12\x0c\n\x04\x63ost\x18\x06 \x01(\x01\"\xb0\x01\n\x08\x44\x61yUsage\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\t\x12!\n\x05tiers\x18\x02 \x03(\x0b\x32\x12.ssop.v1.TierUsage\x12\x0e\n\x06\x63\x61\x63hed\x18\x03 \x01(\x04\x12\x10\n\x08\x64\x65graded\x18\x04 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x05 \x01(\x04\x12\x12\n\nprefetches\x18\x06 \x01(\x04\x12\x15\n\rprefetch_hits\x18\x07 \x01(\x04\x12\x17\n\x0fprefetch_tokens\x18\x08 \x01(\x04\"/\n\x0fGetUsageRequest\x12\x0c\n\x04\x64\x61ys\x18\x01 \x01(\r\x12\x0e\n\x06tenant\x18\x02 \x01(\t\"C\n\x10GetUsageResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x1f\n\x04\x64\x61ys\x18\x02 \x03(\x0b\x32\x11.ssop.v1.DayUsage2O\n\x0cUsageService\x12?\n\x08GetUsage\x12\x18.ssop.v1.GetUsageRequest\x1a\x19.ssop.v1.GetUsageResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013dev.ssop.v1P\001Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1'
   _globals['_REQUESTCOUNTS']._serialized_start=53
-  _globals['_REQUESTCOUNTS']._serialized_end=224
-  _globals['_TIERUSAGE']._serialized_start=227
-  _globals['_TIERUSAGE']._serialized_end=373
-  _globals['_DAYUSAGE']._serialized_start=376
-  _globals['_DAYUSAGE']._serialized_end=552
-  _globals['_GETUSAGEREQUEST']._serialized_start=554
-  _globals['_GETUSAGEREQUEST']._serialized_end=601
-  _globals['_GETUSAGERESPONSE']._serialized_start=603
-  _globals['_GETUSAGERESPONSE']._serialized_end=670
-  _globals['_USAGESERVICE']._serialized_start=672
-  _globals['_USAGESERVICE']._serialized_end=751
+  _globals['_REQUESTCOUNTS']._serialized_end=265
+  _globals['_TIERUSAGE']._serialized_start=268
+  _globals['_TIERUSAGE']._serialized_end=414
+  _globals['_DAYUSAGE']._serialized_start=417
+  _globals['_DAYUSAGE']._serialized_end=593
+  _globals['_GETUSAGEREQUEST']._serialized_start=595
+  _globals['_GETUSAGEREQUEST']._serialized_end=642
+  _globals['_GETUSAGERESPONSE']._serialized_start=644
+  _globals['_GETUSAGERESPONSE']._serialized_end=711
+  _globals['_USAGESERVICE']._serialized_start=713
+  _globals['_USAGESERVICE']._serialized_end=792
 # @@protoc_insertion_point(module_scope)

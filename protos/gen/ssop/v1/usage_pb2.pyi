@@ -32,6 +32,7 @@ class RequestCounts(_message.Message):
     PREFETCHES_FIELD_NUMBER: _builtins.int
     PREFETCH_HITS_FIELD_NUMBER: _builtins.int
     PREFETCH_TOKENS_FIELD_NUMBER: _builtins.int
+    DISCARDED_USAGE_FIELD_NUMBER: _builtins.int
     tier: _mesh_pb2.Tier.ValueType
     """The tier that answered; unspecified where no node generated."""
     is_cached: _builtins.bool
@@ -46,6 +47,10 @@ class RequestCounts(_message.Message):
     """Of these, how many were of use."""
     prefetch_tokens: _builtins.int
     """Tokens that they embedded."""
+    @_builtins.property
+    def discarded_usage(self) -> _mesh_pb2.Usage:
+        """Of the usage that is settled, what the lite tier generated for a cascade that full took over."""
+
     def __init__(
         self,
         *,
@@ -56,10 +61,11 @@ class RequestCounts(_message.Message):
         prefetches: _builtins.int = ...,
         prefetch_hits: _builtins.int = ...,
         prefetch_tokens: _builtins.int = ...,
+        discarded_usage: _mesh_pb2.Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["discarded_usage", b"discarded_usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_cached", b"is_cached", "is_degraded", b"is_degraded", "is_failed", b"is_failed", "prefetch_hits", b"prefetch_hits", "prefetch_tokens", b"prefetch_tokens", "prefetches", b"prefetches", "tier", b"tier"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["discarded_usage", b"discarded_usage", "is_cached", b"is_cached", "is_degraded", b"is_degraded", "is_failed", b"is_failed", "prefetch_hits", b"prefetch_hits", "prefetch_tokens", b"prefetch_tokens", "prefetches", b"prefetches", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
