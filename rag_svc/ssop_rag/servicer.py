@@ -3,7 +3,7 @@
 The tenant is the principal's and no other.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ssop.v1 import inference_pb2, mesh_pb2, rag_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -15,6 +15,7 @@ from ssop_rag.core import request as rules
 from ssop_rag.core.model import Change, CollectionStats, StoredDocument
 from ssop_rag.core.prefetch import Use
 from ssop_rag.core.request import Faults
+from ssop_rag.core.snapshot_file import Summary
 from ssop_rag.core.stamp import Stamps
 from ssop_rag.indexing import Cut, Indexer
 from ssop_rag.observations import RagMetrics
@@ -66,7 +67,9 @@ class RagServicer:
         ids = [cut.document.document_id for cut in sorted_.taken]
         held = await self._store.held(tenant, request.collection, ids, now_ms=self._clocks.wall_ms()) if ids else {}
         unchanged, changed = _partition(sorted_.taken, held)
-        await self._check_room(tenant, changed, held)
+        replaced = [held[cut.document.document_id] for cut in changed if cut.document.document_id in held]
+        more = sum(len(cut.passages) for cut in changed) - sum(document.passages for document in replaced)
+        await self._check_room(tenant, more)
         documents = await self._indexer.embed(changed)
         if documents:
             change = await self._store.upsert(tenant, request.collection, documents, now_ms=self._clocks.wall_ms())
@@ -152,7 +155,12 @@ class RagServicer:
         tenant = _tenant(call)
         request = rag_pb2.RestoreSnapshotRequest.FromString(call.request)
         _require(rules.check_collection("snapshot", request.snapshot))
-        stats = await self._snapshots.restore(tenant, request.snapshot, now_ms=self._clocks.wall_ms())
+
+        async def admit(summary: Summary) -> None:
+            replaced = {stats.name for stats in summary.collections}
+            await self._check_room(tenant, sum(stats.passages for stats in summary.collections), without=replaced)
+
+        stats = await self._snapshots.restore(tenant, request.snapshot, admit, now_ms=self._clocks.wall_ms())
         await call.write(rag_pb2.RestoreSnapshotResponse(collections=_infos(stats, self._stamps)).SerializeToString())
 
     async def delete_snapshot(self, call: Call) -> None:
@@ -240,14 +248,12 @@ class RagServicer:
                 response.known += 1
         await call.write(response.SerializeToString())
 
-    async def _check_room(self, tenant: str, changed: Sequence[Cut], held: Mapping[str, StoredDocument]) -> None:
-        """Raise QUOTA_EXHAUSTED unless the tenant may keep what the documents would add."""
-        more = sum(len(cut.passages) for cut in changed) - sum(
-            held[cut.document.document_id].passages for cut in changed if cut.document.document_id in held
-        )
+    async def _check_room(self, tenant: str, more: int, *, without: Collection[str] = ()) -> None:
+        """Raise QUOTA_EXHAUSTED unless the tenant may keep so many passages more, some collections not counted."""
         if more <= 0:
             return
-        kept = sum(stats.passages for stats in await self._store.stats(tenant, now_ms=self._clocks.wall_ms()))
+        found = await self._store.stats(tenant, now_ms=self._clocks.wall_ms())
+        kept = sum(stats.passages for stats in found if stats.name not in without)
         if kept + more > self._max_tenant_passages:
             raise MeshError(
                 ErrorReason.ERROR_REASON_QUOTA_EXHAUSTED,

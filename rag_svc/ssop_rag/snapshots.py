@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
@@ -74,14 +74,20 @@ class Snapshots:
         """A tenant's snapshots, by name; those that can't be read are left out."""
         return await self._run(lambda: list(self._find(tenant)))
 
-    async def restore(self, tenant: str, name: str, *, now_ms: int) -> list[CollectionStats]:
-        """Put the collections of a snapshot back, one by one; what they are then. Raises COLLECTION_UNKNOWN."""
+    async def restore(
+        self, tenant: str, name: str, admit: Callable[[Summary], Awaitable[None]], *, now_ms: int
+    ) -> list[CollectionStats]:
+        """Put the collections of a snapshot back, one by one; what they are then.
+
+        `admit` raises where they may not be put back. Raises COLLECTION_UNKNOWN, UNSUPPORTED and STORE_UNAVAILABLE.
+        """
         path = self._path(tenant, name)
         changed = []
         async with self._changing, contextlib.AsyncExitStack() as stack:
             file = await self._run(lambda: stack.enter_context(_open(path, name)))
             await self._run(lambda: check_snapshot(file))
             summary = await self._run(lambda: read_summary(file))
+            await admit(summary)
             whole = groupby(
                 read_documents(file, tenant=tenant, embedder=self._embedder, dim=self._dim), key=lambda item: item[0]
             )

@@ -36,6 +36,7 @@ from ssop_cli.terminal import (
     out,
     places_of,
     print_json,
+    visible,
 )
 
 app = typer.Typer(
@@ -186,7 +187,7 @@ def ask(  # noqa: PLR0917 - each is an option, given by name
             print_json(answer)
         else:
             for line in (*source_lines(answer, is_cited=cite), delivery_line(answer)):
-                err.print(Text(line, style="dim"), soft_wrap=True)
+                err.print(Text(visible(line), style="dim"), soft_wrap=True)
         if answer["verdict"] != "ok":
             err.print(Text(f"ssop: the answer is {answer['verdict']}: {answer['error']}", style="red"))
             raise typer.Exit(EXIT_FAILED)

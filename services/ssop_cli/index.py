@@ -14,6 +14,7 @@ from ssop.v1 import rag_pb2
 from ssop_cli.documents.adding import Adder, AddOptions, AddReport
 from ssop_cli.documents.parser_process import ParserProcess
 from ssop_cli.mesh import Access, explain, mesh_errors
+from ssop_cli.terminal import visible
 from ssop_sdk import Found, RetryPolicy, SsopClient, SsopError
 
 # Indexing has time: it waits for its turn behind questions, and for a service that restarts.
@@ -51,7 +52,7 @@ def run_add(access: Access, options: AddOptions, console: Console, *, is_json: b
         def show(name: str, report: AddReport) -> None:
             nonlocal current
             current = name or current
-            text = f"{report.added + report.unchanged} documents, {report.passages} passages  {current}"
+            text = f"{report.added + report.unchanged} documents, {report.passages} passages  {visible(current)}"
             progress.update(task, description=text[: max(20, console.width - 20)].replace("[", "\\["))
 
         adder = Adder(client, options, parser, show)
@@ -69,11 +70,13 @@ def add_view(report: AddReport) -> Group:
     counts += [f"{report.removed} removed"] if report.removed else []
     counts += [f"{report.refused_count} refused"] if report.refused_count else []
     lines = [Text(f"{report.collection}: {', '.join(counts)}; {report.passages} new passages")]
-    lines += [Text(f"  refused  {name}: {reason}", style="red") for name, reason in report.refused[:_MAX_SHOWN]]
+    lines += [
+        Text(visible(f"  refused  {name}: {reason}"), style="red") for name, reason in report.refused[:_MAX_SHOWN]
+    ]
     if report.refused_count > _MAX_SHOWN:
         lines.append(Text(f"  and {report.refused_count - _MAX_SHOWN} more; --json lists them", style="red"))
     lines += [
-        Text(f"  guessed  {name}: {encoding}; --encoding names another", style="yellow")
+        Text(visible(f"  guessed  {name}: {encoding}; --encoding names another"), style="yellow")
         for name, encoding in report.guessed[:_MAX_SHOWN]
     ]
     if report.tally.unknown_kind:
@@ -139,7 +142,7 @@ def documents_view(infos: Sequence[rag_pb2.DocumentInfo]) -> Table:
     """Documents as a table."""
     table = _table("document", "passages", "title")
     for info in infos:
-        table.add_row(Text(info.document_id), str(info.passages), Text(info.title))
+        table.add_row(Text(visible(info.document_id)), str(info.passages), Text(visible(info.title)))
     return table
 
 
@@ -165,7 +168,7 @@ def found_view(found: Sequence[Found]) -> Group:
                 (f"  passage {one.passage}, {one.score:.3f}", "dim"),
             )
         )
-        lines += [Text(one.text), Text()]
+        lines += [Text(visible(one.text)), Text()]
     return Group(*lines[:-1])
 
 

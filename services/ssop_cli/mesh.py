@@ -34,6 +34,11 @@ _ADVICE: Final[Mapping[str, str]] = {
     "MODEL_UNKNOWN": "leave --model out, or use a name of [router] models in ssop.toml",
 }
 
+_QUOTA_ADVICE: Final[Mapping[str, str]] = {
+    "passages": "delete documents with 'ssop index delete', or raise max_tenant_passages in [rag]",
+    "snapshots": "delete one with 'ssop index snapshot delete', or raise max_snapshots in [rag]",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -92,6 +97,8 @@ def explain(error: SsopError, access: Access) -> CommandError:
             reason="NO_MESH",
         )
     advice = _ADVICE.get(error.reason, "")
+    if error.reason == "QUOTA_EXHAUSTED" and error.fields:
+        advice = _QUOTA_ADVICE.get(error.fields[0][0], advice)
     if isinstance(error, SchemaRefused) and error.pointer:
         advice = f"the keyword at {error.pointer} is the cause"
     is_refusal = isinstance(error, AuthenticationError | ConfigurationError) or error.from_mesh

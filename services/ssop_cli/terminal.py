@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 import traceback
@@ -51,6 +52,8 @@ ModelsDir = Annotated[
     Path | None, typer.Option("--models-dir", help="The model store; else `models` in the state directory.")
 ]
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
 # A pipe has no width, and 80 columns would fold what grep is to find.
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140)
 err = Console(stderr=True, highlight=False)
@@ -82,6 +85,11 @@ def guard(is_json: bool) -> Iterator[None]:
         where = f"{Path(frame.filename).name}:{frame.lineno}"
         err.print(Text(f"ssop: a fault of this program: {type(error).__name__}: {error} ({where})"), soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
+
+
+def visible(text: str) -> str:
+    """A text from elsewhere for a terminal: what would move the cursor or change colours is shown as a blot."""
+    return _CONTROL.sub("\ufffd", text)
 
 
 def print_json(document: Any) -> None:

@@ -100,6 +100,9 @@ CLASS_OF_CODE: Final[Mapping[grpc.StatusCode, type[SsopError]]] = {
     grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
 }
 
+# gRPC's own words for a message over the limit; it has no code for that alone.
+_TOO_LARGE: Final = "message larger than max"
+
 
 def error_of_status(
     code: grpc.StatusCode | int, message: str, details: bytes | None = None, *, request_id: str = ""
@@ -132,6 +135,8 @@ def error_of_status(
         elif detail.Unpack(retry):
             retry_after_ms = max(0, retry.retry_delay.ToMilliseconds())
     kind = CLASS_OF_REASON.get(reason or "") or CLASS_OF_CODE.get(code, SsopError)
+    if reason is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in message:
+        kind = MessageTooLarge
     return kind(
         message,
         reason=reason,

@@ -164,8 +164,8 @@ async def test_a_question_typed_in_pieces_has_its_passages_by_the_time_it_is_com
         AsyncSsopClient(mesh.key, mesh.target, timeout_s=60, output_schema=CITED, policy="no_cache") as client,
         client.session() as session,
     ):
-        stream = await session.begin("", collections=["documents"], rag_top_k=2)
-        for piece in ("Within how many days ", "can customers ", "return goods?"):
+        stream = await session.begin("Within how many days ", collections=["documents"], rag_top_k=2)
+        for piece in ("can customers ", "return goods?"):
             await stream.piece(piece)
         # A pause before the question is sent, as people make it.
         await asyncio.sleep(1.5)

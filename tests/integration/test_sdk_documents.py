@@ -13,6 +13,7 @@ from ssop_sdk import (
     AsyncSsopClient,
     CollectionUnknown,
     Document,
+    MessageTooLarge,
     QuotaExhausted,
     RequestInvalid,
     ScopeMissing,
@@ -90,6 +91,14 @@ async def test_errors_are_those_of_the_api(client: AsyncSsopClient, address: str
     async with AsyncSsopClient("other", address) as other:
         with pytest.raises(ScopeMissing):
             await other.index.collections()
+
+
+async def test_a_document_over_a_limit_is_refused_by_name(client: AsyncSsopClient) -> None:
+    report = await client.index.upsert("faq", {"large": "word " * 100_000, "good": "text"})
+    assert (report.indexed, list(report.refused)) == (["good"], ["large"])
+    assert "at most 262144 are taken" in report.refused["large"]
+    with pytest.raises(MessageTooLarge):
+        await client.index.upsert("faq", {"huge": "word " * 1_000_000})
 
 
 NO_DOCUMENTS: list[Any] = ["text", [1], [{"id": "1"}], [{"id": 1, "text": "t"}], [{"id": "1", "text": None}]]

@@ -10,6 +10,8 @@ from ssop_cli.documents.extract import MAX_TEXT_CHARS, Extract, ReadError
 MAX_PAGES: Final = 5_000
 # What PDFium puts where a word is broken at the end of a line.
 _BROKEN_WORD: Final = re.compile("[\x02\ufffe\xad]\r?\n?")
+# Glyphs without a letter come as control characters.
+_CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _CJK: Final = r"\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
 # Where a line was broken; nothing stands between two characters of a script without spaces.
 _BREAK: Final = "\v"
@@ -61,7 +63,7 @@ def _read_page(document: Any, number: int) -> str:
             page.close()
     except pypdfium2.PdfiumError:
         raise ReadError(f"page {number + 1} can't be read") from None
-    return _join_lines(_BROKEN_WORD.sub("", text).replace("\r\n", "\n").replace("\0", ""))
+    return _join_lines(_CONTROL.sub("", _BROKEN_WORD.sub("", text).replace("\r\n", "\n")))
 
 
 def _join_lines(text: str) -> str:

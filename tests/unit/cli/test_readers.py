@@ -15,6 +15,7 @@ from ssop_cli.documents.files import Tally, find_sources, open_file, read_bytes
 from ssop_cli.documents.jsonl import MAX_LINE_BYTES, Fields, read_lines
 from ssop_cli.documents.parser_process import ParserProcess
 from ssop_cli.documents.parts import part_id, read_part, split_parts
+from ssop_cli.terminal import visible
 
 CHINESE = "顾客可以在三十天内退货，款项将退回原支付账户。明天北京有大雨，请注意保暖。"
 
@@ -319,3 +320,7 @@ def test_parts_are_named_after_their_document() -> None:
     assert [read_part(name) for name in ("d#3", "d", "d#L3", "a#b#2", "d#1", "#2", "d#²", "d#" + "9" * 99)] == [
         ("d", 3), ("d", 1), ("d#L3", 1), ("a#b", 2), ("d#1", 1), ("", 2), ("d#²", 1), ("d#" + "9" * 99, 1),
     ]  # fmt: skip
+
+
+def test_what_would_steer_a_terminal_is_shown_as_a_blot() -> None:
+    assert visible("a\x1b[2J\x9b1mb\u202ec\n\td") == "a\ufffd[2J\ufffd1mb\ufffdc\n\td"

@@ -257,3 +257,38 @@ async def test_refs_of_a_restored_collection_are_those_of_its_documents(acme: Ca
     await acme.delete("faq", whole=True)
     await acme.restore("s")
     assert refs(await acme.retrieve("red", top_k=8)) == before
+
+
+async def test_a_snapshot_is_not_put_back_where_there_is_no_room(acme: Caller) -> None:
+    await acme.upsert("faq", *[document(str(n), "text") for n in range(12)])
+    await acme.snapshot("s")
+    await acme.delete("faq", whole=True)
+    await acme.upsert("other", *[document(str(n), "text") for n in range(12)])
+    with pytest.raises(MeshError) as caught:
+        await acme.restore("s")
+    assert caught.value.reason_name == "QUOTA_EXHAUSTED"
+    await acme.delete("other", "1", "2", "3", "4")
+    assert [info.documents for info in await acme.restore("s")] == [12]
+    assert [info.documents for info in await acme.restore("s")] == [12]
+
+
+async def test_what_a_crash_left_of_a_snapshot_is_in_nobody_s_way(acme: Caller, tmp_path: Path) -> None:
+    await acme.upsert("faq", document("1", "one"))
+    await acme.snapshot("s")
+    (path,) = (tmp_path / "index-snapshots").rglob("*.snapshot")
+    whole = path.read_bytes()
+    path.with_suffix(".partial").write_bytes(whole[:50] * 1_000)
+    assert [one.snapshot for one in await acme.snapshots()] == ["s"]
+    await acme.snapshot("s")
+    assert path.read_bytes() == whole
+    assert list(path.parent.iterdir()) == [path]
+
+
+async def test_a_disk_that_takes_no_snapshot_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with RagUnderTest(tmp_path / "index", snapshots_directory=tmp_path / "file") as rag:
+        await rag.caller().upsert("faq", document("1", "one"))
+        with pytest.raises(MeshError) as caught:
+            await rag.caller().snapshot("s")
+        assert caught.value.reason_name == "STORE_UNAVAILABLE"
+        assert await rag.caller().snapshots() == []
