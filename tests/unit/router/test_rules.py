@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,38 @@ def test_words_of_other_scripts_have_no_case(text: str) -> None:
 def test_word_that_finds_everything_or_costs_too_much_is_refused(word: str) -> None:
     with pytest.raises(ValidationError):
         RuleSettings(tier="lite", words=[word])
+
+
+@pytest.mark.parametrize("text", ["请compare这两个方案", "COMPARE", "to compare", "compare."])
+def test_border_of_a_word_next_to_chinese(text: str) -> None:
+    assert compile_words(["compare"]).is_in(make_excerpt(text))
+
+
+@pytest.mark.parametrize("text", ["compared", "_compare", "compare2", "écompare", "comp are"])
+def test_part_of_a_longer_word_is_none(text: str) -> None:
+    assert not compile_words(["compare"]).is_in(make_excerpt(text))
+
+
+def test_later_pieces_are_tried_again() -> None:
+    words = compile_words(["first ... then"])
+    assert words.is_in(make_excerpt("first x first athena then"))
+    assert not words.is_in(make_excerpt("first the athens"))
+
+
+def test_two_gaps() -> None:
+    words = compile_words(["a ... b ... c"])
+    assert words.is_in(make_excerpt("a 1 b b 2 c"))
+    assert not words.is_in(make_excerpt("a c b"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["because " * 200 + "athens therefores", "first " * 300 + "athens", "虽然" * 900, "if " * 400 + "authenticate"],
+)
+def test_text_made_to_be_slow_is_not(text: str) -> None:
+    excerpt = make_excerpt(text)
+    started_s = time.thread_time()
+    for rule in RULES:
+        rule.applies(excerpt, len(text), 0)
+    # A regular expression with the same gaps takes some milliseconds here on a busy machine.
+    assert time.thread_time() - started_s < 0.002
