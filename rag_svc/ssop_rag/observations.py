@@ -51,6 +51,12 @@ class RagMetrics:
         self._cut = Counter(
             "ssop_rag_queries_cut", "Queries of which only the beginning was embedded.", registry=registry
         )
+        self._reranks = Counter(
+            "ssop_rag_reranks",
+            "Uses of the reranker: done, or skipped because it was late, failed, malformed or busy.",
+            ["outcome"],
+            registry=registry,
+        )
         self._skipped = Counter(
             "ssop_rag_documents_skipped", "Stored documents that were not loaded.", ["fault"], registry=registry
         )
@@ -102,6 +108,10 @@ class RagMetrics:
     def query_cut(self) -> None:
         """A query was too long to embed whole."""
         self._cut.inc()
+
+    def rerank(self, outcome: str) -> None:
+        """The reranker was asked, or could not be."""
+        self._reranks.labels(outcome).inc()
 
     def skipped(self, fault: str, count: int) -> None:
         """Stored documents were not loaded. Safe on any thread."""

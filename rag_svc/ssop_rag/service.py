@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from ssop.v1 import rag_pb2
 from ssop_chassis.call import Service, bind
+from ssop_chassis.settings import SettingsError
 from ssop_rag.control import PrefetchControl
 from ssop_rag.core.account import Accounts
 from ssop_rag.core.budget import BudgetLimits
@@ -27,6 +29,7 @@ from ssop_rag.milvus_reader import MilvusReader
 from ssop_rag.observations import RagMetrics
 from ssop_rag.pool import WorkPool
 from ssop_rag.prefetcher import Clocks, Prefetcher
+from ssop_rag.reranking import HttpReranker, Reranking
 from ssop_rag.retrieving import Retriever
 from ssop_rag.servicer import RagServicer
 from ssop_rag.settings import RagSettings
@@ -108,6 +111,8 @@ def open_service(
         rankers=rankers,
         is_lossy=settings.rag_prefetch_mode == "lossy",
     )
+    reranking = Reranking(_open_reranker(settings), settings.rerank_limits, metrics)
+    stack.callback(reranking.close)
     servicer = RagServicer(
         store=store,
         indexer=indexer,
@@ -115,10 +120,11 @@ def open_service(
         prefetcher=prefetcher,
         metrics=metrics,
         clocks=clocks,
-        stamps=Stamps(embedder.tag, rankers),
+        stamps=Stamps(embedder.tag, rankers, reranking.tag),
         limits=PrefetchControl(settings, book, accounts, clocks.wall_ms),
         prefetch_ratio=settings.rag_prefetch_ratio,
         snapshots=snapshots,
+        reranking=reranking,
         max_tenant_passages=settings.max_tenant_passages,
     )
     service = bind(rag_pb2.DESCRIPTOR.services_by_name["RagService"], servicer)
@@ -130,7 +136,20 @@ def _open_index(
 ) -> EmbeddedIndex | MilvusIndex:
     if settings.store == "embedded":
         return EmbeddedIndex(settings.directory, embedder.tag, embedder.dim, on_skipped, settings.rankers)
-    token = settings.milvus_token_file.read_text().strip() if settings.milvus_token_file is not None else ""
+    token = _read_secret(settings.milvus_token_file)
     link = MilvusLink(settings.milvus_uri, token, settings.milvus_timeout_ms / 1000, settings.milvus_index)
     reader = MilvusReader(link, settings.milvus_prefix, embedder.tag, settings.rankers, on_skipped)
     return MilvusIndex(reader, embedder.dim)
+
+
+def _open_reranker(settings: RagSettings) -> HttpReranker | None:
+    if not settings.rerank_url:
+        return None
+    return HttpReranker(settings.rerank_url, settings.rerank_model, _read_secret(settings.rerank_key_file))
+
+
+def _read_secret(path: Path | None) -> str:
+    try:
+        return path.read_text().strip() if path is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"[rag] {path} can't be read: {type(error).__name__}") from error

@@ -20,11 +20,13 @@ from ssop_rag.core.stamp import Stamps
 from ssop_rag.indexing import Cut, Indexer
 from ssop_rag.observations import RagMetrics
 from ssop_rag.prefetcher import Clocks, Prefetcher
+from ssop_rag.reranking import Reranking
 from ssop_rag.retrieving import Retriever, Search
 from ssop_rag.snapshots import Snapshot, Snapshots
 from ssop_rag.store import VectorStore
 
 SCOPE = "rag"
+_SKIPPED = ";rerank-skipped"
 _MAX_PAGE_BYTES = 1024 * 1024
 
 
@@ -44,6 +46,7 @@ class RagServicer:
         limits: PrefetchControl,
         prefetch_ratio: float,
         snapshots: Snapshots,
+        reranking: Reranking,
         max_tenant_passages: int,
     ) -> None:
         self._store = store
@@ -56,6 +59,7 @@ class RagServicer:
         self._limits = limits
         self._prefetch_ratio = prefetch_ratio
         self._snapshots = snapshots
+        self._reranking = reranking
         self._max_tenant_passages = max_tenant_passages
 
     async def upsert_documents(self, call: Call) -> None:
@@ -210,15 +214,19 @@ class RagServicer:
         if rules.is_cut(request.query):
             self._metrics.query_cut()
         names = _names(request.collections)
-        search = Search(tenant, request.request_id, names, query, request.top_k or rules.DEFAULT_TOP_K)
+        top_k = request.top_k or rules.DEFAULT_TOP_K
+        search = Search(tenant, request.request_id, names, query, self._reranking.depth(top_k))
         found = await self._retriever.retrieve(search)
+        passages, is_skipped = await self._reranking.apply(query, found.answer.passages, top_k)
         response = rag_pb2.RetrieveResponse(
-            index_version=self._stamps.join(found.answer.versions),
+            # Without its reranker an answer is not the one that the stamps stand for, and must not be stored as such.
+            index_version=self._stamps.join(found.answer.versions) + (_SKIPPED if is_skipped else ""),
+            is_rerank_skipped=is_skipped,
             is_prefetch_hit=found.use is not None,
             is_lossy=found.use is Use.LOSSY,
             overlap_ms=found.overlap_ms,
         )
-        for passage in found.answer.passages:
+        for passage in passages:
             hit = passage.hit
             ref = mesh_pb2.PassageRef(
                 collection=hit.collection, document_id=hit.document_id, passage=hit.passage, score=hit.score

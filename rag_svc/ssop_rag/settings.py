@@ -9,6 +9,7 @@ from pydantic import Field
 from ssop_chassis.schedule import ProfileSettings
 from ssop_chassis.settings import Settings
 from ssop_rag.core.ranking import Ranker, RankerChoice
+from ssop_rag.reranking import RerankLimits
 
 
 class RagProfile(ProfileSettings):
@@ -55,6 +56,17 @@ class RagSettings(Settings):
     )
     milvus_timeout_ms: int = Field(2_000, gt=0, description="Deadline of each call of the server.")
     milvus_threads: int = Field(16, ge=1, le=256, description="Calls of the server at a time.")
+    rerank_url: str = Field(
+        "",
+        description="A reranker, `POST` as Cohere's or vLLM's `/v1/rerank`. Empty: passages stay as they are ranked.",
+    )
+    rerank_model: str = Field("", description="The model that it is asked for.")
+    rerank_key_file: Path | None = Field(None, description="File with its key, sent as a bearer token; mode 0600.")
+    rerank_depth: int = Field(32, ge=1, le=128, description="Passages that it orders anew.")
+    rerank_timeout_ms: int = Field(
+        300, gt=0, description="Deadline; after it the ranker's order stands, and is flagged."
+    )
+    rerank_concurrent: int = Field(8, ge=1, le=256, description="Calls of it at a time; more queries go without.")
     threads: int = Field(
         default_factory=lambda: max(1, (os.cpu_count() or 2) - 1),
         ge=1,
@@ -98,3 +110,8 @@ class RagSettings(Settings):
     def rankers(self) -> RankerChoice:
         """The ranker of each collection."""
         return RankerChoice(self.ranker, self.collection_rankers)
+
+    @property
+    def rerank_limits(self) -> RerankLimits:
+        """Bounds of the reranker."""
+        return RerankLimits(self.rerank_depth, self.rerank_timeout_ms / 1000, self.rerank_concurrent)

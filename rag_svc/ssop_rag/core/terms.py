@@ -9,6 +9,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -40,7 +41,12 @@ class Terms:
 
 def extract_terms(text: str) -> Terms:
     """The terms of a text."""
-    counted = Counter(map(_term_id, split_terms(text)))
+    return count_terms(split_terms(text))
+
+
+def count_terms(words: Iterable[str]) -> Terms:
+    """The terms of a text that was split."""
+    counted = Counter(map(_term_id, words))
     ids = np.fromiter(counted.keys(), np.uint64, len(counted))
     counts = np.fromiter((min(count, _MAX_COUNT) for count in counted.values()), np.uint16, len(counted))
     order = np.argsort(ids)
