@@ -17,7 +17,7 @@ from .number import Number, compare, is_multiple, normal
 from .rules import Rule
 
 _ZERO: Number = (0, 0)
-_MAX_ORDER = 800
+_MAX_ORDER = 400
 """Bounds and steps beyond 10 to this power, or below its inverse, give a number the benefit of the doubt."""
 
 
@@ -141,11 +141,14 @@ def _can_lead(digits: str, wanted: _Wanted, *, is_strict: bool) -> bool:
         return False
     # The least that is asked for: no smaller scale can hold it.
     least = [n for n in (wanted.low, wanted.step) if n is not None and n[0] > 0]
-    first = 0 if is_strict else min(map(_order, least), default=0) - len(digits) - 1
+    first = max(map(_order, least), default=0) - len(digits) - 1
+    if is_strict:
+        first = max(first, 0)
     last = _order(wanted.high) - len(digits)
     if max(map(abs, (first, last, *(n[1] for n in (*least, wanted.high))))) > _MAX_ORDER:
         return True
-    return any(_meets(int(digits), scale, wanted) for scale in range(first, last + 1))
+    # The greatest first: a smaller scale is asked only where the steps are wide.
+    return any(_meets(int(digits), scale, wanted) for scale in range(last, first - 1, -1))
 
 
 def _meets(lead: int, scale: int, wanted: _Wanted) -> bool:

@@ -53,8 +53,8 @@ def leaves(chunks: list[bytes]) -> list[list[Any]]:
 
 
 SOONER = {"num-max-early": 7, "obj-addl-false": 15, "obj-pattern-props": 12, "str-format-date": 15}
-"""Cases whose error is found before the place that the suite gives, at the first byte after which no document exists: no
-integer up to 10 begins with 11, no other name begins with n, no name that matches with y, no day of February with 3."""
+"""Cases whose error is found before the place that the suite gives, at the first byte after which no document exists:
+no integer up to 10 begins with 11, no other name with n, no name that matches with y, no day of February with 3."""
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: str(case["id"]))
