@@ -85,6 +85,7 @@ async def test_caller_that_refuses_degraded_answers_gets_none(mesh: Mesh) -> Non
 async def test_nothing_is_left_where_both_fail(mesh: Mesh) -> None:
     prepare(mesh, failing(), failing())
     assert reason(await mesh.generate(cascade())) == R.ERROR_REASON_NO_BACKEND
+    assert mesh.metric("ssop_router_cascades_total", outcome="none", reason="CASCADE_REASON_ESCALATED_FAILED") == 1
 
 
 async def test_late_lite_answer_goes_out_where_full_fails() -> None:
