@@ -1,6 +1,7 @@
 """Cascades that lose a tier, their client or their time: what goes out, and what is freed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from helpers.scripted_mesh import (
     GOOD,
     Mesh,
     R,
+    Script,
     answering,
     ask,
     default_nodes,
@@ -199,7 +201,7 @@ async def test_cascades_that_are_cancelled_anywhere_leave_nothing_behind() -> No
         await eventually(lambda: len(asyncio.all_tasks()) <= before)
 
 
-LITES = {
+LITES: dict[str, Callable[[], Script]] = {
     "sure": lambda: judged(0.9, text=LITE_ANSWER),
     "unsure": lambda: judged(0.2, text=LITE_ANSWER),
     "unsure and slow": lambda: judged(0.2, text=LITE_ANSWER, until=asyncio.Event()),
@@ -212,7 +214,7 @@ LITES = {
     "broken": failing,
     "broken late": lambda: failing(after=1),
 }
-FULLS = {
+FULLS: dict[str, Callable[[], Script]] = {
     "well": lambda: answering(FULL_ANSWER),
     "broken": failing,
     "broken late": lambda: failing(after=2),
