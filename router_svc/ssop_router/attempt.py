@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -134,8 +135,7 @@ class Attempt:
         self._job.stage = "generation"
         if self._on_commit is not None:
             self._on_commit()
-        if self.timer is not None:
-            self.timer.reschedule(None)
+        self._set_timer(None)
         first = b"".join(self._held)
         self._held.clear()
         self._keep(first, is_pure=False)
@@ -149,8 +149,15 @@ class Attempt:
             # Only the outlet raises here: the client is gone, and that is no fault of the node.
             self.is_client_gone = error.reason == R.ERROR_REASON_CANCELLED
             raise
-        if self.is_finished and self.timer is not None:
-            self.timer.reschedule(asyncio.get_running_loop().time() + _END_GRACE_S)
+        if self.is_finished:
+            self._set_timer(asyncio.get_running_loop().time() + _END_GRACE_S)
+
+    def _set_timer(self, when_s: float | None) -> None:
+        """Give the node until then; None: as long as the request has."""
+        # A timer that runs out at this very moment can't be set any more, and says so to the task that waits for it.
+        if self.timer is not None:
+            with suppress(RuntimeError):
+                self.timer.reschedule(when_s)
 
     def _keep(self, chunk: bytes, *, is_pure: bool) -> None:
         if self._lease is None:

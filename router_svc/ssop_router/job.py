@@ -147,8 +147,8 @@ class Job:
 
     @property
     def cascade_reason(self) -> CascadeReason.ValueType:
-        """How the cascade ended; UNSPECIFIED without one."""
-        if self.cascade is None:
+        """How the cascade ended; UNSPECIFIED without one, and where neither tier answered."""
+        if self.cascade is None or self.canned_reason:
             return CascadeReason.CASCADE_REASON_UNSPECIFIED
         if self.degraded_level:
             return CascadeReason.CASCADE_REASON_KEPT_FULL_UNAVAILABLE

@@ -98,7 +98,7 @@ class RouterMetrics:
         )
         self.cascades = Counter(
             "ssop_router_cascades",
-            "Cascades by whose answer was delivered: kept, escalated or fallback.",
+            "Cascades by whose answer was delivered: kept, escalated, fallback or none.",
             ["outcome", "reason"],
             registry=registry,
         )

@@ -17,6 +17,7 @@ from ssop_router.background import Background
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
 from ssop_router.citations import Citations
+from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
 from ssop_router.delivery import Delivery
@@ -328,8 +329,7 @@ class Pipeline:
         metrics.cache_outcomes.labels(CacheReason.Name(job.cache_reason)).inc()
         metrics.retrievals.labels(RetrievalReason.Name(job.retrieval_reason)).inc()
         if job.cascade is not None:
-            whose = "fallback" if job.degraded_level else "kept" if job.cascade.is_kept else "escalated"
-            metrics.cascades.labels(whose, CascadeReason.Name(job.cascade_reason)).inc()
+            metrics.cascades.labels(_whose(job, job.cascade), CascadeReason.Name(job.cascade_reason)).inc()
         if job.degraded_level:
             metrics.degraded.labels(str(job.degraded_level)).inc()
         self._recorder.record(job, outcome)
@@ -364,6 +364,15 @@ class Pipeline:
                 **({"explanation": job.explanation} if job.request.debug else {}),
             },
         )
+
+
+def _whose(job: Job, judgement: Judgement) -> str:
+    """Whose answer a cascade delivered."""
+    if job.canned_reason or not job.first_field_ms:
+        return "none"
+    if job.degraded_level:
+        return "fallback"
+    return "kept" if judgement.is_kept else "escalated"
 
 
 def _usage(job: Job, is_generated: bool) -> Usage:

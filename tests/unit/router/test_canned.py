@@ -125,3 +125,13 @@ def test_file_that_is_missing_stops_the_start(tmp_path: Path) -> None:
     entry = write(tmp_path, SORRY) | {"document_file": str(tmp_path / "none.json")}
     with pytest.raises(SettingsError, match="document_file"):
         load_canned([CannedSettings.model_validate(entry)])
+
+
+async def test_cascade_that_is_left_with_it_was_nobodys(canned: list[dict[str, str]]) -> None:
+    async with run_router(canned=canned) as mesh:
+        for node in mesh.nodes.values():
+            node.script = failing()
+        answer = await mesh.generate(ask(policy="cascade"))
+        assert answer.status.degraded_level == 3
+        assert answer.decision.cascade_reason == mesh_pb2.CASCADE_REASON_UNSPECIFIED
+        assert mesh.metric("ssop_router_cascades_total", outcome="none", reason="CASCADE_REASON_UNSPECIFIED") == 1

@@ -1,16 +1,19 @@
 """Cascades that lose a tier, their client or their time: what goes out, and what is freed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from helpers.cascades import LITE_ANSWER, cascade, document, prepare
+from helpers.cascades import FULL_ANSWER, LITE_ANSWER, cascade, document, prepare
 from helpers.eventually import eventually
 from helpers.scripted_mesh import (
     GOOD,
     Mesh,
     R,
+    Script,
+    answering,
     ask,
     default_nodes,
     encode,
@@ -22,6 +25,7 @@ from helpers.scripted_mesh import (
     used,
 )
 from ssop.v1 import mesh_pb2
+from ssop.v1.frame_pb2 import FrameKind
 from ssop.v1.mesh_pb2 import CascadeReason, TierReason
 from ssop_chassis.call import Call
 
@@ -85,6 +89,7 @@ async def test_caller_that_refuses_degraded_answers_gets_none(mesh: Mesh) -> Non
 async def test_nothing_is_left_where_both_fail(mesh: Mesh) -> None:
     prepare(mesh, failing(), failing())
     assert reason(await mesh.generate(cascade())) == R.ERROR_REASON_NO_BACKEND
+    assert mesh.metric("ssop_router_cascades_total", outcome="none", reason="CASCADE_REASON_ESCALATED_FAILED") == 1
 
 
 async def test_late_lite_answer_goes_out_where_full_fails() -> None:
@@ -194,3 +199,47 @@ async def test_cascades_that_are_cancelled_anywhere_leave_nothing_behind() -> No
             await asyncio.gather(*(stream.cancel() for stream in streams))
         await eventually(mesh.is_quiet)
         await eventually(lambda: len(asyncio.all_tasks()) <= before)
+
+
+LITES: dict[str, Callable[[], Script]] = {
+    "sure": lambda: judged(0.9, text=LITE_ANSWER),
+    "unsure": lambda: judged(0.2, text=LITE_ANSWER),
+    "unsure and slow": lambda: judged(0.2, text=LITE_ANSWER, until=asyncio.Event()),
+    "unscored": lambda: judged(0.0, text=LITE_ANSWER),
+    "invalid": lambda: judged(0.9, text='{"mood":"lite","score":99}'),
+    "cut": lambda: judged(0.9, text='{"mood":"lite"', incomplete_reason=6),
+    "null": lambda: judged(0.9, text=LITE_ANSWER, is_null=True),
+    "silent": hanging,
+    "half silent": lambda: hanging(after=1),
+    "broken": failing,
+    "broken late": lambda: failing(after=1),
+}
+FULLS: dict[str, Callable[[], Script]] = {
+    "well": lambda: answering(FULL_ANSWER),
+    "broken": failing,
+    "broken late": lambda: failing(after=2),
+    "silent": hanging,
+}
+
+
+@pytest.mark.parametrize("full", FULLS)
+@pytest.mark.parametrize("lite", LITES)
+async def test_whatever_happens_a_client_sees_one_node(lite: str, full: str) -> None:
+    async with run_router(cascade_window_ms=50, first_field_timeout_ms=150, max_attempts=2) as mesh:
+        prepare(mesh, LITES[lite](), FULLS[full]())
+        answer = await mesh.generate(cascade(request_id="r-1"), timeout_s=2)
+        documents = answer.documents
+        assert [frame.seq for frame in documents] == list(range(1, len(documents) + 1))
+        headers = answer.kinds.count(FrameKind.FRAME_KIND_HEADER)
+        assert headers == bool(documents)
+        assert answer.kinds.count(FrameKind.FRAME_KIND_DECISION) == headers
+        if documents:
+            is_lite = answer.decision.node == "lite-1"
+            values = {frame.string_value for frame in documents if frame.string_value}
+            assert values <= ({"lite"} if is_lite else {"full", "fine"})
+            is_kept = answer.decision.cascade_reason < C.CASCADE_REASON_ESCALATED_UNSURE
+            assert is_kept == is_lite
+        else:
+            assert answer.error is not None
+        await eventually(mesh.is_quiet)
+        assert "r-1" in mesh.cache.settled
