@@ -159,8 +159,10 @@ class _Live:
         complexity = self.score_text(self.features.user_text)
         if complexity.score is None:
             return complexity, None
-        lite, full = (read_signals(self.choose(tier)[0], self.settings, self.now_ms) for tier in TIERS)
-        return complexity, add_up(complexity, lite, full, self.settings.score, self.features.conversation_tier)
+        settings, now_ms = self.settings, self.now_ms
+        lite = read_signals(self.choose(_LITE)[0], settings, now_ms)
+        full = read_signals(self.choose(_FULL)[0], settings, now_ms)
+        return complexity, add_up(complexity, lite, full, settings.score, self.features.conversation_tier)
 
 
 def decide(

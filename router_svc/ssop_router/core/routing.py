@@ -88,7 +88,8 @@ def _fitting(features: Features, snapshot: Snapshot, tier: Tier.ValueType, faile
     rows: Sequence[Row] = snapshot.rows(tier)
     if failed:
         rows = [row for row in rows if row.route.address not in failed]
-    if needed := features.least_input_tokens + features.max_output_tokens:
+    needed = features.least_input_tokens + features.max_output_tokens
+    if needed > snapshot.least_context(tier):
         rows = [row for row in rows if not 0 < row.route.context_tokens < needed]
     if capabilities := features.capabilities:
         rows = [row for row in rows if row.route.measured_at_ms is None or capabilities <= row.route.capabilities]

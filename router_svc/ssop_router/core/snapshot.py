@@ -12,6 +12,7 @@ from ssop_router.core.success import NO_OUTCOMES, SuccessView
 
 # Looking a name up in an enum of protobuf costs as much as the rest of a filter.
 _READY: Final = ModelState.MODEL_STATE_READY
+_UNBOUNDED: Final = 2**63
 _BOTH_TIERS: Final = frozenset({Tier.TIER_LITE, Tier.TIER_FULL})
 # How much busier than its numbers a node counts, in full loads, for what is not known about it.
 STALE_PENALTY: Final = 1.0
@@ -162,10 +163,19 @@ class Snapshot:
 
     nodes: tuple[NodeView, ...] = ()
     _memo: dict[Tier.ValueType, tuple[Row, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _contexts: dict[Tier.ValueType, int] = field(default_factory=dict, compare=False, repr=False)
 
     def rows(self, tier: Tier.ValueType) -> tuple[Row, ...]:
         """The models on all nodes that may serve a tier; those of a node stand together."""
         found = self._memo.get(tier)
         if found is None:
             found = self._memo[tier] = tuple(chain.from_iterable(node.rows(tier) for node in self.nodes))
+        return found
+
+    def least_context(self, tier: Tier.ValueType) -> int:
+        """The smallest context of a tier that is known, in tokens: what needs no more fits everywhere."""
+        found = self._contexts.get(tier)
+        if found is None:
+            contexts = (row.route.context_tokens for row in self.rows(tier))
+            found = self._contexts[tier] = min((tokens for tokens in contexts if tokens > 0), default=_UNBOUNDED)
         return found
