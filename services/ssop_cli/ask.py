@@ -15,6 +15,7 @@ from ssop.v1 import frame_pb2, router_pb2
 from ssop_cli.analyze import show_ms
 from ssop_cli.board import mode_name
 from ssop_cli.mesh import Access, accounting_json, decision_json, explain, mesh_errors, word
+from ssop_cli.terminal import visible
 from ssop_sdk import OutputError, SsopClient, SsopError, Stream
 
 _TOP_K: Final = 4
@@ -107,7 +108,7 @@ def _messages(options: AskOptions) -> Any:
 
 def _show_text(stream: Stream[Any], console: Console) -> None:
     for frame in stream:
-        console.print(Text(str(frame.value) if isinstance(frame.value, str) else ""), end="", soft_wrap=True)
+        console.print(Text(visible(frame.value) if isinstance(frame.value, str) else ""), end="", soft_wrap=True)
     console.print()
 
 
@@ -121,7 +122,7 @@ def _show_fields(stream: Stream[Any], console: Console, started_s: float) -> Non
         table.add_column("field", no_wrap=True)
         table.add_column("value", overflow="fold")
         for name, (arrived_ms, value) in rows.items():
-            table.add_row(Text(show_ms(arrived_ms), style="dim"), name, Text(value))
+            table.add_row(Text(show_ms(arrived_ms), style="dim"), Text(visible(name)), Text(visible(value)))
         if not rows:
             waited_ms = (time.monotonic() - started_s) * 1000
             table.add_row(Text(show_ms(waited_ms), style="dim"), Text("waiting for the first one", style="dim"))

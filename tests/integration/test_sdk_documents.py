@@ -1,14 +1,17 @@
 """`client.index` over gRPC, through the router's edge, to a real retrieval service with a hashing embedder."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from helpers.document_edge import serve_documents
 from helpers.sdk_clients import KEY
+from ssop.v1 import rag_pb2
 from ssop_sdk import (
     AsyncSsopClient,
     CollectionUnknown,
@@ -131,3 +134,25 @@ async def test_the_sync_client_does_the_same(address: str) -> None:
             assert client.index.delete_collection("faq") == 2
 
     await asyncio.to_thread(use)
+
+
+async def test_garbage_is_refused_and_breaks_nothing(client: AsyncSsopClient, address: str) -> None:
+    await client.index.upsert("faq", {"1": "one"})
+    rng = random.Random(5)
+    whole = rag_pb2.UpsertDocumentsRequest(collection="faq", documents=[{"document_id": "x", "text": "y" * 50}])
+    codes = set()
+    async with grpc.aio.insecure_channel(address) as channel:
+        for method in rag_pb2.DESCRIPTOR.services_by_name["RagService"].methods:
+            call: Any = channel.unary_unary(f"/ssop.v1.RagService/{method.name}")
+            for _ in range(40):
+                data = bytearray(rng.choice([whole.SerializeToString(), rng.randbytes(60)]))
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+                try:
+                    await call(bytes(data), timeout=20, metadata=(("authorization", f"Bearer {KEY}"),))
+                except grpc.aio.AioRpcError as error:
+                    codes.add(error.code())
+    assert codes <= {
+        grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }  # fmt: skip
+    assert (await client.index.upsert("after", {"1": "one"})).indexed == ["1"]
