@@ -49,7 +49,7 @@ cdef class Encoder:
 
     One encoder serves one document and is used by one thread at a time: who comes while another thread is inside gets
     a CodecError. Different encoders, of one schema too, may be used by different threads at once: all that they share
-    is written before it is shared, but for the automata of patterns, which are locked where they grow. Feeds of 32 KB and
+    is written before it is shared, but for the automata of patterns, which are locked where they grow. Feeds of 64 KB and
     more let the interpreter's lock go while they read whole tokens; the bytes of such a feed must not change meanwhile.
     Nothing relies on that lock, so that interpreters without it can use the codec.
     """

@@ -58,7 +58,7 @@ from ssop_codec._tokens cimport TOKEN_BYTES, read_tokens
 
 cdef enum:
     # A shorter feed ends before letting the interpreter's lock go would pay (docs/benchmarks/codec.md).
-    UNLOCKED_BYTES = 32768
+    UNLOCKED_BYTES = 65536
     # No feed keeps others waiting for longer than this takes, some milliseconds.
     LOCKED_BYTES = 1048576
 
