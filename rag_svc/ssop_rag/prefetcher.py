@@ -163,6 +163,11 @@ class Prefetcher:
         self._book.finish(entry, result)
         return result
 
+    def has_other(self, tenant: str, request_id: str, text: str) -> bool:
+        """Whether the request has a prefetch, of another text than this."""
+        held = self._book.find(tenant, request_id)
+        return held is not None and held.text != text
+
     async def claim(
         self, tenant: str, request_id: str, names: tuple[str, ...], text: str, *, is_lossy: bool = False
     ) -> Entry | None:

@@ -37,7 +37,6 @@ from ssop_rag.snapshots import Snapshots
 from ssop_rag.store import PooledStore
 
 _STORE_THREADS = 2
-_PREFETCH_NICE = 10
 SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
 
 
@@ -69,7 +68,10 @@ def open_service(
     pool = WorkPool("rag-embed", threads=settings.threads, max_queue=settings.max_queue)
     stack.callback(pool.close)
     prefetch_pool = WorkPool(
-        "rag-prefetch", threads=settings.prefetch_threads, max_queue=settings.prefetch_queue, nice=_PREFETCH_NICE
+        "rag-prefetch",
+        threads=settings.prefetch_threads,
+        max_queue=settings.prefetch_queue,
+        nice=settings.prefetch_nice,
     )
     stack.callback(prefetch_pool.close)
     store = PooledStore(index, store_pool)

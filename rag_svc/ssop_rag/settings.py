@@ -81,7 +81,13 @@ class RagSettings(Settings):
         "lossless",
         description="`lossy`: what was prefetched answers, though the index may hold better; said in each answer.",
     )
-    prefetch_threads: int = Field(1, ge=1, le=64, description="Threads that embed prefetches, at low priority.")
+    prefetch_threads: int = Field(1, ge=1, le=64, description="Threads that embed prefetches, apart from `threads`.")
+    prefetch_nice: int = Field(
+        0,
+        ge=0,
+        le=19,
+        description="How far they give way to other threads of the machine. Not on one that is overloaded.",
+    )
     prefetch_queue: int = Field(4, ge=0, description="Prefetches that may wait for a thread; more are shed.")
     prefetch_ttl_ms: int = Field(5_000, gt=0, description="How long a prefetch waits for its request.")
     prefetch_budget: int = Field(600, ge=0, description="Prefetches that a tenant may start in a window. 0: no limit.")

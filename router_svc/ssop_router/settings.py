@@ -98,7 +98,7 @@ class RouterSettings(PolicySettings):
         65_536, gt=0, le=1_048_576, description="Most of a lite answer that is held back unjudged."
     )
     profiles: list[RouterProfile] = Field(
-        default=[], description="Settings for some time; the first that holds counts. See docs/retrieval.md."
+        default=[], description="Settings for some time; the first that holds counts. See docs/prefetch.md."
     )
     session_idle_ms: int = Field(300_000, gt=0, description="Time without a message after which a session ends.")
     session_max_requests: int = Field(64, gt=0, description="Requests in flight on one session (batch_size).")
