@@ -77,7 +77,7 @@ class RouterSettings(PolicySettings):
     prefetch_pause_ms: int = Field(
         300,
         ge=0,
-        description="Pause (at least twice the longest so far) after which all of the input is prefetched. 0: never.",
+        description="Pause (and 1.5 times the longest so far) after which all of the input is prefetched. 0: never.",
     )
     retrieval_ahead: Literal["auto", "always", "never"] = Field(
         "auto",
