@@ -29,7 +29,7 @@ class Arrival:
     def __init__(self, timing: Timing, base: str, now_ms: float) -> None:
         self._timing = timing
         self._pieces: list[str] = []
-        self._counter = TokenCounter()
+        self._counter = TokenCounter(max(timing.words, timing.again_words))
         self._chars = 0
         self._issued = 0
         self._issued_chars = 0
