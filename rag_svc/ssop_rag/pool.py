@@ -2,21 +2,15 @@
 
 import asyncio
 import heapq
-import logging
-import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
-from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_chassis.logs import describe
 
-_log = logging.getLogger(__name__)
 T = TypeVar("T")
 _RETRY_AFTER_MS: Final = 250
 
@@ -32,14 +26,11 @@ class Priority(IntEnum):
 class WorkPool:
     """`threads` threads; at most `max_queue` callers wait for one. Used from one event loop.
 
-    `nice` from 1 to 19 lets the system run these threads only where others leave time.
     A cancelled caller stops waiting at once; a function that runs keeps its thread until it returns.
     """
 
-    def __init__(self, name: str, *, threads: int, max_queue: int, nice: int = 0) -> None:
-        self._executor = ThreadPoolExecutor(
-            threads, thread_name_prefix=name, initializer=partial(_lower, nice) if nice else None
-        )
+    def __init__(self, name: str, *, threads: int, max_queue: int) -> None:
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._threads = threads
         self._idle = threads
         self._max_queue = max_queue
@@ -108,13 +99,6 @@ class WorkPool:
                 turn.set_result(None)
                 return
         self._idle += 1
-
-
-def _lower(nice: int) -> None:
-    try:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
-    except OSError as error:  # no system of ours refuses; others only lose the courtesy
-        _log.warning("threads keep their priority", extra={"cause": describe(error)})
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -12,8 +13,9 @@ from ssop_chassis import logs
 from ssop_chassis.errors import MeshError
 from ssop_chassis.words import count_tokens
 from ssop_rag.core.account import Account, Accounts
-from ssop_rag.core.model import Matrix, Query
+from ssop_rag.core.model import Query, Vector
 from ssop_rag.core.prefetch import Begun, Entry, PrefetchBook, Result, Use, Waste
+from ssop_rag.core.pressure import Pressure
 from ssop_rag.core.ranking import RankerChoice
 from ssop_rag.core.worth import Mode
 from ssop_rag.embedder import Embedder
@@ -40,6 +42,15 @@ class Clocks:
     monotonic_ms: Callable[[], int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    """A vector, and how long it took."""
+
+    vector: Vector
+    wall_ms: float
+    cpu_ms: float
+
+
 class Prefetcher:
     """The prefetches of this process. It owns their tasks; the book says which are wanted.
 
@@ -58,6 +69,7 @@ class Prefetcher:
         metrics: RagMetrics,
         clocks: Clocks,
         rankers: RankerChoice,
+        pressure: Pressure,
     ) -> None:
         self._book = book
         self._accounts = accounts
@@ -68,6 +80,7 @@ class Prefetcher:
         self._metrics = metrics
         self._clocks = clocks
         self._rankers = rankers
+        self._pressure = pressure
         self._tasks: dict[Entry, asyncio.Task[Result]] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -132,12 +145,12 @@ class Prefetcher:
             return "off"
         if not account.budget.has(now_ms):
             return "budget"
-        # Users' queries come first, to the last thread.
-        return "busy" if self._queries.queued else ""
+        # Users' queries come first, to the last thread and core.
+        return "busy" if self._queries.queued or self._pressure.is_high(now_ms) else ""
 
     def _begin(self, entry: Entry, account: Account, count: int) -> PrefetchOutcome.ValueType:
         has_vector = self._rankers.needs_vector(entry.names)
-        embedding = self._pool.try_run(lambda: self._embedder.embed_query([entry.text]) if has_vector else None)
+        embedding = self._pool.try_run(lambda: self._embed(entry.text) if has_vector else None)
         if embedding is None:
             self._book.drop(entry)
             return self._shed(entry.tenant, "busy")
@@ -154,14 +167,28 @@ class Prefetcher:
         self._sweep_at(self._book.expires_at_ms(entry))
         return PrefetchOutcome.PREFETCH_OUTCOME_STARTED
 
-    async def _fetch(self, entry: Entry, embedding: "asyncio.Future[Matrix | None]", count: int) -> Result:
-        rows = await embedding
+    def _embed(self, text: str) -> _Embedded:
+        """On a thread of the pool."""
+        began_ms, began_cpu_s = self._clocks.monotonic_ms(), time.thread_time()
+        rows = self._embedder.embed_query([text])
+        cpu_ms = (time.thread_time() - began_cpu_s) * 1000
+        return _Embedded(rows[0], self._clocks.monotonic_ms() - began_ms, cpu_ms)
+
+    async def _fetch(self, entry: Entry, embedding: "asyncio.Future[_Embedded | None]", count: int) -> Result:
+        embedded = await embedding
         embedded_ms = self._clocks.monotonic_ms()
-        prefix = Query(entry.text, None if rows is None else rows[0])
+        if embedded is not None:
+            self._pressure.record(embedded_ms, wall_ms=embedded.wall_ms, cpu_ms=embedded.cpu_ms)
+        prefix = Query(entry.text, None if embedded is None else embedded.vector)
         found = await self._store.candidates(entry.tenant, entry.names, prefix, count, now_ms=self._clocks.wall_ms())
         result = Result(prefix.vector, found, embedded_ms, self._clocks.monotonic_ms())
         self._book.finish(entry, result)
         return result
+
+    def has_other(self, tenant: str, request_id: str, text: str) -> bool:
+        """Whether the request has a prefetch, of another text than this."""
+        held = self._book.find(tenant, request_id)
+        return held is not None and held.text != text
 
     async def claim(
         self, tenant: str, request_id: str, names: tuple[str, ...], text: str, *, is_lossy: bool = False

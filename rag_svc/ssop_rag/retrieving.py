@@ -1,5 +1,6 @@
 """Answers queries: embeds them unless that was done before, and searches unless a prefetch has what is needed."""
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -51,16 +52,30 @@ class Retriever:
     async def retrieve(self, search: Search) -> Retrieved:
         """The answer of a plain search, whether or not a prefetch helped, unless `is_lossy`."""
         came_ms = self.clocks.monotonic_ms()
-        entry = await self.prefetcher.claim(
-            search.tenant, search.request_id, search.names, search.query, is_lossy=self.is_lossy
-        )
-        if entry is None:
-            query = await self._read(search)
-            return Retrieved(await self._search(search, query), None, 0)
+        reading: asyncio.Future[Query] | None = None
+        if self.is_lossy and self.prefetcher.has_other(search.tenant, search.request_id, search.query):
+            # Its candidates may still be on their way: the query is embedded meanwhile.
+            reading = asyncio.ensure_future(self._read(search))
+        try:
+            entry = await self.prefetcher.claim(
+                search.tenant, search.request_id, search.names, search.query, is_lossy=self.is_lossy
+            )
+            if entry is None:
+                query = await (reading or self._read(search))
+                return Retrieved(await self._search(search, query), None, 0)
+            return await self._use(search, entry, reading, came_ms)
+        finally:
+            if reading is not None:
+                reading.cancel()
+
+    async def _use(
+        self, search: Search, entry: Entry, reading: "asyncio.Future[Query] | None", came_ms: int
+    ) -> Retrieved:
+        """An answer for which a prefetch has been claimed."""
         waited_ms = self.clocks.monotonic_ms() - came_ms
         use: Use | None = None
         try:
-            answer, use = await self._draw(search, entry)
+            answer, use = await self._draw(search, entry, reading)
         finally:
             if use is not None:
                 self.prefetcher.use(entry, use, came_ms=came_ms, waited_ms=waited_ms)
@@ -93,13 +108,15 @@ class Retriever:
         await self._embed(tenant, query, Priority.PREFETCH)
         return True
 
-    async def _draw(self, search: Search, entry: Entry) -> tuple[Answer, Use | None]:
+    async def _draw(
+        self, search: Search, entry: Entry, reading: "asyncio.Future[Query] | None"
+    ) -> tuple[Answer, Use | None]:
         """An answer with the help of a prefetch, and what of it was used."""
         result = entry.result
         if result is None:  # never: what is claimed has ended
             return await self._search(search, await self._read(search)), None
         is_whole = entry.text == search.query
-        query = Query(search.query, result.vector) if is_whole else await self._read(search)
+        query = Query(search.query, result.vector) if is_whole else await (reading or self._read(search))
         if is_whole and result.vector is not None:
             self.memo.put(search.tenant, search.query, result.vector)
         started_s = time.perf_counter()

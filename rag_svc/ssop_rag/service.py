@@ -18,6 +18,7 @@ from ssop_rag.core.chunking import Limits
 from ssop_rag.core.memo import QueryMemo
 from ssop_rag.core.prefetch import Limits as PrefetchLimits
 from ssop_rag.core.prefetch import PrefetchBook
+from ssop_rag.core.pressure import Pressure
 from ssop_rag.core.stamp import Stamps
 from ssop_rag.core.worth import WorthLimits
 from ssop_rag.embedded import EmbeddedIndex
@@ -37,7 +38,6 @@ from ssop_rag.snapshots import Snapshots
 from ssop_rag.store import PooledStore
 
 _STORE_THREADS = 2
-_PREFETCH_NICE = 10
 SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, lambda: time.monotonic_ns() // 1_000_000)
 
 
@@ -68,9 +68,7 @@ def open_service(
     stack.callback(store_pool.close)
     pool = WorkPool("rag-embed", threads=settings.threads, max_queue=settings.max_queue)
     stack.callback(pool.close)
-    prefetch_pool = WorkPool(
-        "rag-prefetch", threads=settings.prefetch_threads, max_queue=settings.prefetch_queue, nice=_PREFETCH_NICE
-    )
+    prefetch_pool = WorkPool("rag-prefetch", threads=settings.prefetch_threads, max_queue=settings.prefetch_queue)
     stack.callback(prefetch_pool.close)
     store = PooledStore(index, store_pool)
     book = PrefetchBook(PrefetchLimits(settings.rag_max_concurrent, ttl_ms=settings.prefetch_ttl_ms))
@@ -88,6 +86,7 @@ def open_service(
         metrics=metrics,
         clocks=clocks,
         rankers=rankers,
+        pressure=Pressure(settings.prefetch_max_stretch),
     )
     stack.push_async_callback(prefetcher.close)
     limits = Limits(settings.passage_chars, settings.overlap_chars)

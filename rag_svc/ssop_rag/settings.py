@@ -81,7 +81,12 @@ class RagSettings(Settings):
         "lossless",
         description="`lossy`: what was prefetched answers, though the index may hold better; said in each answer.",
     )
-    prefetch_threads: int = Field(1, ge=1, le=64, description="Threads that embed prefetches, at low priority.")
+    prefetch_threads: int = Field(1, ge=1, le=64, description="Threads that embed prefetches, apart from `threads`.")
+    prefetch_max_stretch: float = Field(
+        2.0,
+        ge=0,
+        description="Time over CPU time of an embedding from which the machine is busy, and none start. 0: never.",
+    )
     prefetch_queue: int = Field(4, ge=0, description="Prefetches that may wait for a thread; more are shed.")
     prefetch_ttl_ms: int = Field(5_000, gt=0, description="How long a prefetch waits for its request.")
     prefetch_budget: int = Field(600, ge=0, description="Prefetches that a tenant may start in a window. 0: no limit.")

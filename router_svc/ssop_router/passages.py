@@ -2,14 +2,29 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ssop.v1.mesh_pb2 import RetrievalReason
+from ssop_chassis.tracing import AttributeValue, add_event
 from ssop_router.background import Background
 from ssop_router.core.ahead import AheadJudge
 from ssop_router.dependency import Unavailable
 from ssop_router.job import Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.retrieval import Collections, Found, Retrieval
+
+
+def _describe(job: Job) -> Mapping[str, AttributeValue]:
+    """For the trace; never a text."""
+    return {
+        "ssop.retrieval_reason": RetrievalReason.Name(job.retrieval_reason),
+        "ssop.passages": len(job.passages),
+        "ssop.retrieval_wait_ms": job.retrieval_wait_ms,
+        "ssop.rag_overlap_ms": job.rag_overlap_ms,
+        "ssop.prefetches": job.intake.prefetches.started,
+        "ssop.prefetch_hits": job.prefetch_hits,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +93,7 @@ class Fetch:
             self._passages.metrics.retrievals_ahead.labels("used").inc()
         job.prefetch_hits = int(found.is_prefetch_hit)
         job.retrieval_reason = found.reason
+        add_event("ssop.retrieval", lambda: _describe(job))
         if found.is_lossy:
             return "passages_lossy"
         # The key promises passages of these versions.

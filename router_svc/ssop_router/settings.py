@@ -77,7 +77,7 @@ class RouterSettings(PolicySettings):
     prefetch_pause_ms: int = Field(
         300,
         ge=0,
-        description="Pause (at least twice the longest so far) after which all of the input is prefetched. 0: never.",
+        description="Pause (and 1.5 times the longest so far) after which all of the input is prefetched. 0: never.",
     )
     retrieval_ahead: Literal["auto", "always", "never"] = Field(
         "auto",
@@ -98,7 +98,7 @@ class RouterSettings(PolicySettings):
         65_536, gt=0, le=1_048_576, description="Most of a lite answer that is held back unjudged."
     )
     profiles: list[RouterProfile] = Field(
-        default=[], description="Settings for some time; the first that holds counts. See docs/retrieval.md."
+        default=[], description="Settings for some time; the first that holds counts. See docs/prefetch.md."
     )
     session_idle_ms: int = Field(300_000, gt=0, description="Time without a message after which a session ends.")
     session_max_requests: int = Field(64, gt=0, description="Requests in flight on one session (batch_size).")

@@ -26,21 +26,24 @@ def take_tokens(text: str, count: int) -> str:
 
 
 class TokenCounter:
-    """Counts the tokens of a text that comes in pieces, at the cost of each piece alone.
+    """Counts the tokens of a text that comes in pieces, up to `most`, at the cost of each piece alone.
 
     A word counts once it has ended, or at once where a piece brought at least two characters of it: words mostly come
     whole, but someone who types sends letters.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.tokens = 0
+        self._most = most
         self._is_in_word = False
         self._is_word_counted = False
 
     def add(self, piece: str) -> int:
-        """Take the next piece; the number of tokens so far."""
+        """Take the next piece; the number of tokens so far, at most `most`."""
         end = 0
         for match in _TOKEN.finditer(piece):
+            if self.tokens >= self._most:
+                return self._most
             if match.start() > end or match[1] is not None:
                 self._end_word()
             end = match.end()
@@ -52,7 +55,7 @@ class TokenCounter:
                 self.tokens += self._is_word_counted
         if end < len(piece):
             self._end_word()
-        return self.tokens
+        return min(self.tokens, self._most)
 
     def _end_word(self) -> None:
         if self._is_in_word and not self._is_word_counted:

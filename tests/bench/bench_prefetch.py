@@ -1,7 +1,8 @@
 """What prefetching from the first words finds and saves, on the retrieval suites of SSOP_SUITES.
 
-Run by name: `python tests/bench/bench_prefetch.py --vectors DIR [SET ...]`. The vectors are made where DIR has none (an
-hour on two cores). One passage a document: title and text, 1,000 characters. k = 5; "4x" is 20 candidates.
+Run by name: `python tests/bench/bench_prefetch.py --vectors DIR [--ranker vector|bm25|hybrid] [SET ...]`. The vectors
+are made where DIR has none (half an hour on two idle cores). One passage a document: title and text, 1,000 characters.
+k = 5; "4x" is 20 candidates.
 
 Latency is that of a model on a virtual clock: words typed at 3 a second (Chinese: 3 times 2 characters), prefetches due
 as `ssop_router.core.arrival` says, an embedding as long as measured here, and an engine that takes 50, 200 or 600 ms;
@@ -221,7 +222,7 @@ def simulate(case: Case, typed: Sequence[Typed], engine_ms: int, embed_ms: float
 
 def measure_latency(case: Case, queries: Sequence[str], embed_ms: float, count: int) -> None:
     """Print latencies without and with prefetches."""
-    for pause_ms in (0, 600):
+    for pause_ms in (0, 1000):
         typed = [type_in(text, pause_ms) for text in queries]
         for engine_ms in ENGINES_MS:
             for mode in ("off", "lossless", "lossy"):
@@ -229,11 +230,16 @@ def measure_latency(case: Case, queries: Sequence[str], embed_ms: float, count: 
                 print(f"    sent after {pause_ms} ms, engine {engine_ms} ms, {mode:8}: {outcome}")
 
 
-def bench(name: str, suites: Path, folder: Path, embedder: E5, embed_ms: float) -> None:
+def bench(name: str, suites: Path, folder: Path, embedder: E5, embed_ms: float, rankers: Sequence[Ranker]) -> None:
     """All figures of a suite."""
     documents = read(suites, name, "docs")
     texts = [f"{one['title']}\n{one['text']}".strip()[:1000] for one in documents]
-    passages = Vectors(folder / f"{name}_docs.npz", embedder.embed_passages).of(texts)
+    has_vector = any(ranker.has_vector for ranker in rankers)
+    passages = (
+        Vectors(folder / f"{name}_docs.npz", embedder.embed_passages).of(texts)
+        if has_vector
+        else [np.eye(1, embedder.dim, dtype=np.float32)[0]] * len(texts)
+    )
     queries = Vectors(folder / f"{name}_queries.npz", embedder.embed_query)
     table = PassageTable(name, embedder.dim)
     for one, text, vector in zip(documents, texts, passages, strict=True):
@@ -244,8 +250,9 @@ def bench(name: str, suites: Path, folder: Path, embedder: E5, embed_ms: float) 
     print("  with 10 tokens or fewer; the figures are of up to 1,000 of the others")
     if len(long) > MAX_QUERIES:
         long = random.Random(5).sample(long, MAX_QUERIES)
-    queries.of([*long, *(take_tokens(text, tokens) for text in long for tokens in (10, 15))])
-    for ranker in Ranker:
+    if has_vector:
+        queries.of([*long, *(take_tokens(text, tokens) for text in long for tokens in (10, 15))])
+    for ranker in rankers:
         case = Case([Chosen(name, 1, table, ranker)], ranker, queries)
         started_s = time.perf_counter()
         for text in long[:100]:
@@ -254,7 +261,7 @@ def bench(name: str, suites: Path, folder: Path, embedder: E5, embed_ms: float) 
         print(f"  {ranker.value} (a search of the embedded store takes {search_ms:.2f} ms)")
         measure_cover(case, long, 10)
         measure_cover(case, long, 10, again=15)
-        if name != "en_cranfield" and ranker is Ranker.HYBRID:
+        if name != "en_cranfield" and ranker is rankers[-1]:
             measure_latency(case, long, embed_ms, 38)
 
 
@@ -262,6 +269,7 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--vectors", type=Path, required=True)
+    parser.add_argument("--ranker", action="append", type=Ranker, default=[])
     parser.add_argument("sets", nargs="*", default=list(SETS))
     options = parser.parse_args()
     options.vectors.mkdir(parents=True, exist_ok=True)
@@ -274,7 +282,9 @@ def main() -> None:
     embed_ms = statistics.median(took_ms)
     print(f"embedding a query of 11 words: {embed_ms:.1f} ms of CPU ({embedder.tag})")
     for name in options.sets:
-        bench(name, Path(os.environ["SSOP_SUITES"]), options.vectors, embedder, embed_ms)
+        bench(
+            name, Path(os.environ["SSOP_SUITES"]), options.vectors, embedder, embed_ms, options.ranker or list(Ranker)
+        )
 
 
 if __name__ == "__main__":

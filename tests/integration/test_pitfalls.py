@@ -64,6 +64,18 @@ def test_01_key_without_the_tier_is_refused_by_name_and_scopes_are_read_at_each_
         assert ask("grok-3") is not None
 
 
+def test_03_prefetches_are_metered_budgeted_and_shown(tmp_path: Path) -> None:
+    with run_mesh(tmp_path, {"rag": {"prefetch_budget": 3, "rag_max_concurrent": 8}}) as mesh:
+        with SsopClient(mesh.key, mesh.target, timeout_s=30) as client:
+            client.index.upsert("notes", {"1": "Our cafeteria opens at noon."})
+            for number in range(5):
+                prefetch = rag_pb2.PrefetchRequest(request_id=f"r{number}", query_prefix="when does the cafeteria open")
+                mesh.call("rag", "RagService/Prefetch", "local", prefetch, rag_pb2.PrefetchResponse)
+            usage = client.index.prefetch_usage()
+        assert (usage.started, usage.shed, usage.budget, usage.budget_left) == (3, 2, 3, 0)
+        assert usage.tokens == 3 * 5
+
+
 def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:
     with (
         run_mesh(tmp_path, {"cache": {"max_rps": 1, "burst": 3}}) as limited,

@@ -152,6 +152,10 @@ class PrefetchBook:
         del self._entries[key]
         return True
 
+    def find(self, tenant: str, request_id: str) -> Entry | None:
+        """The request's prefetch, which stays in the book."""
+        return self._entries.get((tenant, request_id))
+
     def take(self, tenant: str, request_id: str, now_ms: int) -> Entry | None:
         """Take out the request's prefetch, for use or to cancel it; None when there is none or it has expired."""
         entry = self._entries.get((tenant, request_id))

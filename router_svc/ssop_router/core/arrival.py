@@ -2,14 +2,14 @@
 
 A prefetch is due with the first `words` tokens, and once more with the first `again_words`. Text that comes slowly has
 one with what is there `wait_ms` after the first byte. One with the whole text is due when the writer seems to have
-stopped: nothing for `pause_ms`, and for twice the longest gap so far. A longer prefix replaces a shorter one.
+stopped: nothing for `pause_ms`, and for 1.5 times the longest gap so far. A longer prefix replaces a shorter one.
 """
 
 from dataclasses import dataclass
 
 from ssop_chassis.words import TokenCounter, take_tokens
 
-_GAPS = 2
+_GAPS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Arrival:
     def __init__(self, timing: Timing, base: str, now_ms: float) -> None:
         self._timing = timing
         self._pieces: list[str] = []
-        self._counter = TokenCounter()
+        self._counter = TokenCounter(max(timing.words, timing.again_words))
         self._chars = 0
         self._issued = 0
         self._issued_chars = 0

@@ -37,19 +37,19 @@ def test_prefix_ends_with_its_last_token(text: str, count: int, taken: str) -> N
 
 
 def test_letters_one_by_one_are_no_words() -> None:
-    counter = TokenCounter()
+    counter = TokenCounter(100)
     assert [counter.add(letter) for letter in "a cat"] == [0, 1, 1, 1, 1]
 
 
 def test_word_in_two_pieces_counts_once() -> None:
-    counter = TokenCounter()
+    counter = TokenCounter(100)
     assert [counter.add(piece) for piece in ("capit", "al ", "of")] == [1, 1, 2]
 
 
 @given(texts, st.lists(st.integers(0, 40), max_size=6))
 def test_pieces_count_as_the_whole_text_once_it_has_ended(text: str, cuts: list[int]) -> None:
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    counter = TokenCounter()
+    counter = TokenCounter(100)
     for begin, end in pairwise(places):
         assert counter.add(text[begin:end]) <= count_tokens(text[:end])
     assert counter.add(" ") == count_tokens(text)
@@ -60,3 +60,8 @@ def test_prefix_has_its_tokens(text: str, count: int) -> None:
     taken = take_tokens(text, count)
     assert text.startswith(taken)
     assert count_tokens(taken) == min(count, count_tokens(text))
+
+
+def test_count_stops_at_the_most() -> None:
+    counter = TokenCounter(3)
+    assert [counter.add(piece) for piece in ("one two ", "three four ", "five " * 1_000_000)] == [2, 3, 3]

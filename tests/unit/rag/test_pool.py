@@ -1,8 +1,6 @@
 """Threads behind a bounded queue."""
 
 import asyncio
-import os
-import threading
 from collections.abc import Iterator
 from threading import Event
 
@@ -64,14 +62,6 @@ async def test_try_run_that_is_cancelled_before_it_starts_leaves_room(pool: Work
         await asyncio.sleep(0)
     await eventually(lambda: pool.queued == 0)
     assert await pool.run(Priority.QUERY, lambda: 2) == 2
-
-
-async def test_threads_can_leave_the_cpu_to_others() -> None:
-    pool = WorkPool("nice", threads=1, max_queue=0, nice=7)
-    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    assert await pool.run(Priority.QUERY, lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())) == 7
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
-    pool.close()
 
 
 async def test_a_cancelled_caller_leaves_the_queue(pool: WorkPool) -> None:

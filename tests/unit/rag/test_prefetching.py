@@ -271,6 +271,24 @@ async def test_usage_counts_what_the_tenant_did(rag: RagUnderTest, acme: Caller)
     assert (await rag.caller("other").usage()).started == 0
 
 
+async def test_none_starts_for_a_while_after_one_that_had_to_wait_for_a_core(
+    rag: RagUnderTest, acme: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await acme.upsert("faq", document("1", "one two"))
+    embed = rag.embedder.embed_query
+
+    def embed_for_400_ms(texts: Sequence[str]) -> Matrix:
+        rag.clocks.monotonic_ms += 400
+        return embed(texts)
+
+    monkeypatch.setattr(rag.embedder, "embed_query", embed_for_400_ms)
+    await fetch(rag, acme, "slow", "one two")
+    assert await acme.prefetch_outcome("next", "one") == rag_pb2.PREFETCH_OUTCOME_BUSY
+    assert (await acme.retrieve("one two", request_id="slow")).is_prefetch_hit
+    rag.clocks.monotonic_ms += 500
+    assert await acme.prefetch("later", "one")
+
+
 async def test_saved_time_is_that_of_the_work_that_was_done_ahead(
     rag: RagUnderTest, acme: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +302,7 @@ async def test_saved_time_is_that_of_the_work_that_was_done_ahead(
     monkeypatch.setattr(rag.embedder, "embed_query", embed_for_40_ms)
     await fetch(rag, acme, "used", "one two")
     await acme.retrieve("one two", request_id="used")
+    rag.clocks.monotonic_ms += 500
     await fetch(rag, acme, "unused", "three")
     await acme.cancel("unused")
     usage = await acme.usage()
@@ -309,7 +328,9 @@ async def test_budget_of_a_tenant_ends_and_comes_back(tmp_path: Path) -> None:
 async def test_prefetches_that_save_nothing_are_off_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with RagUnderTest(tmp_path / "index", prefetch_budget=0, prefetch_off_ms=1_000) as rag:
+    async with RagUnderTest(
+        tmp_path / "index", prefetch_budget=0, prefetch_off_ms=1_000, prefetch_max_stretch=0
+    ) as rag:
         acme = rag.caller()
         await acme.upsert("faq", document("1", "one"))
         embed = rag.embedder.embed_query

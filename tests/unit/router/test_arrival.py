@@ -58,7 +58,7 @@ def test_pause_makes_the_whole_text_due() -> None:
 def test_slow_writer_has_a_longer_pause() -> None:
     arrival = Arrival(Timing(words=10, wait_ms=10_000, pause_ms=300), "", 0)
     feed(arrival, (0, "one "), (400, "two "))
-    assert arrival.due_ms == 400 + 2 * 400
+    assert arrival.due_ms == 400 + 600
 
 
 def test_what_is_prefetched_already_is_not_due_again() -> None:

@@ -3,6 +3,12 @@
 import asyncio
 from typing import Any
 
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from helpers.eventually import eventually
 from helpers.scripted_mesh import (
     GOOD,
@@ -204,3 +210,18 @@ async def test_follower_names_the_passages_of_its_leader() -> None:
         first, second = await asyncio.gather(leader, follower)
     assert second.decision.cache_reason == CacheReason.CACHE_REASON_FOLLOWER
     assert [p.document_id for p in first.status.passages] == [p.document_id for p in second.status.passages] == ["d"]
+
+
+async def test_trace_shows_the_overlap(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    mesh.rag.collections["acme"] = {"docs": 3}
+    answer = await mesh.generate(ask(model="grok-3-lite"))
+    await eventually(lambda: any(s.name.endswith("RouterService/Generate") for s in exporter.get_finished_spans()))
+    events = [event for span in exporter.get_finished_spans() for event in span.events]
+    event = next(event for event in events if event.name == "ssop.retrieval")
+    assert event.attributes is not None
+    assert event.attributes["ssop.rag_overlap_ms"] == answer.accounting.rag_overlap_ms > 0
+    assert event.attributes["ssop.passages"] == 1
