@@ -98,6 +98,7 @@ bench-%: $(VENV)/.test ## One benchmark: tests/bench/bench_NAME.py, with - for _
 .PHONY: nightly
 nightly: $(VENV)/.test ## All tests, the long ones too, and every benchmark
 	$(BIN)/pytest $(SUITES) $(wildcard tests/drill tests/fuzz)
+	SSOP_CROSSING_CALLS=100000 $(BIN)/pytest --timeout 0 tests/property/rag/test_tenants.py
 	set -e; for bench in tests/bench/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$bench; done
 
 .PHONY: clean
