@@ -16,8 +16,10 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from helpers.scripted_mesh import SECRET, Keys, ScriptedCache, ScriptedNode, ScriptedRag
+from helpers.scripted_stores import ScriptedKeyStore
 from ssop.v1 import mesh_pb2, router_pb2, router_pb2_grpc
 from ssop_chassis.api_keys import hash_key
+from ssop_chassis.call import Service
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError, from_status
 from ssop_chassis.grpc_transport import GrpcServer, start_server
@@ -81,13 +83,13 @@ async def run_process(folder: Path, **settings: Any) -> AsyncIterator[Process]:
     inner = inner_authenticate(SECRET)
     async with AsyncExitStack() as stack:
 
-        async def serve(name: str, service: Any) -> GrpcServer:
-            server = await start_server([service], [f"unix:{folder}/{name}.sock"], authenticate=inner)
+        async def serve(name: str, *services: Service) -> GrpcServer:
+            server = await start_server(services, [f"unix:{folder}/{name}.sock"], authenticate=inner)
             stack.push_async_callback(server.stop, 0)
             return server
 
         node_servers = {name: await serve(name, node.service()) for name, node in nodes.items()}
-        cache_server = await serve("cache", cache.service())
+        cache_server = await serve("cache", cache.service(), ScriptedKeyStore().service())
         await serve("rag", rag.service())
         values = {
             "listen": [f"unix:{folder}/router.sock"],

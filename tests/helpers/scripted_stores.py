@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from ssop.v1 import cache_pb2, mesh_pb2, rag_pb2, usage_pb2
+from ssop.v1 import cache_pb2, keys_pb2, mesh_pb2, rag_pb2, usage_pb2
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call, Service, bind
@@ -136,6 +136,19 @@ class ScriptedCache:
 
     def service(self) -> Service:
         return bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], self)
+
+
+class ScriptedKeyStore:
+    """A KeyStoreService that holds no keys."""
+
+    async def read_keys(self, call: Call) -> None:
+        await call.write(keys_pb2.ReadKeysResponse().SerializeToString())
+
+    async def write_key(self, call: Call) -> None:
+        await call.write(keys_pb2.WriteKeyResponse().SerializeToString())
+
+    def service(self) -> Service:
+        return bind(keys_pb2.DESCRIPTOR.services_by_name["KeyStoreService"], self)
 
 
 class ScriptedRag:
