@@ -197,7 +197,7 @@ class Completer:
             text = prefix + ending.encode(errors="surrogatepass")
             if self._breaks(text, state == "number"):
                 continue
-            if state in ("string", "key") and not ending.endswith('"'):
+            if scan(text)[1] in ("string", "key"):
                 # An escape was ended; the string goes on.
                 found = self._end_string(text, stack, after)
             else:
