@@ -139,7 +139,9 @@ async def test_the_sync_client_does_the_same(address: str) -> None:
 async def test_garbage_is_refused_and_breaks_nothing(client: AsyncSsopClient, address: str) -> None:
     await client.index.upsert("faq", {"1": "one"})
     rng = random.Random(5)
-    whole = rag_pb2.UpsertDocumentsRequest(collection="faq", documents=[{"document_id": "x", "text": "y" * 50}])
+    whole = rag_pb2.UpsertDocumentsRequest(
+        collection="faq", documents=[rag_pb2.IndexDocument(document_id="x", text="y" * 50)]
+    )
     codes = set()
     async with grpc.aio.insecure_channel(address) as channel:
         for method in rag_pb2.DESCRIPTOR.services_by_name["RagService"].methods:
