@@ -83,7 +83,7 @@ class RagSettings(Settings):
     )
     prefetch_threads: int = Field(1, ge=1, le=64, description="Threads that embed prefetches, apart from `threads`.")
     prefetch_max_stretch: float = Field(
-        2.0,
+        10.0,
         ge=0,
         description="Time over CPU time of an embedding from which the machine is busy, and none start. 0: never.",
     )

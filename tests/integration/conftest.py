@@ -1,6 +1,7 @@
 """One mesh for all integration tests that leave it as they found it."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,8 @@ def ports() -> dict[str, int]:
 def mesh(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int]) -> Iterator[LiveMesh]:
     """A running mesh; its children may be killed, since the supervisor brings them back."""
     listen = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
-    with run_mesh(tmp_path_factory.mktemp("mesh"), {"mesh": {"metrics_listen": listen}}) as running:
+    changes: dict[str, dict[str, Any]] = {"mesh": {"metrics_listen": listen}, "rag": {"prefetch_max_stretch": 0}}
+    with run_mesh(tmp_path_factory.mktemp("mesh"), changes) as running:
         yield running
 
 

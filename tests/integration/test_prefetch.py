@@ -67,7 +67,7 @@ async def test_passages_are_there_when_a_typed_question_is_sent(
     mesh: LiveMesh, client: SsopClient, question: str
 ) -> None:
     plain = [found.document_id for found in client.index.search(question)]
-    reason, status, accounting = await type_in(mesh, question, pause_s=1.5)
+    reason, status, accounting = await type_in(mesh, question, pause_s=2.5)
     assert [passage.document_id for passage in status.passages] == plain
     assert QUESTIONS[question] in plain
     assert reason == RetrievalReason.RETRIEVAL_REASON_PREFETCHED
