@@ -81,8 +81,8 @@ def train_shipped(folder: Path) -> Trained:
     return train(
         gains,
         tasks,
-        tries_grams=False,
-        length_in_chinese=False,
+        tries_grams=True,
+        is_chinese_seen=False,
         probe=PROBE,
         notes={"licence": "Apache-2.0", "sources": ", ".join(sources), "rows": f"{len(gains)} and {len(tasks)}"},
     )
@@ -100,7 +100,8 @@ def main() -> int:
     shown = [*trained.candidates[:10], trained.length]
     for candidate in shown:
         sys.stdout.write(
-            f"penalty {candidate.penalty:7.0f}  length/gain/task {candidate.blend}  between {candidate.between:.4f}  "
+            f"penalty {candidate.penalty:7.0f}  length/gain/task/grams {candidate.blend}  "
+            f"between {candidate.between:.4f}  "
             f"within {candidate.within:.4f}  tier {candidate.tier or 0:.4f}  criterion {candidate.criterion:.4f}\n"
         )
     report = {"version": trained.version, "bytes": len(trained.artefact), "tried": len(trained.candidates)}

@@ -36,7 +36,7 @@ from ssop_router.classification.training.fitting import (
     weigh_grams,
     weigh_groups,
 )
-from ssop_router.classification.training.graph import CHINESE_SHARE, Floats, Grams, Parameters, build_graph
+from ssop_router.classification.training.graph import CHINESE_SHARE, Floats, Parameters, build_graph
 from ssop_router.classification.training.measures import measure_apgr, rank_within
 from ssop_router.classification.training.rows import Row, cap_sources
 
@@ -79,11 +79,13 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What was tried, and how it did on the criterion: mean of `between`, `within` and, with labels, `tier`."""
+    """What was tried: the blend of length, gain, task and grams, and how it did on the criterion.
+
+    That is the mean of `between`, `within` and, with labels, `tier`.
+    """
 
     penalty: float
-    has_grams: bool
-    blend: tuple[float, float, float]
+    blend: tuple[float, ...]
     between: float
     within: float
     tier: float | None
@@ -168,7 +170,9 @@ class _Trainer:
         self.task_coefficients = self._fit_task()
         self.task_values = self._task_held_out()
         self.judged = self._judged_tasks()
-        self.idf = None if gains.grams is None else weigh_grams(gains.grams)
+        self.idf = np.ones(1) if gains.grams is None else weigh_grams(gains.grams)
+        self.gram_rows: Any = None if gains.grams is None else normalise_grams(gains.grams, self.idf)
+        self.gram_values = self._grams_held_out()
 
     def _fit_task(self) -> Floats:
         if self.tasks is None or self.task_columns is None:
@@ -205,87 +209,91 @@ class _Trainer:
         task = predict_held_out(task_columns, *task_problem(tasks), TASK_PENALTY, tasks.groups)[at]
         return tasks.dense[at, 0].astype(np.float64), gain, task
 
-    def gain_held_out(self, penalty: float, *, has_grams: bool) -> Floats:
+    def _gain_held_out(self, penalty: float) -> Floats:
         """The gain of each row, by a head that saw nothing of its group."""
-        found = predict_held_out(self.columns, self.target, self.weights, penalty, self.gains.groups)
-        if has_grams:
-            for group in np.unique(self.gains.groups):
-                held = self.gains.groups == group
-                coefficients = fit_ridge(self.columns[~held], self.target[~held], self.weights[~held], penalty)
-                rows, weights = self._fit_grams(~held, coefficients)
-                found[held] += rows[held] @ weights
-        return found
+        return predict_held_out(self.columns, self.target, self.weights, penalty, self.gains.groups)
 
-    def _fit_grams(self, chosen: NDArray[np.bool_], coefficients: Floats) -> tuple[Any, Floats]:
-        """n-grams explain what the dense features leave, with each source's mean taken out."""
-        rows = normalise_grams(self.gains.grams, self.idf if self.idf is not None else np.ones(1))
-        left = self.target - self.columns @ coefficients
+    def _fit_grams(self, chosen: NDArray[np.bool_]) -> Floats:
+        """n-grams against the weak model's failures; each source's mean is taken out, so they don't learn which it is."""
+        left = np.array([1.0 - (row.weak or 0.0) for row in self.gains.rows])
         for source in np.unique(self.gains.sources[chosen]):
             at = chosen & (self.gains.sources == source)
             left[at] -= left[at].mean()
-        return rows, fit_grams(rows[chosen], left[chosen], self.weights[chosen], GRAM_PENALTY)
+        return fit_grams(self.gram_rows[chosen], left[chosen], self.weights[chosen], GRAM_PENALTY)
 
-    def try_blends(self, penalty: float, *, has_grams: bool) -> list[Candidate]:
-        """All blends of the three heads, with the criterion's parts."""
+    def _grams_held_out(self) -> tuple[Floats, Floats]:
+        """What n-grams say of rows with qualities and of judged ones, by heads that saw nothing of their group."""
+        found, judged = np.zeros(len(self.target)), np.zeros(len(self.judged))
+        if self.tasks is None or self.gains.grams is None:
+            return found, judged
+        rows, groups = normalise_grams(self.tasks.grams[self.judged], self.idf), self.tasks.groups[self.judged]
+        judged = rows @ self._fit_grams(np.ones(len(self.target), np.bool_))
+        for group in np.unique(self.gains.groups):
+            held, seen = self.gains.groups == group, groups == group
+            weights = self._fit_grams(~held)
+            found[held] = self.gram_rows[held] @ weights
+            judged[seen] = rows[seen] @ weights
+        return found, judged
+
+    def try_blends(self, penalty: float) -> list[Candidate]:
+        """All blends of the heads, with the criterion's parts."""
         kept = self.kept
-        values = (self.lengths, self.gain_held_out(penalty, has_grams=has_grams), self.task_values)
-        knots = [place_knots(value[kept]) for value in values]
-        ranks = np.stack(
-            [rank_values(value[kept], places) for value, places in zip(values, knots, strict=True)], axis=1
-        )
-        sources, target = self.gains.sources[kept], self.target[kept]
-        judged: Floats | None = None
+        values = [
+            self.lengths[kept],
+            self._gain_held_out(penalty)[kept],
+            self.task_values[kept],
+            self.gram_values[0][kept],
+        ]
+        others: Sequence[Floats] = [np.empty(0)] * len(values)
         if len(self.judged) and self.tasks is not None and self.task_columns is not None:
-            heads = zip(self._heads_of_judged(self.tasks, self.task_columns, penalty), knots, strict=True)
-            judged = np.stack([rank_values(value, places) for value, places in heads], axis=1)
+            others = [*self._heads_of_judged(self.tasks, self.task_columns, penalty), self.gram_values[1]]
             is_full = np.array([float(bool(self.tasks.rows[at].is_full)) for at in self.judged])
+        knots = [place_knots(np.concatenate(pair)) for pair in zip(values, others, strict=True)]
+        ranks = np.stack([rank_values(value, places) for value, places in zip(values, knots, strict=True)], axis=1)
+        judged = np.stack([rank_values(value, places) for value, places in zip(others, knots, strict=True)], axis=1)
+        sources, target = self.gains.sources[kept], self.target[kept]
         found = []
-        for steps in itertools.product(range(BLEND_STEPS + 1), repeat=3):
-            if sum(steps) != BLEND_STEPS or (steps[2] and self.tasks is None):
+        for steps in itertools.product(range(BLEND_STEPS + 1), repeat=4):
+            lacks_head = (steps[2] and self.tasks is None) or (steps[3] and self.gains.grams is None)
+            if sum(steps) != BLEND_STEPS or lacks_head:
                 continue
-            blend = (steps[0] / BLEND_STEPS, steps[1] / BLEND_STEPS, steps[2] / BLEND_STEPS)
+            blend = tuple(step / BLEND_STEPS for step in steps)
             score = ranks @ np.array(blend)
             between = measure_apgr(score, np.zeros(len(kept)), target)
             within = measure_apgr(rank_within(score, sources), np.zeros(len(kept)), target)
             tier = None
-            if judged is not None:
+            if len(judged):
                 tier = measure_apgr(judged @ np.array(blend), np.zeros(len(is_full)), is_full)
-            found.append(Candidate(penalty, has_grams, blend, between, within, tier))
+            found.append(Candidate(penalty, blend, between, within, tier))
         return found
 
-    def finish(self, best: Candidate, *, length_in_chinese: bool) -> Parameters:
+    def finish(self, best: Candidate, *, chinese_blend: Sequence[float] | None) -> Parameters:
+        """Fit all heads on all rows."""
         coefficients = fit_ridge(self.columns, self.target, self.weights, best.penalty)
-        grams: Grams | None = None
-        added: Floats = np.zeros(len(self.target))
-        if best.has_grams and self.idf is not None:
-            rows, weights = self._fit_grams(np.ones(len(self.target), bool), coefficients)
-            grams, added = make_grams(weights, self.idf), rows @ weights
-        dense, is_zh = [self.gains.dense[self.kept]], [self.gains.is_zh[self.kept]]
-        gains = [(self.columns @ coefficients + added)[self.kept]]
-        tasks = [(self.gain_tasks @ self.task_coefficients)[self.kept]]
+        every = self.gains.grams is not None and best.blend[3] > 0
+        weights = self._fit_grams(np.ones(len(self.target), np.bool_)) if every else None
+        parts = [(self.gains, self.kept, self.columns, self.gain_tasks)]
         if self.tasks is not None and self.task_columns is not None:
             at = np.array(cap_sources(self.tasks.rows, MAX_OF_SOURCE))
-            dense.append(self.tasks.dense[at])
-            is_zh.append(self.tasks.is_zh[at])
-            more = self.scale.expand(self.tasks.dense[at]) @ coefficients
-            if grams is not None and self.idf is not None:
-                more += normalise_grams(self.tasks.grams[at], self.idf) @ grams.weights
-            gains.append(more)
-            tasks.append(self.task_columns[at] @ self.task_coefficients)
-        values = np.stack(
-            [np.concatenate(dense)[:, 0].astype(np.float64), *map(np.concatenate, (gains, tasks))], axis=1
-        )
-        chinese = np.concatenate(is_zh)
-        english_blend = np.array(best.blend)
-        blend = np.stack([english_blend, english_blend])
-        if not length_in_chinese and best.blend[0] < 1:
-            blend[1] = np.array([0.0, *best.blend[1:]]) / (1 - best.blend[0])
+            parts.append((self.tasks, at, self.scale.expand(self.tasks.dense), self.task_columns))
+        values, chinese = [], []
+        for texts, at, columns, task_columns in parts:
+            grams = np.zeros(len(at)) if weights is None else normalise_grams(texts.grams[at], self.idf) @ weights
+            lengths = texts.dense[at, 0].astype(np.float64)
+            values.append(
+                np.stack(
+                    [lengths, columns[at] @ coefficients, task_columns[at] @ self.task_coefficients, grams], axis=1
+                )
+            )
+            chinese.append(texts.is_zh[at])
+        everything, is_zh = np.concatenate(values), np.concatenate(chinese)
+        blend = np.array([best.blend, best.blend if chinese_blend is None else chinese_blend])
         knots, score_knots = [], []
         for language in (False, True):
-            of_language = values[chinese == language]
-            chosen = of_language if len(of_language) >= MIN_OF_LANGUAGE else values
-            places = np.stack([place_knots(chosen[:, head]) for head in range(3)])
-            ranks = np.stack([rank_values(chosen[:, head], places[head]) for head in range(3)], axis=1)
+            of_language = everything[is_zh == language]
+            chosen = of_language if len(of_language) >= MIN_OF_LANGUAGE else everything
+            places = np.stack([place_knots(chosen[:, head]) for head in range(4)])
+            ranks = np.stack([rank_values(chosen[:, head], places[head]) for head in range(4)], axis=1)
             knots.append(places)
             score_knots.append(place_knots(ranks @ blend[int(language)]))
         return Parameters(
@@ -293,7 +301,7 @@ class _Trainer:
             scale=self.scale.scale,
             gain=self.scale.head(coefficients),
             task=self.task_scale.head(self.task_coefficients),
-            grams=grams,
+            grams=None if weights is None else make_grams(weights, self.idf),
             knots=np.stack(knots),
             blend=blend,
             score_knots=np.stack(score_knots),
@@ -306,26 +314,27 @@ def train(
     task_rows: Sequence[Row],
     *,
     tries_grams: bool,
-    length_in_chinese: bool,
+    is_chinese_seen: bool,
     probe: Sequence[str],
     notes: Mapping[str, str],
 ) -> Trained:
     """Choose and fit a classifier. `gain_rows` have qualities, `task_rows` labels (none: no task head).
 
-    `probe` are texts whose scores the artefact will hold; `notes` go into its metadata (licence, sources).
+    Where qualities are of English texts alone (`is_chinese_seen` False), Chinese ones get the blend without length and
+    n-grams, of which those rows say nothing for them. `probe` are texts whose scores the artefact will hold; `notes` go
+    into its metadata (licence, sources).
     """
     bits = GRAM_BITS if tries_grams else 0
     gains = read_features(gain_rows, bits)
     trainer = _Trainer(gains, read_features(task_rows, bits) if task_rows else None)
     candidates: list[Candidate] = []
     for penalty in PENALTIES:
-        for has_grams in (False, True) if tries_grams else (False,):
-            candidates += trainer.try_blends(penalty, has_grams=has_grams)
+        candidates += trainer.try_blends(penalty)
     candidates.sort(key=lambda candidate: (-candidate.criterion, candidate.penalty, candidate.blend))
     length = next(candidate for candidate in candidates if candidate.blend[0] == 1)
     best = pick(candidates)
-    parameters = trainer.finish(best, length_in_chinese=length_in_chinese)
-    artefact, version = write_artefact(parameters, bits if best.has_grams else 0, probe, notes)
+    parameters = trainer.finish(best, chinese_blend=None if is_chinese_seen else leave_out(best.blend))
+    artefact, version = write_artefact(parameters, 0 if parameters.grams is None else bits, probe, notes)
     return Trained(artefact, version, candidates, length, best.blend, best.penalty, parameters)
 
 
@@ -338,11 +347,17 @@ def pick(candidates: Sequence[Candidate]) -> Candidate:
     alike = [
         one
         for one in candidates
-        if (one.penalty, one.has_grams) == (head.penalty, head.has_grams)
-        and one.criterion >= candidates[0].criterion - STANDARD_ERROR
+        if one.penalty == head.penalty and one.criterion >= candidates[0].criterion - STANDARD_ERROR
     ]
     blend = np.mean([one.blend for one in alike or [head]], axis=0)
-    return replace(head, blend=(float(blend[0]), float(blend[1]), float(blend[2])))
+    return replace(head, blend=tuple(float(share) for share in blend))
+
+
+def leave_out(blend: Sequence[float]) -> tuple[float, ...]:
+    """The blend without length and n-grams; half and half where nothing else was in it."""
+    gain, task = blend[1], blend[2]
+    total = gain + task
+    return (0.0, gain / total, task / total, 0.0) if total else (0.0, 0.5, 0.5, 0.0)
 
 
 def write_artefact(
