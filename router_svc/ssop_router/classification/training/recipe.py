@@ -65,6 +65,19 @@ GAIN_PAIRED: Final = (
 )  # fmt: skip
 
 
+PROBE: Final = (
+    "What is the capital of France?",
+    "Translate to German: good morning",
+    "A train leaves at 9:40 and travels 210 km at 84 km/h. After 15 minutes it returns at 70 km/h. When is it back?",
+    "Prove that the square root of 2 is irrational, and explain where the argument fails for the square root of 4.",
+    "Write a function that merges overlapping intervals, and give its complexity.",
+    "请把下面的句子翻译成英文：今天天气很好。",
+    "甲、乙两地相距360千米，一辆汽车前2小时行了120千米，照这样计算，还要几小时才能到达？",
+    "因为合同没有写明交货日期，所以买方拒绝付款。请结合案情分析双方的责任，并说明理由。",
+)
+"""Texts whose scores an artefact holds, so that a reader notices features or a runtime that are not its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Texts:
     """Rows with their features: `dense` [N, F], `grams` [N, D] where n-grams are used."""
@@ -106,9 +119,19 @@ class Trained:
     candidates: list[Candidate]
     length: Candidate
     """Length alone, for comparison."""
-    blend: tuple[float, ...]
-    penalty: float
+    chosen: Candidate
+    """With the mean of the blends; its areas are those of the best single blend."""
     parameters: Parameters = field(repr=False)
+
+    @property
+    def blend(self) -> tuple[float, ...]:
+        """Shares of length, gain, task and grams."""
+        return self.chosen.blend
+
+    @property
+    def penalty(self) -> float:
+        """The penalty of the gain head."""
+        return self.chosen.penalty
 
 
 def specify(bits: int) -> dict[str, Any]:
@@ -214,7 +237,7 @@ class _Trainer:
         return predict_held_out(self.columns, self.target, self.weights, penalty, self.gains.groups)
 
     def _fit_grams(self, chosen: NDArray[np.bool_]) -> Floats:
-        """n-grams against the weak model's failures; each source's mean is taken out, so they don't learn which it is."""
+        """n-grams against the weak model's failures; each source loses its mean, which is not theirs to learn."""
         left = np.array([1.0 - (row.weak or 0.0) for row in self.gains.rows])
         for source in np.unique(self.gains.sources[chosen]):
             at = chosen & (self.gains.sources == source)
@@ -315,14 +338,13 @@ def train(
     *,
     tries_grams: bool,
     is_chinese_seen: bool,
-    probe: Sequence[str],
     notes: Mapping[str, str],
 ) -> Trained:
     """Choose and fit a classifier. `gain_rows` have qualities, `task_rows` labels (none: no task head).
 
     Where qualities are of English texts alone (`is_chinese_seen` False), Chinese ones get the blend without length and
-    n-grams, of which those rows say nothing for them. `probe` are texts whose scores the artefact will hold; `notes` go
-    into its metadata (licence, sources).
+    n-grams, of which those rows say nothing for them. `notes` go into the artefact's metadata (licence,
+    sources).
     """
     bits = GRAM_BITS if tries_grams else 0
     gains = read_features(gain_rows, bits)
@@ -334,8 +356,8 @@ def train(
     length = next(candidate for candidate in candidates if candidate.blend[0] == 1)
     best = pick(candidates)
     parameters = trainer.finish(best, chinese_blend=None if is_chinese_seen else leave_out(best.blend))
-    artefact, version = write_artefact(parameters, 0 if parameters.grams is None else bits, probe, notes)
-    return Trained(artefact, version, candidates, length, best.blend, best.penalty, parameters)
+    artefact, version = write_artefact(parameters, 0 if parameters.grams is None else bits, notes)
+    return Trained(artefact, version, candidates, length, best, parameters)
 
 
 def pick(candidates: Sequence[Candidate]) -> Candidate:
@@ -360,9 +382,7 @@ def leave_out(blend: Sequence[float]) -> tuple[float, ...]:
     return (0.0, gain / total, task / total, 0.0) if total else (0.0, 0.5, 0.5, 0.0)
 
 
-def write_artefact(
-    parameters: Parameters, bits: int, probe: Sequence[str], notes: Mapping[str, str]
-) -> tuple[bytes, str]:
+def write_artefact(parameters: Parameters, bits: int, notes: Mapping[str, str]) -> tuple[bytes, str]:
     """The artefact, whose version is a digest of its weights, and that version."""
     bare = build_graph(parameters, {})
     version = f"complexity-1-{hashlib.sha256(bare).hexdigest()[:8]}"
@@ -372,9 +392,9 @@ def write_artefact(
         "ssop.version": version,
         "ssop.features": json.dumps(specify(bits), ensure_ascii=False, sort_keys=True, separators=(",", ":")),
     }
-    scores = score_with(bare, bits, probe)
+    scores = score_with(bare, bits, PROBE)
     metadata["ssop.probe"] = json.dumps(
-        [[text, round(score, 6)] for text, score in zip(probe, scores, strict=True)], ensure_ascii=False
+        [[text, round(score, 6)] for text, score in zip(PROBE, scores, strict=True)], ensure_ascii=False
     )
     return build_graph(parameters, metadata), version
 
