@@ -60,8 +60,11 @@ def calibrate(file: Path, share: float | None, classifier: OnnxComplexityModel) 
 
 
 def _threshold(ordered: Sequence[float], share: float) -> float:
+    """Half-way between the last score that goes to full and the first that does not: rounding can't move either."""
     count = round(share * len(ordered))
-    return ordered[count - 1] if count else 1.0
+    above = ordered[count - 1] if count else 1.0
+    below = ordered[count] if count < len(ordered) else 0.0
+    return (above + below) / 2 if above > below else above
 
 
 def _read(file: Path) -> tuple[list[float], list[str]]:

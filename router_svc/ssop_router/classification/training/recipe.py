@@ -31,7 +31,6 @@ from ssop_router.classification.training.fitting import (
     measure_scale,
     normalise_grams,
     place_knots,
-    predict_held_out,
     rank_values,
     weigh_grams,
     weigh_groups,
@@ -191,8 +190,8 @@ class _Trainer:
         self.lengths = gains.dense[:, 0].astype(np.float64)
         self.task_columns = None if tasks is None else self.task_scale.expand(tasks.dense)
         self.task_coefficients = self._fit_task()
-        self.task_values = self._task_held_out()
         self.judged = self._judged_tasks()
+        self.task_values = self._tasks_held_out()
         self.idf = np.ones(1) if gains.grams is None else weigh_grams(gains.grams)
         self.gram_rows: Any = None if gains.grams is None else normalise_grams(gains.grams, self.idf)
         self.gram_values = self._grams_held_out()
@@ -202,16 +201,18 @@ class _Trainer:
             return np.zeros(self.gain_tasks.shape[1])
         return fit_ridge(self.task_columns, *task_problem(self.tasks), TASK_PENALTY)
 
-    def _task_held_out(self) -> Floats:
-        """The task margin of each gain row, by a head that saw nothing of its group."""
+    def _tasks_held_out(self) -> tuple[Floats, Floats]:
+        """The task margin of rows with qualities and of judged ones, by heads that saw nothing of their group."""
         found = self.gain_tasks @ self.task_coefficients
-        if self.tasks is not None and self.task_columns is not None:
-            problem = task_problem(self.tasks)
-            for group, coefficients in fit_leaving_out(self.task_columns, *problem, TASK_PENALTY, self.tasks.groups):
-                held = self.gains.groups == group
-                if held.any():
-                    found[held] = self.gain_tasks[held] @ coefficients
-        return found
+        if self.tasks is None or self.task_columns is None:
+            return found, np.zeros(len(self.judged))
+        margins = np.zeros(len(self.tasks.rows))
+        problem = task_problem(self.tasks)
+        for group, coefficients in fit_leaving_out(self.task_columns, *problem, TASK_PENALTY, self.tasks.groups):
+            held, seen = self.gains.groups == group, self.tasks.groups == group
+            found[held] = self.gain_tasks[held] @ coefficients
+            margins[seen] = self.task_columns[seen] @ coefficients
+        return found, margins[self.judged]
 
     def _judged_tasks(self) -> NDArray[np.intp]:
         """Rows with labels that the criterion looks at: English, capped, none where a tier is missing."""
@@ -222,19 +223,19 @@ class _Trainer:
         tiers = {self.tasks.rows[one].is_full for one in at}
         return at if len(tiers) == 2 else np.empty(0, np.intp)
 
-    def _heads_of_judged(self, tasks: Texts, task_columns: Floats, penalty: float) -> tuple[Floats, Floats, Floats]:
-        """Length, gain and task margin of those rows, each by heads that saw nothing of its group."""
-        at, groups = self.judged, tasks.groups[self.judged]
-        columns = self.scale.expand(tasks.dense[at])
-        gain = columns @ fit_ridge(self.columns, self.target, self.weights, penalty)
+    def _gains_held_out(self, penalty: float) -> tuple[Floats, Floats]:
+        """The gain of rows with qualities and of judged ones, by heads that saw nothing of their group."""
+        found, judged, groups = np.zeros(len(self.target)), np.zeros(len(self.judged)), np.empty(0, np.str_)
+        columns = np.empty((0, self.columns.shape[1]))
+        if len(self.judged) and self.tasks is not None:
+            groups = self.tasks.groups[self.judged]
+            columns = self.scale.expand(self.tasks.dense[self.judged])
+            judged = columns @ fit_ridge(self.columns, self.target, self.weights, penalty)
         for group, coefficients in fit_leaving_out(self.columns, self.target, self.weights, penalty, self.gains.groups):
-            gain[groups == group] = columns[groups == group] @ coefficients
-        task = predict_held_out(task_columns, *task_problem(tasks), TASK_PENALTY, tasks.groups)[at]
-        return tasks.dense[at, 0].astype(np.float64), gain, task
-
-    def _gain_held_out(self, penalty: float) -> Floats:
-        """The gain of each row, by a head that saw nothing of its group."""
-        return predict_held_out(self.columns, self.target, self.weights, penalty, self.gains.groups)
+            held, seen = self.gains.groups == group, groups == group
+            found[held] = self.columns[held] @ coefficients
+            judged[seen] = columns[seen] @ coefficients
+        return found, judged
 
     def _fit_grams(self, chosen: NDArray[np.bool_]) -> Floats:
         """n-grams against the weak model's failures; each source loses its mean, which is not theirs to learn."""
@@ -261,15 +262,11 @@ class _Trainer:
     def try_blends(self, penalty: float) -> list[Candidate]:
         """All blends of the heads, with the criterion's parts."""
         kept = self.kept
-        values = [
-            self.lengths[kept],
-            self._gain_held_out(penalty)[kept],
-            self.task_values[kept],
-            self.gram_values[0][kept],
-        ]
+        gain, task, grams = self._gains_held_out(penalty), self.task_values, self.gram_values
+        values = [self.lengths[kept], gain[0][kept], task[0][kept], grams[0][kept]]
         others: Sequence[Floats] = [np.empty(0)] * len(values)
-        if len(self.judged) and self.tasks is not None and self.task_columns is not None:
-            others = [*self._heads_of_judged(self.tasks, self.task_columns, penalty), self.gram_values[1]]
+        if len(self.judged) and self.tasks is not None:
+            others = [self.tasks.dense[self.judged, 0].astype(np.float64), gain[1], task[1], grams[1]]
             is_full = np.array([float(bool(self.tasks.rows[at].is_full)) for at in self.judged])
         knots = [place_knots(np.concatenate(pair)) for pair in zip(values, others, strict=True)]
         ranks = np.stack([rank_values(value, places) for value, places in zip(values, knots, strict=True)], axis=1)
