@@ -37,7 +37,7 @@ from ssop_router.classification.training.fitting import (  # noqa: E402
 from ssop_router.classification.training.measures import Routing, measure_balance, measure_routing  # noqa: E402
 from ssop_router.classification.training.rows import Row, read_lines  # noqa: E402
 from ssop_router.classifier import SHIPPED, OnnxComplexityModel, load_classifier  # noqa: E402
-from ssop_router.core.rules import READ_CHARS  # noqa: E402
+from ssop_router.core.rules import make_excerpt  # noqa: E402
 from ssop_router.settings import RouterSettings  # noqa: E402
 
 Floats = NDArray[np.float64]
@@ -80,7 +80,7 @@ def _quality(value: Any) -> float:
 
 def rule_score(text: str) -> float:
     """What the shipped rules say: 1 full, 0 lite, 0.5 where none speaks."""
-    seen = text[:READ_CHARS].lower()
+    seen = make_excerpt(text)
     for rule in RULES:
         if rule.applies(seen, len(text), 0):
             return 1.0 if rule.tier == Tier.TIER_FULL else 0.0
