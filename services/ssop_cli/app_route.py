@@ -112,3 +112,51 @@ def route_cascade(
             print_json(calibration_json(found))
         else:
             out.print(calibration_view(found))
+
+
+@route_app.command("calibrate")
+def route_calibrate(
+    file: Annotated[Path, typer.Argument(help="Texts: JSON Lines with `text`, a decision log, or one prompt a line.")],
+    share: Annotated[
+        float | None, typer.Option("--share", help="Share of requests that are to go to full, from 0 to 1.")
+    ] = None,
+    classifier: Annotated[Path | None, typer.Option("--classifier", help="An artefact; else the shipped one.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the `score.threshold` that sends a share of such requests to the full tier."""
+    with guard(as_json):
+        need_server()
+        from ssop_cli.route_training import (  # noqa: PLC0415 - NumPy and ONNX Runtime
+            calibrate,
+            calibration_json,
+            calibration_view,
+            open_classifier,
+        )
+
+        found = calibrate(file, share, open_classifier(classifier))
+        if as_json:
+            print_json(calibration_json(found))
+        else:
+            out.print(calibration_view(found))
+
+
+@route_app.command("train")
+def route_train(
+    labels: Annotated[
+        Path,
+        typer.Argument(help="JSON Lines: `text` with `label` (lite, full) or `weak` and `strong`; maybe `source`."),
+    ],
+    out_file: Annotated[Path, typer.Option("--out", help="The artefact to write.")] = Path("classifier.onnx"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a classifier on labels of your own; `classifier_file` in [router] names it."""
+    with guard(as_json):
+        need_server()
+        from ssop_cli.route_training import train_classifier, training_view  # noqa: PLC0415
+
+        found = train_classifier(labels, out_file, force=force)
+        if as_json:
+            print_json(found)
+        else:
+            out.print(training_view(found))

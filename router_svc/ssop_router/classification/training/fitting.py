@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import linalg, sparse
 
 from ssop_router.classification.training.graph import CHINESE_SHARE, CLIP, Floats, Grams, Head
 
@@ -73,7 +73,8 @@ def fit_ridge(columns: Floats, target: Floats, weights: Floats, penalty: float) 
 def _solve(gram: Floats, moment: Floats, penalty: float) -> Floats:
     hold = np.full(len(gram), penalty)
     hold[0] = 1e-6
-    return np.linalg.solve(gram + np.diag(hold), moment).astype(np.float64)
+    solution: Floats = linalg.solve(gram + np.diag(hold), moment, assume_a="pos", overwrite_a=True)
+    return solution
 
 
 def fit_leaving_out(

@@ -31,12 +31,11 @@ from ssop_router.classification.training.fitting import (
     measure_scale,
     normalise_grams,
     place_knots,
-    predict_held_out,
     rank_values,
     weigh_grams,
     weigh_groups,
 )
-from ssop_router.classification.training.graph import CHINESE_SHARE, Floats, Grams, Parameters, build_graph
+from ssop_router.classification.training.graph import CHINESE_SHARE, Floats, Parameters, build_graph
 from ssop_router.classification.training.measures import measure_apgr, rank_within
 from ssop_router.classification.training.rows import Row, cap_sources
 
@@ -65,6 +64,19 @@ GAIN_PAIRED: Final = (
 )  # fmt: skip
 
 
+PROBE: Final = (
+    "What is the capital of France?",
+    "Translate to German: good morning",
+    "A train leaves at 9:40 and travels 210 km at 84 km/h. After 15 minutes it returns at 70 km/h. When is it back?",
+    "Prove that the square root of 2 is irrational, and explain where the argument fails for the square root of 4.",
+    "Write a function that merges overlapping intervals, and give its complexity.",
+    "请把下面的句子翻译成英文：今天天气很好。",
+    "甲、乙两地相距360千米，一辆汽车前2小时行了120千米，照这样计算，还要几小时才能到达？",
+    "因为合同没有写明交货日期，所以买方拒绝付款。请结合案情分析双方的责任，并说明理由。",
+)
+"""Texts whose scores an artefact holds, so that a reader notices features or a runtime that are not its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Texts:
     """Rows with their features: `dense` [N, F], `grams` [N, D] where n-grams are used."""
@@ -79,11 +91,13 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What was tried, and how it did on the criterion: mean of `between`, `within` and, with labels, `tier`."""
+    """What was tried: the blend of length, gain, task and grams, and how it did on the criterion.
+
+    That is the mean of `between`, `within` and, with labels, `tier`.
+    """
 
     penalty: float
-    has_grams: bool
-    blend: tuple[float, float, float]
+    blend: tuple[float, ...]
     between: float
     within: float
     tier: float | None
@@ -104,9 +118,19 @@ class Trained:
     candidates: list[Candidate]
     length: Candidate
     """Length alone, for comparison."""
-    blend: tuple[float, ...]
-    penalty: float
+    chosen: Candidate
+    """With the mean of the blends; its areas are those of the best single blend."""
     parameters: Parameters = field(repr=False)
+
+    @property
+    def blend(self) -> tuple[float, ...]:
+        """Shares of length, gain, task and grams."""
+        return self.chosen.blend
+
+    @property
+    def penalty(self) -> float:
+        """The penalty of the gain head."""
+        return self.chosen.penalty
 
 
 def specify(bits: int) -> dict[str, Any]:
@@ -166,25 +190,29 @@ class _Trainer:
         self.lengths = gains.dense[:, 0].astype(np.float64)
         self.task_columns = None if tasks is None else self.task_scale.expand(tasks.dense)
         self.task_coefficients = self._fit_task()
-        self.task_values = self._task_held_out()
         self.judged = self._judged_tasks()
-        self.idf = None if gains.grams is None else weigh_grams(gains.grams)
+        self.task_values = self._tasks_held_out()
+        self.idf = np.ones(1) if gains.grams is None else weigh_grams(gains.grams)
+        self.gram_rows: Any = None if gains.grams is None else normalise_grams(gains.grams, self.idf)
+        self.gram_values = self._grams_held_out()
 
     def _fit_task(self) -> Floats:
         if self.tasks is None or self.task_columns is None:
             return np.zeros(self.gain_tasks.shape[1])
         return fit_ridge(self.task_columns, *task_problem(self.tasks), TASK_PENALTY)
 
-    def _task_held_out(self) -> Floats:
-        """The task margin of each gain row, by a head that saw nothing of its group."""
+    def _tasks_held_out(self) -> tuple[Floats, Floats]:
+        """The task margin of rows with qualities and of judged ones, by heads that saw nothing of their group."""
         found = self.gain_tasks @ self.task_coefficients
-        if self.tasks is not None and self.task_columns is not None:
-            problem = task_problem(self.tasks)
-            for group, coefficients in fit_leaving_out(self.task_columns, *problem, TASK_PENALTY, self.tasks.groups):
-                held = self.gains.groups == group
-                if held.any():
-                    found[held] = self.gain_tasks[held] @ coefficients
-        return found
+        if self.tasks is None or self.task_columns is None:
+            return found, np.zeros(len(self.judged))
+        margins = np.zeros(len(self.tasks.rows))
+        problem = task_problem(self.tasks)
+        for group, coefficients in fit_leaving_out(self.task_columns, *problem, TASK_PENALTY, self.tasks.groups):
+            held, seen = self.gains.groups == group, self.tasks.groups == group
+            found[held] = self.gain_tasks[held] @ coefficients
+            margins[seen] = self.task_columns[seen] @ coefficients
+        return found, margins[self.judged]
 
     def _judged_tasks(self) -> NDArray[np.intp]:
         """Rows with labels that the criterion looks at: English, capped, none where a tier is missing."""
@@ -195,97 +223,97 @@ class _Trainer:
         tiers = {self.tasks.rows[one].is_full for one in at}
         return at if len(tiers) == 2 else np.empty(0, np.intp)
 
-    def _heads_of_judged(self, tasks: Texts, task_columns: Floats, penalty: float) -> tuple[Floats, Floats, Floats]:
-        """Length, gain and task margin of those rows, each by heads that saw nothing of its group."""
-        at, groups = self.judged, tasks.groups[self.judged]
-        columns = self.scale.expand(tasks.dense[at])
-        gain = columns @ fit_ridge(self.columns, self.target, self.weights, penalty)
+    def _gains_held_out(self, penalty: float) -> tuple[Floats, Floats]:
+        """The gain of rows with qualities and of judged ones, by heads that saw nothing of their group."""
+        found, judged, groups = np.zeros(len(self.target)), np.zeros(len(self.judged)), np.empty(0, np.str_)
+        columns = np.empty((0, self.columns.shape[1]))
+        if len(self.judged) and self.tasks is not None:
+            groups = self.tasks.groups[self.judged]
+            columns = self.scale.expand(self.tasks.dense[self.judged])
+            judged = columns @ fit_ridge(self.columns, self.target, self.weights, penalty)
         for group, coefficients in fit_leaving_out(self.columns, self.target, self.weights, penalty, self.gains.groups):
-            gain[groups == group] = columns[groups == group] @ coefficients
-        task = predict_held_out(task_columns, *task_problem(tasks), TASK_PENALTY, tasks.groups)[at]
-        return tasks.dense[at, 0].astype(np.float64), gain, task
+            held, seen = self.gains.groups == group, groups == group
+            found[held] = self.columns[held] @ coefficients
+            judged[seen] = columns[seen] @ coefficients
+        return found, judged
 
-    def gain_held_out(self, penalty: float, *, has_grams: bool) -> Floats:
-        """The gain of each row, by a head that saw nothing of its group."""
-        found = predict_held_out(self.columns, self.target, self.weights, penalty, self.gains.groups)
-        if has_grams:
-            for group in np.unique(self.gains.groups):
-                held = self.gains.groups == group
-                coefficients = fit_ridge(self.columns[~held], self.target[~held], self.weights[~held], penalty)
-                rows, weights = self._fit_grams(~held, coefficients)
-                found[held] += rows[held] @ weights
-        return found
-
-    def _fit_grams(self, chosen: NDArray[np.bool_], coefficients: Floats) -> tuple[Any, Floats]:
-        """n-grams explain what the dense features leave, with each source's mean taken out."""
-        rows = normalise_grams(self.gains.grams, self.idf if self.idf is not None else np.ones(1))
-        left = self.target - self.columns @ coefficients
+    def _fit_grams(self, chosen: NDArray[np.bool_]) -> Floats:
+        """n-grams against the weak model's failures; each source loses its mean, which is not theirs to learn."""
+        left = np.array([1.0 - (row.weak or 0.0) for row in self.gains.rows])
         for source in np.unique(self.gains.sources[chosen]):
             at = chosen & (self.gains.sources == source)
             left[at] -= left[at].mean()
-        return rows, fit_grams(rows[chosen], left[chosen], self.weights[chosen], GRAM_PENALTY)
+        return fit_grams(self.gram_rows[chosen], left[chosen], self.weights[chosen], GRAM_PENALTY)
 
-    def try_blends(self, penalty: float, *, has_grams: bool) -> list[Candidate]:
-        """All blends of the three heads, with the criterion's parts."""
+    def _grams_held_out(self) -> tuple[Floats, Floats]:
+        """What n-grams say of rows with qualities and of judged ones, by heads that saw nothing of their group."""
+        found, judged = np.zeros(len(self.target)), np.zeros(len(self.judged))
+        if self.tasks is None or self.gains.grams is None:
+            return found, judged
+        rows, groups = normalise_grams(self.tasks.grams[self.judged], self.idf), self.tasks.groups[self.judged]
+        judged = rows @ self._fit_grams(np.ones(len(self.target), np.bool_))
+        for group in np.unique(self.gains.groups):
+            held, seen = self.gains.groups == group, groups == group
+            weights = self._fit_grams(~held)
+            found[held] = self.gram_rows[held] @ weights
+            judged[seen] = rows[seen] @ weights
+        return found, judged
+
+    def try_blends(self, penalty: float) -> list[Candidate]:
+        """All blends of the heads, with the criterion's parts."""
         kept = self.kept
-        values = (self.lengths, self.gain_held_out(penalty, has_grams=has_grams), self.task_values)
-        knots = [place_knots(value[kept]) for value in values]
-        ranks = np.stack(
-            [rank_values(value[kept], places) for value, places in zip(values, knots, strict=True)], axis=1
-        )
-        sources, target = self.gains.sources[kept], self.target[kept]
-        judged: Floats | None = None
-        if len(self.judged) and self.tasks is not None and self.task_columns is not None:
-            heads = zip(self._heads_of_judged(self.tasks, self.task_columns, penalty), knots, strict=True)
-            judged = np.stack([rank_values(value, places) for value, places in heads], axis=1)
+        gain, task, grams = self._gains_held_out(penalty), self.task_values, self.gram_values
+        values = [self.lengths[kept], gain[0][kept], task[0][kept], grams[0][kept]]
+        others: Sequence[Floats] = [np.empty(0)] * len(values)
+        if len(self.judged) and self.tasks is not None:
+            others = [self.tasks.dense[self.judged, 0].astype(np.float64), gain[1], task[1], grams[1]]
             is_full = np.array([float(bool(self.tasks.rows[at].is_full)) for at in self.judged])
+        knots = [place_knots(np.concatenate(pair)) for pair in zip(values, others, strict=True)]
+        ranks = np.stack([rank_values(value, places) for value, places in zip(values, knots, strict=True)], axis=1)
+        judged = np.stack([rank_values(value, places) for value, places in zip(others, knots, strict=True)], axis=1)
+        sources, target = self.gains.sources[kept], self.target[kept]
         found = []
-        for steps in itertools.product(range(BLEND_STEPS + 1), repeat=3):
-            if sum(steps) != BLEND_STEPS or (steps[2] and self.tasks is None):
+        for steps in itertools.product(range(BLEND_STEPS + 1), repeat=4):
+            lacks_head = (steps[2] and self.tasks is None) or (steps[3] and self.gains.grams is None)
+            if sum(steps) != BLEND_STEPS or lacks_head:
                 continue
-            blend = (steps[0] / BLEND_STEPS, steps[1] / BLEND_STEPS, steps[2] / BLEND_STEPS)
+            blend = tuple(step / BLEND_STEPS for step in steps)
             score = ranks @ np.array(blend)
             between = measure_apgr(score, np.zeros(len(kept)), target)
             within = measure_apgr(rank_within(score, sources), np.zeros(len(kept)), target)
             tier = None
-            if judged is not None:
+            if len(judged):
                 tier = measure_apgr(judged @ np.array(blend), np.zeros(len(is_full)), is_full)
-            found.append(Candidate(penalty, has_grams, blend, between, within, tier))
+            found.append(Candidate(penalty, blend, between, within, tier))
         return found
 
-    def finish(self, best: Candidate, *, length_in_chinese: bool) -> Parameters:
+    def finish(self, best: Candidate, *, chinese_blend: Sequence[float] | None) -> Parameters:
+        """Fit all heads on all rows."""
         coefficients = fit_ridge(self.columns, self.target, self.weights, best.penalty)
-        grams: Grams | None = None
-        added: Floats = np.zeros(len(self.target))
-        if best.has_grams and self.idf is not None:
-            rows, weights = self._fit_grams(np.ones(len(self.target), bool), coefficients)
-            grams, added = make_grams(weights, self.idf), rows @ weights
-        dense, is_zh = [self.gains.dense[self.kept]], [self.gains.is_zh[self.kept]]
-        gains = [(self.columns @ coefficients + added)[self.kept]]
-        tasks = [(self.gain_tasks @ self.task_coefficients)[self.kept]]
+        every = self.gains.grams is not None and best.blend[3] > 0
+        weights = self._fit_grams(np.ones(len(self.target), np.bool_)) if every else None
+        parts = [(self.gains, self.kept, self.columns, self.gain_tasks)]
         if self.tasks is not None and self.task_columns is not None:
             at = np.array(cap_sources(self.tasks.rows, MAX_OF_SOURCE))
-            dense.append(self.tasks.dense[at])
-            is_zh.append(self.tasks.is_zh[at])
-            more = self.scale.expand(self.tasks.dense[at]) @ coefficients
-            if grams is not None and self.idf is not None:
-                more += normalise_grams(self.tasks.grams[at], self.idf) @ grams.weights
-            gains.append(more)
-            tasks.append(self.task_columns[at] @ self.task_coefficients)
-        values = np.stack(
-            [np.concatenate(dense)[:, 0].astype(np.float64), *map(np.concatenate, (gains, tasks))], axis=1
-        )
-        chinese = np.concatenate(is_zh)
-        english_blend = np.array(best.blend)
-        blend = np.stack([english_blend, english_blend])
-        if not length_in_chinese and best.blend[0] < 1:
-            blend[1] = np.array([0.0, *best.blend[1:]]) / (1 - best.blend[0])
+            parts.append((self.tasks, at, self.scale.expand(self.tasks.dense), self.task_columns))
+        values, chinese = [], []
+        for texts, at, columns, task_columns in parts:
+            grams = np.zeros(len(at)) if weights is None else normalise_grams(texts.grams[at], self.idf) @ weights
+            lengths = texts.dense[at, 0].astype(np.float64)
+            values.append(
+                np.stack(
+                    [lengths, columns[at] @ coefficients, task_columns[at] @ self.task_coefficients, grams], axis=1
+                )
+            )
+            chinese.append(texts.is_zh[at])
+        everything, is_zh = np.concatenate(values), np.concatenate(chinese)
+        blend = np.array([best.blend, best.blend if chinese_blend is None else chinese_blend])
         knots, score_knots = [], []
         for language in (False, True):
-            of_language = values[chinese == language]
-            chosen = of_language if len(of_language) >= MIN_OF_LANGUAGE else values
-            places = np.stack([place_knots(chosen[:, head]) for head in range(3)])
-            ranks = np.stack([rank_values(chosen[:, head], places[head]) for head in range(3)], axis=1)
+            of_language = everything[is_zh == language]
+            chosen = of_language if len(of_language) >= MIN_OF_LANGUAGE else everything
+            places = np.stack([place_knots(chosen[:, head]) for head in range(4)])
+            ranks = np.stack([rank_values(chosen[:, head], places[head]) for head in range(4)], axis=1)
             knots.append(places)
             score_knots.append(place_knots(ranks @ blend[int(language)]))
         return Parameters(
@@ -293,7 +321,7 @@ class _Trainer:
             scale=self.scale.scale,
             gain=self.scale.head(coefficients),
             task=self.task_scale.head(self.task_coefficients),
-            grams=grams,
+            grams=None if weights is None else make_grams(weights, self.idf),
             knots=np.stack(knots),
             blend=blend,
             score_knots=np.stack(score_knots),
@@ -306,27 +334,27 @@ def train(
     task_rows: Sequence[Row],
     *,
     tries_grams: bool,
-    length_in_chinese: bool,
-    probe: Sequence[str],
+    is_chinese_seen: bool,
     notes: Mapping[str, str],
 ) -> Trained:
     """Choose and fit a classifier. `gain_rows` have qualities, `task_rows` labels (none: no task head).
 
-    `probe` are texts whose scores the artefact will hold; `notes` go into its metadata (licence, sources).
+    Where qualities are of English texts alone (`is_chinese_seen` False), Chinese ones get the blend without length and
+    n-grams, of which those rows say nothing for them. `notes` go into the artefact's metadata (licence,
+    sources).
     """
     bits = GRAM_BITS if tries_grams else 0
     gains = read_features(gain_rows, bits)
     trainer = _Trainer(gains, read_features(task_rows, bits) if task_rows else None)
     candidates: list[Candidate] = []
     for penalty in PENALTIES:
-        for has_grams in (False, True) if tries_grams else (False,):
-            candidates += trainer.try_blends(penalty, has_grams=has_grams)
+        candidates += trainer.try_blends(penalty)
     candidates.sort(key=lambda candidate: (-candidate.criterion, candidate.penalty, candidate.blend))
     length = next(candidate for candidate in candidates if candidate.blend[0] == 1)
     best = pick(candidates)
-    parameters = trainer.finish(best, length_in_chinese=length_in_chinese)
-    artefact, version = write_artefact(parameters, bits if best.has_grams else 0, probe, notes)
-    return Trained(artefact, version, candidates, length, best.blend, best.penalty, parameters)
+    parameters = trainer.finish(best, chinese_blend=None if is_chinese_seen else leave_out(best.blend))
+    artefact, version = write_artefact(parameters, 0 if parameters.grams is None else bits, notes)
+    return Trained(artefact, version, candidates, length, best, parameters)
 
 
 def pick(candidates: Sequence[Candidate]) -> Candidate:
@@ -338,16 +366,20 @@ def pick(candidates: Sequence[Candidate]) -> Candidate:
     alike = [
         one
         for one in candidates
-        if (one.penalty, one.has_grams) == (head.penalty, head.has_grams)
-        and one.criterion >= candidates[0].criterion - STANDARD_ERROR
+        if one.penalty == head.penalty and one.criterion >= candidates[0].criterion - STANDARD_ERROR
     ]
     blend = np.mean([one.blend for one in alike or [head]], axis=0)
-    return replace(head, blend=(float(blend[0]), float(blend[1]), float(blend[2])))
+    return replace(head, blend=tuple(float(share) for share in blend))
 
 
-def write_artefact(
-    parameters: Parameters, bits: int, probe: Sequence[str], notes: Mapping[str, str]
-) -> tuple[bytes, str]:
+def leave_out(blend: Sequence[float]) -> tuple[float, ...]:
+    """The blend without length and n-grams; half and half where nothing else was in it."""
+    gain, task = blend[1], blend[2]
+    total = gain + task
+    return (0.0, gain / total, task / total, 0.0) if total else (0.0, 0.5, 0.5, 0.0)
+
+
+def write_artefact(parameters: Parameters, bits: int, notes: Mapping[str, str]) -> tuple[bytes, str]:
     """The artefact, whose version is a digest of its weights, and that version."""
     bare = build_graph(parameters, {})
     version = f"complexity-1-{hashlib.sha256(bare).hexdigest()[:8]}"
@@ -357,9 +389,9 @@ def write_artefact(
         "ssop.version": version,
         "ssop.features": json.dumps(specify(bits), ensure_ascii=False, sort_keys=True, separators=(",", ":")),
     }
-    scores = score_with(bare, bits, probe)
+    scores = score_with(bare, bits, PROBE)
     metadata["ssop.probe"] = json.dumps(
-        [[text, round(score, 6)] for text, score in zip(probe, scores, strict=True)], ensure_ascii=False
+        [[text, round(score, 6)] for text, score in zip(PROBE, scores, strict=True)], ensure_ascii=False
     )
     return build_graph(parameters, metadata), version
 

@@ -39,6 +39,7 @@ class Row:
 
 def read_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """(number, document) of each line of a JSON Lines file, gzip or plain. Raises LabelsError."""
+    number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -47,7 +48,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Any]]:
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise LabelsError(f"{path}: {error}") from error
     except (json.JSONDecodeError, RecursionError) as error:
-        raise LabelsError(f"{path}, line {number + 1 if 'number' in locals() else 1}: no JSON: {error}") from error
+        raise LabelsError(f"{path}, line {number}: no JSON: {error}") from error
 
 
 def read_labels(path: Path) -> list[Row]:
