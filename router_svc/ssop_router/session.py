@@ -27,7 +27,7 @@ from ssop_router.dependency import InnerMetadata
 from ssop_router.entry import Entry
 from ssop_router.job import Intake
 from ssop_router.pipeline import Pipeline
-from ssop_router.prefetching import Prefetching
+from ssop_router.prefetching import SCOPE, Prefetching
 from ssop_router.retrieval import Retrieval
 from ssop_router.settings import RouterSettings
 from ssop_router.validation import MAX_REQUEST_ID_CHARS, check_prompt_size, check_request_id
@@ -199,10 +199,18 @@ class Session:
         if entry.task is not None or not self._prefetching.is_wanted(entry.request):
             return
         loop = asyncio.get_running_loop()
-        if prefix := entry.arrival.take_due(loop.time() * 1000):
+        prefix = entry.arrival.take_due(loop.time() * 1000)
+        if prefix and self._may_retrieve():
             self._prefetching.start(request_id, entry.request.retrieval, prefix, entry.prefetches)
         if (due_ms := entry.arrival.due_ms) is not None:
             entry.timer = loop.call_at(due_ms / 1000, self._prefetch, request_id, entry)
+
+    def _may_retrieve(self) -> bool:
+        """The key is good and has the scope, now and not only when the session began."""
+        try:
+            return SCOPE in self._renew(self._principal).scopes
+        except MeshError:
+            return False
 
     def _start(self, request_id: str, entry: Entry) -> None:
         entry.stop_timer()

@@ -5,7 +5,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,6 +219,7 @@ async def run_router(
     *,
     has_rag: bool = True,
     classifier: ComplexityModel | None = None,
+    renew: Callable[[Principal], Principal] = lambda principal: principal,
     **settings: Any,
 ) -> AsyncIterator[Mesh]:
     """A router that knows its nodes' status, until the block ends."""
@@ -236,6 +237,7 @@ async def run_router(
         rag_peer=MemoryPeer([rag.service()], inner, address="rag") if has_rag else None,
         registry=registry,
         sign=Signer(SECRET, "router", lambda: time.time_ns() // 1_000_000).metadata,
+        renew=renew,
         clock_ms=monotonic_ms,
         wall_ms=lambda: time.time_ns() // 1_000_000,
         rng=random.Random(1),

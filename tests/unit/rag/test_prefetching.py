@@ -12,6 +12,7 @@ from helpers.rag import Caller, RagUnderTest, document, refs
 from ssop.v1 import rag_pb2
 from ssop_chassis.errors import MeshError
 from ssop_rag.core.model import Matrix
+from ssop_rag.store import PooledStore
 
 TEXTS = [f"word{n} word{n + 1} word{n + 2} common" for n in range(60)]
 
@@ -245,6 +246,19 @@ async def test_lossy_never_shows_a_document_that_was_deleted_meanwhile(tmp_path:
         answer = await acme.retrieve("word7 word8", request_id="r")
         assert not answer.is_lossy
         assert "7" not in [ref[1] for ref in refs(answer)]
+
+
+async def test_lossy_searches_the_store_no_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with RagUnderTest(tmp_path / "index", rag_prefetch_mode="lossy") as rag:
+        acme = rag.caller()
+        await acme.upsert("faq", *[document(str(n), text) for n, text in enumerate(TEXTS)])
+        await fetch(rag, acme, "r", "word7")
+
+        async def search(*_: object, **__: object) -> None:
+            raise AssertionError("searched")
+
+        monkeypatch.setattr(PooledStore, "search", search)
+        assert (await acme.retrieve("word7 word8", request_id="r")).is_lossy
 
 
 async def test_lossy_waits_for_candidates_that_are_on_their_way(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from ssop.v1.router_pb2 import (
     SessionResponse,
 )
 from ssop_chassis.errors import MeshError, from_status
+from ssop_chassis.identity import Principal
 from ssop_chassis.memory import MemoryStream
 from ssop_router.core.arrival import Arrival, Timing
 from ssop_router.entry import Entry
@@ -302,6 +303,22 @@ async def test_pause_prefetches_the_whole_text() -> None:
         await client.send("a", commit=SessionCommit())
         await client.until_finished("a")
         assert mesh.rag.retrievals[0].query == mesh.rag.prefetches[0].query_prefix
+
+
+async def test_prefetch_of_a_key_that_was_revoked_is_not_made() -> None:
+    def renew(_: Principal) -> Principal:
+        raise MeshError(R.ERROR_REASON_KEY_INVALID, "revoked")
+
+    async with run_router(renew=renew) as mesh, open_session(mesh) as client:
+        mesh.rag.collections["acme"] = {"docs": 1}
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece="one two three four five six seven eight nine ten ")
+        await client.send("a", commit=SessionCommit())
+        await client.until_finished("a")
+        error = client.finished["a"]
+        assert error is not None
+        assert error.reason == R.ERROR_REASON_KEY_INVALID
+        assert not mesh.rag.prefetches
 
 
 async def test_prefetch_service_that_is_down_costs_no_answer(mesh: Mesh) -> None:
