@@ -59,7 +59,9 @@ async def test_a_prefetch_is_used_and_changes_nothing(rag: RagProcess) -> None:
             assert refs(fetched) == refs(await caller.retrieve(question, top_k=3))
             hits += fetched.is_prefetch_hit
             assert started or not fetched.is_prefetch_hit
-    assert hits >= len(QUESTIONS)
+            # A busy service sheds prefetches; one of the whole question that it began is of use.
+            assert fetched.is_prefetch_hit or not (started and prefix == question)
+    assert hits
 
 
 async def test_a_document_stops_being_found_when_it_expires(rag: RagProcess) -> None:
