@@ -139,7 +139,11 @@ def open_model(path: Path, providers: Sequence[str], *, is_slow: bool = False) -
         raise ArtefactError(f"{path}: ONNX Runtime can't read it: {_first_line(error)}") from error
     if PROVIDERS[provider.name] not in session.get_providers():
         provider = Provider("cpu", "CUDA could not be started, see the runtime's log")
-    card = read_card(path, session.get_modelmeta().custom_metadata_map)
+    try:
+        metadata = session.get_modelmeta().custom_metadata_map
+    except UnicodeDecodeError as error:
+        raise ArtefactError(f"{path}: its metadata are damaged ({error})") from error
+    card = read_card(path, metadata)
     try:
         model = OnnxComplexityModel(session, card, provider, is_slow=is_slow)
     except FeaturesMismatchError as error:

@@ -1,6 +1,8 @@
 """The shipped classifier, and artefacts that can't be used."""
 
+import contextlib
 import json
+import random
 import threading
 from pathlib import Path
 
@@ -117,8 +119,9 @@ def test_harder_tasks_score_higher(classifier: OnnxComplexityModel) -> None:
         (b"no onnx at all", "can't read it"),
         (SHIPPED.read_bytes()[: SHIPPED.stat().st_size // 2], "can't read it"),
         (SHIPPED.read_bytes() + b"\x0a\x08location", "another file"),
+        (SHIPPED.read_bytes().replace(b"What is the capital", b"What is the \xa6\xa6pital"), "metadata are damaged"),
     ],
-    ids=["empty", "text", "truncated", "external"],
+    ids=["empty", "text", "truncated", "external", "not UTF-8"],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "bad.onnx"
@@ -126,6 +129,19 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, message: str)
     with pytest.raises(ArtefactError, match=message) as caught:
         load_classifier(path)
     assert str(path) in str(caught.value)
+
+
+def test_flipped_bytes_are_refused_or_do_no_harm(tmp_path: Path) -> None:
+    content, generator = SHIPPED.read_bytes(), random.Random(0)
+    path = tmp_path / "flipped.onnx"
+    for _ in range(40):
+        changed_content = bytearray(content)
+        for _ in range(3):
+            changed_content[generator.randrange(len(content))] = generator.randrange(256)
+        path.write_bytes(changed_content)
+        with contextlib.suppress(ArtefactError):
+            found = load_classifier(path).score("hello there").score
+            assert found is None or 0 <= found <= 1
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
