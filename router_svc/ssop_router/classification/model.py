@@ -163,6 +163,9 @@ def _choose(onnxruntime: Any, wanted: Sequence[str]) -> tuple[Provider, list[Any
         return Provider("cpu"), [PROVIDERS["cpu"]]
     if PROVIDERS["cuda"] not in onnxruntime.get_available_providers():
         return Provider("cpu", "this onnxruntime has no CUDA: pip install 'ssop-mesh[gpu]'"), [PROVIDERS["cpu"]]
+    # CUDA's libraries may lie in wheels beside this one, where the loader does not look by itself.
+    if (preload := getattr(onnxruntime, "preload_dlls", None)) is not None:
+        preload()
     # TensorFloat-32 would move scores by more than 1e-5.
     return Provider("cuda"), [(PROVIDERS["cuda"], {"use_tf32": "0"}), PROVIDERS["cpu"]]
 
