@@ -152,6 +152,21 @@ async def test_garbage_does_not_end_the_watch() -> None:
     await stop(task)
 
 
+async def test_error_that_nobody_foresaw_ends_no_watch_and_is_counted() -> None:
+    scripted, faults = Watched("n1", [Tier.TIER_FULL]), []
+
+    class Broken(StillRotation):
+        def serve_tiers(self, *_: Any) -> None:
+            if len(faults) < 2:
+                raise KeyError("scripted")
+
+    nodes = make(scripted, Clock(), rotation=Broken(), on_fault=lambda: faults.append(1))
+    task = await watch(nodes)
+    await eventually(lambda: nodes["n"].is_connected and len(faults) == 2)
+    assert not task.done()
+    await stop(task)
+
+
 async def test_stream_that_reached_its_length_is_renewed_without_doubt() -> None:
     scripted = Watched("n1", [Tier.TIER_FULL])
     nodes = make(scripted, Clock(), restart_ms=30)
