@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -41,6 +41,7 @@ class Node:
         self._memory_free_ratio: float | None = None
         self._outcomes = outcomes
         self._view: NodeView | None = None
+        self._is_back = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -79,7 +80,15 @@ class Node:
         if standing.weight > 0 and self.standing.weight == 0:
             # It has shown that it is well; a share that grows is all the caution that is left.
             self._outcomes.forget()
+            self._is_back.set()
         self.standing = standing
+
+    async def pause(self, duration_s: float) -> None:
+        """Wait before its status is asked for again, or until a probe has found it well."""
+        self._is_back.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(duration_s):
+                await self._is_back.wait()
 
     def view(self) -> NodeView:
         """What decisions read; the same object until something changes."""
@@ -222,7 +231,7 @@ class Nodes:
             self._stand(node.peer.address)
             backoff_ms = least_ms if node.seen_at_ms != before_ms else min(most_ms, backoff_ms * 2)
             # Jitter keeps routers that lost the same node from returning in step.
-            await asyncio.sleep(backoff_ms * self._rng.uniform(0.8, 1.2) / 1000)
+            await node.pause(backoff_ms * self._rng.uniform(0.8, 1.2) / 1000)
 
     def _is_renewal(self, node: Node, error: Exception) -> bool:
         """Whether a stream only reached its own length, so that nothing is lost."""

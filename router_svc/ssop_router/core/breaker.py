@@ -153,6 +153,10 @@ class Breaker:
         self._good_probes = 0
         self._probe_due_ms, self._probe_ends_ms = now_ms + wait_ms, None
 
+    def hasten(self, now_ms: int) -> None:
+        """Try it soon, whatever is left of its back-off: nothing better is there."""
+        self._probe_due_ms = min(self._probe_due_ms, now_ms + self._settings.probe_ms)
+
     def release(self) -> None:
         """Put it back as if it had not been taken out: the fault was not its own."""
         self.phase, self.trip = Phase.IN, None
