@@ -217,9 +217,7 @@ class Nodes:
                     continue
                 if not isinstance(error, _EXPECTED):
                     self._on_fault()
-                    _log.error(
-                        "watching a node failed", extra={"address": node.peer.address, "cause": describe(error)}
-                    )
+                    _log.error("watching a node failed", extra={"address": node.peer.address, "cause": describe(error)})
                 elif node.is_connected:
                     reason = error.reason_name if isinstance(error, MeshError) else type(error).__name__
                     _log.warning("a node's status is lost", extra={"address": node.peer.address, "reason": reason})

@@ -19,7 +19,7 @@ from ssop_router.core.success import Outcome, judge
 from ssop_router.metrics import RouterMetrics
 
 PROBE_METHOD: Final = "/ssop.v1.InferenceService/WarmUp"
-_TICK_S: Final = 0.25
+_TICK_S: Final = 0.1
 _log = logging.getLogger(__name__)
 
 
@@ -170,8 +170,10 @@ class Rotation:
 
 
 def _judge_probe(error: MeshError) -> Probe:
-    """What a failed probe says. Who is full is well, as far as can be told; a node without the method answers, at least:
-    its share then begins small, and a relapse waits."""
+    """What a failed probe says: nothing where the node is full.
+
+    A node without the method answers, at least: its share begins small, and a relapse waits.
+    """
     if error.reason == ErrorReason.ERROR_REASON_UNSUPPORTED:
         return Probe.GOOD
     return Probe.BUSY if judge(error.reason) is Outcome.BUSY else Probe.BAD

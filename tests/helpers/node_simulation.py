@@ -141,7 +141,9 @@ class Simulation:
         if reply.latency_ms is None or reply.latency_ms >= TIMEOUT_MS:
             self._at(TIMEOUT_MS, lambda: breaker.end_probe(Probe.BAD, self.now_ms))
         else:
-            self._at(reply.latency_ms, lambda: breaker.end_probe(Probe.GOOD if reply.is_good else Probe.BAD, self.now_ms))
+            self._at(
+                reply.latency_ms, lambda: breaker.end_probe(Probe.GOOD if reply.is_good else Probe.BAD, self.now_ms)
+            )
 
     def _try(self, failed: frozenset[str]) -> None:
         weights = {

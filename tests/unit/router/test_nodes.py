@@ -167,7 +167,8 @@ async def test_garbage_does_not_end_the_watch() -> None:
 
 
 async def test_error_that_nobody_foresaw_ends_no_watch_and_is_counted() -> None:
-    scripted, faults = Watched("n1", [Tier.TIER_FULL]), []
+    scripted = Watched("n1", [Tier.TIER_FULL])
+    faults: list[int] = []
 
     class Broken(StillRotation):
         def serve_tiers(self, *_: Any) -> None:

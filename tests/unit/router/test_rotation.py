@@ -158,7 +158,7 @@ async def test_node_that_can_not_be_tried_comes_back_and_a_full_one_waits(
 ) -> None:
     node = mesh.nodes["full-1"]
     sicken(node)
-    node.warm_up_fault = code
+    node.warm_up_fault = code  # type: ignore[assignment]
     await ask_until_out(mesh, "full-1")
     node.script = answering()
     if comes_back:
