@@ -116,6 +116,7 @@ def assemble(
         stale_ms=settings.status_stale_ms,
         restart_ms=settings.watch_restart_ms,
         reconnect_ms=(settings.reconnect_min_ms, settings.reconnect_max_ms),
+        on_fault=metrics.watch_faults.inc,
     )
 
     for node in nodes:

@@ -97,6 +97,13 @@ class KeyServicer:
             nonlocal plain_key
             if record.info.revoked_at_ms:
                 raise invalid_request(("key_id", "is of a key that was revoked"))
+            if 0 < record.info.expires_at_ms <= now_ms:
+                raise invalid_request(("key_id", "is of a key that has expired"))
+            if request.overlap_ms and record.info.old_secret_expires_at_ms > now_ms:
+                # There is one place for an old secret; a promise that was made is not broken unasked.
+                raise invalid_request(
+                    ("overlap_ms", "the last rotation overlaps still; 0 ends both secrets before the new one at once")
+                )
             plain_key = make_key(record.info.key_id)
             record.old_hmac = record.hmac if request.overlap_ms else b""
             record.info.old_secret_expires_at_ms = now_ms + request.overlap_ms if request.overlap_ms else 0
@@ -162,6 +169,13 @@ class KeyServicer:
         try:
             return await self._store.unary(method, request, timeout_s=self._timeout_s, metadata=self._metadata())
         except Unavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, MeshError) and cause.reason == ErrorReason.ERROR_REASON_UNSUPPORTED:
+                raise MeshError(
+                    cause.reason,
+                    "the mesh's cache service is too old to keep keys; they stand in the routers' keys file",
+                    metadata={"feature": "keys"},
+                ) from error
             raise MeshError(
                 ErrorReason.ERROR_REASON_STORE_UNAVAILABLE, "the store of keys does not answer", retry_after_ms=1000
             ) from error

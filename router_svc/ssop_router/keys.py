@@ -6,13 +6,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.keys_pb2 import KeyRecord as StoredKey
 from ssop.v1.keys_pb2 import ReadKeysRequest, ReadKeysResponse
-from ssop_chassis.api_keys import AUTHORIZATION_METADATA, KeyRecord, KeyRing, load_keys
+from ssop_chassis.api_keys import (
+    AUTHORIZATION_METADATA,
+    HMAC_BYTES,
+    KEY_ID,
+    TENANT,
+    KeyRecord,
+    KeyRing,
+    KeyUnknownError,
+    load_keys,
+)
 from ssop_chassis.call import Metadata
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import Principal
+from ssop_chassis.identity import RESERVED_TENANT, Principal
 from ssop_chassis.logs import describe
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 
@@ -69,8 +80,9 @@ class KeysStore:
         self._on_failure = on_failure
         self._version = 0
         self._read_at_ms: int | None = None
-        self.stored: dict[str, StoredKey] = {}
         self.records: list[KeyRecord] = []
+        self.is_absent = False
+        """The service that should keep the keys is one that knows nothing of keys, so that there are none."""
 
     @property
     def age_ms(self) -> int | None:
@@ -85,25 +97,39 @@ class KeysStore:
             reply = await self._store.unary(
                 READ_METHOD, request.SerializeToString(), timeout_s=self._timeout_s, metadata=self._metadata()
             )
-        except (Unavailable, MeshError) as error:
+            response = ReadKeysResponse.FromString(reply)
+        except (Unavailable, MeshError, DecodeError) as error:
             self._on_failure()
             _log.debug("the keys could not be read", extra={"cause": describe(error)})
+            self._note_absence(error)
             return False
-        response = ReadKeysResponse.FromString(reply)
         self._read_at_ms = asked_at_ms
+        self.is_absent = False
         if response.version == self._version:
             return False
         # A store that lost its data counts from the start: whatever it says now is what holds.
         self._version = response.version
-        self.stored = {record.info.key_id: record for record in response.records}
-        self.records = [read_record(record) for record in response.records]
+        self.records = [read_record(record) for record in response.records if _is_sound(record)]
+        if (unsound := len(response.records) - len(self.records)) > 0:
+            self._on_failure()
+            _log.error("the store holds keys that are none; they are left out", extra={"keys": unsound})
         return True
+
+    def _note_absence(self, error: Exception) -> None:
+        cause = error.__cause__ if isinstance(error, Unavailable) else error
+        if not isinstance(cause, MeshError) or self._read_at_ms is not None:
+            return
+        is_absent = cause.reason == ErrorReason.ERROR_REASON_UNSUPPORTED
+        if is_absent and not self.is_absent:
+            _log.warning("the cache service keeps no keys, being older than this router: the keys file holds them all")
+        self.is_absent = is_absent
 
 
 class Keys:
     """Who a caller is. Keys of the file come first; those of the store are trusted up to an age.
 
-    `on_age` hears how old the copy of the store is, in milliseconds, at every look. `now_ms` is the wall clock.
+    `on_age` hears how old the copy of the store is, in milliseconds, at every look; `on_fault` counts looks that failed
+    as nobody foresaw. `now_ms` is the wall clock.
     """
 
     def __init__(
@@ -115,7 +141,9 @@ class Keys:
         max_age_ms: int,
         now_ms: Callable[[], int],
         on_age: Callable[[int], None] = lambda _: None,
+        on_fault: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_fault = on_fault
         self._file = file
         self._store = store
         self._secret = secret
@@ -129,8 +157,8 @@ class Keys:
         """The principal of a call at the edge. Raises KEY_MISSING, KEY_INVALID, or STORE_UNAVAILABLE."""
         try:
             principal = self._ring.authenticate(metadata.get(AUTHORIZATION_METADATA), now_ms=self._now_ms())
-        except MeshError as error:
-            if error.reason == ErrorReason.ERROR_REASON_KEY_INVALID and self._store and self._store.age_ms is None:
+        except KeyUnknownError as error:
+            if self._store is not None and self._store.age_ms is None and not self._store.is_absent:
                 # It may be a key that the store holds; who has a good one must not hear that it is none.
                 raise _unchecked() from error
             raise
@@ -146,18 +174,24 @@ class Keys:
     async def watch(self, poll_ms: int) -> None:
         """Look for changes again and again; runs until cancelled."""
         while True:
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception as error:  # noqa: BLE001 - whatever it is, revocations must go on being heard
+                self._on_fault()
+                _log.error("looking for changes of the keys failed", extra={"cause": describe(error)})
             await asyncio.sleep(poll_ms / 1000)
 
     async def refresh(self) -> None:
         """Look for changes once."""
-        has_changed = self._file.refresh()
-        if self._store is not None:
-            has_changed = await self._store.refresh() or has_changed
-            if self._store.age_ms is not None:
-                self._on_age(self._store.age_ms)
-        if has_changed:
+        if self._file.refresh():
+            # What the file says does not wait for a store that is slow.
             self._ring = self._combine()
+        if self._store is None:
+            return
+        if await self._store.refresh():
+            self._ring = self._combine()
+        if self._store.age_ms is not None:
+            self._on_age(self._store.age_ms)
 
     def _combine(self) -> KeyRing:
         self._from_file = frozenset(record.id for record in self._file.records)
@@ -186,6 +220,18 @@ def read_record(stored: StoredKey) -> KeyRecord:
         old_hmac=stored.old_hmac,
         old_expires_at_ms=info.old_secret_expires_at_ms,
         revoked_at_ms=info.revoked_at_ms,
+    )
+
+
+def _is_sound(stored: StoredKey) -> bool:
+    """Whether a record is one that a router may have written."""
+    info = stored.info
+    return (
+        KEY_ID.fullmatch(info.key_id) is not None
+        and TENANT.fullmatch(info.tenant) is not None
+        and info.tenant != RESERVED_TENANT
+        and len(stored.hmac) == HMAC_BYTES
+        and len(stored.old_hmac) in {0, HMAC_BYTES}
     )
 
 

@@ -105,6 +105,7 @@ def _open_keys(
         max_age_ms=settings.keys_max_age_ms,
         now_ms=wall_clock_ms,
         on_age=lambda age_ms: metrics.keys_age_seconds.set(age_ms / 1000),
+        on_fault=metrics.keys_reload_failures.labels("watch").inc,
     )
     servicer = KeyServicer(
         store,

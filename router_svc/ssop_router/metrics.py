@@ -90,6 +90,9 @@ class RouterMetrics:
         )
         self.ejected = Gauge("ssop_router_node_ejected", "1 while a node is out.", ["address"], registry=registry)
         self.probes = Counter("ssop_router_probes", "Tries of nodes that are out.", ["outcome"], registry=registry)
+        self.watch_faults = Counter(
+            "ssop_router_watch_faults", "Times that watching the nodes failed as nobody foresaw.", registry=registry
+        )
         self.refused_by_nodes = Counter(
             "ssop_router_node_refusals", "Attempts that a full node turned away.", registry=registry
         )

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -14,6 +14,7 @@ from ssop.v1.inference_pb2 import ModelStatus, WatchStatusRequest, WatchStatusRe
 from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
+from ssop_chassis.logs import describe
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 from ssop_router.core.success import Outcome, Outcomes
 from ssop_router.rotation import Rotation, Standing
@@ -21,6 +22,7 @@ from ssop_router.rotation import Rotation, Standing
 _WATCH: Final = "/ssop.v1.InferenceService/WatchStatus"
 # Memory changes slowly, and a node that can't read it any more goes on saying the last value.
 _MEMORY_STALE_MS: Final = 60_000
+_EXPECTED: Final = (MeshError, TimeoutError, DecodeError)
 _log = logging.getLogger(__name__)
 
 
@@ -39,6 +41,7 @@ class Node:
         self._memory_free_ratio: float | None = None
         self._outcomes = outcomes
         self._view: NodeView | None = None
+        self._is_back = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -77,7 +80,15 @@ class Node:
         if standing.weight > 0 and self.standing.weight == 0:
             # It has shown that it is well; a share that grows is all the caution that is left.
             self._outcomes.forget()
+            self._is_back.set()
         self.standing = standing
+
+    async def pause(self, duration_s: float) -> None:
+        """Wait before its status is asked for again, or until a probe has found it well."""
+        self._is_back.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(duration_s):
+                await self._is_back.wait()
 
     def view(self) -> NodeView:
         """What decisions read; the same object until something changes."""
@@ -120,6 +131,7 @@ class Nodes:
     """All nodes of the settings. `clock_ms` is monotonic; `metadata` makes the router's own principal.
 
     `outcomes` takes those of all nodes together. `rotation` makes the rotation, given what hears of its changes.
+    `on_fault` counts errors of watching that nobody foresaw.
     """
 
     def __init__(
@@ -134,6 +146,7 @@ class Nodes:
         stale_ms: int,
         restart_ms: int,
         reconnect_ms: tuple[int, int],
+        on_fault: Callable[[], None] = lambda: None,
     ) -> None:
         self.outcomes = outcomes
         self._nodes = {node.peer.address: node for node in nodes}
@@ -143,6 +156,7 @@ class Nodes:
         self._stale_ms = stale_ms
         self._restart_ms = restart_ms
         self._reconnect_ms = reconnect_ms
+        self._on_fault = on_fault
         self._snapshot: Snapshot | None = None
         self._rotation = rotation(self._stand)
 
@@ -198,10 +212,13 @@ class Nodes:
             before_ms = node.seen_at_ms
             try:
                 await self._follow(node)
-            except (MeshError, TimeoutError, DecodeError) as error:
+            except Exception as error:  # noqa: BLE001 - one node's fault must not end the watch of the others
                 if self._is_renewal(node, error):
                     continue
-                if node.is_connected:
+                if not isinstance(error, _EXPECTED):
+                    self._on_fault()
+                    _log.error("watching a node failed", extra={"address": node.peer.address, "cause": describe(error)})
+                elif node.is_connected:
                     reason = error.reason_name if isinstance(error, MeshError) else type(error).__name__
                     _log.warning("a node's status is lost", extra={"address": node.peer.address, "reason": reason})
             is_gone = not node.is_connected and node.seen_at_ms is not None
@@ -212,7 +229,7 @@ class Nodes:
             self._stand(node.peer.address)
             backoff_ms = least_ms if node.seen_at_ms != before_ms else min(most_ms, backoff_ms * 2)
             # Jitter keeps routers that lost the same node from returning in step.
-            await asyncio.sleep(backoff_ms * self._rng.uniform(0.8, 1.2) / 1000)
+            await node.pause(backoff_ms * self._rng.uniform(0.8, 1.2) / 1000)
 
     def _is_renewal(self, node: Node, error: Exception) -> bool:
         """Whether a stream only reached its own length, so that nothing is lost."""

@@ -6,19 +6,20 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import WarmUpRequest
 from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
-from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Trip
+from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Probe, Trip
 from ssop_router.core.concurrency import ConcurrencySettings, Window
 from ssop_router.core.pool import Member, Pool, PoolSettings, Verdict
-from ssop_router.core.success import Outcome
+from ssop_router.core.success import Outcome, judge
 from ssop_router.metrics import RouterMetrics
 
 PROBE_METHOD: Final = "/ssop.v1.InferenceService/WarmUp"
-_TICK_S: Final = 0.25
+_TICK_S: Final = 0.1
 _log = logging.getLogger(__name__)
 
 
@@ -100,7 +101,11 @@ class Rotation:
         """Look at the slow rule, and try nodes that are out; runs until cancelled."""
         try:
             while True:
-                self.look()
+                try:
+                    self.look()
+                except Exception as error:  # noqa: BLE001 - whatever it is, nodes that are out must be tried again
+                    self._metrics.watch_faults.inc()
+                    _log.error("a look at the rotation failed", extra={"cause": describe(error)})
                 await asyncio.sleep(_TICK_S)
         finally:
             for probe in self._probes:
@@ -124,7 +129,7 @@ class Rotation:
     async def _probe(self, address: str) -> None:
         """One real generation. Whatever it ends with, its place is given up."""
         breaker = self._pool.members[address].breaker
-        is_good = False
+        verdict = Probe.BAD
         try:
             await self._peers[address].unary(
                 PROBE_METHOD,
@@ -132,13 +137,17 @@ class Rotation:
                 timeout_s=self._settings.probe_lease_ms / 1000,
                 metadata=self._metadata(),
             )
-            is_good = True
-        except (MeshError, OSError) as error:
+            verdict = Probe.GOOD
+        except MeshError as error:
+            verdict = _judge_probe(error)
             _log.debug("a probe failed", extra={"address": address, "cause": describe(error)})
+        except Exception as error:  # noqa: BLE001 - a probe that fails in whatever way is a bad one
+            _log.error("a probe broke", extra={"address": address, "cause": describe(error)})
         finally:
-            breaker.end_probe(is_good, self._clock_ms())
-            self._metrics.probes.labels("good" if is_good else "bad").inc()
-        if breaker.phase is not Phase.OUT:
+            was_out = breaker.phase is Phase.OUT
+            breaker.end_probe(verdict, self._clock_ms())
+            self._metrics.probes.labels(verdict.value).inc()
+        if was_out and breaker.phase is not Phase.OUT:
             _log.info("a node is in rotation again", extra={"address": address})
             self._metrics.ejected.labels(address).set(0)
             self._on_change(address)
@@ -158,3 +167,13 @@ class Rotation:
         for other, member in self._pool.members.items():
             self._metrics.ejected.labels(other).set(member.breaker.phase is Phase.OUT)
             self._on_change(other)
+
+
+def _judge_probe(error: MeshError) -> Probe:
+    """What a failed probe says: nothing where the node is full.
+
+    A node without the method answers, at least: its share begins small, and a relapse waits.
+    """
+    if error.reason == ErrorReason.ERROR_REASON_UNSUPPORTED:
+        return Probe.GOOD
+    return Probe.BUSY if judge(error.reason) is Outcome.BUSY else Probe.BAD

@@ -1,6 +1,9 @@
 """KeyStoreService: the records of API keys in the state instance, for the routers of a mesh."""
 
+import logging
 from typing import Final
+
+from google.protobuf.message import DecodeError
 
 from ssop.v1 import keys_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -14,6 +17,7 @@ MAX_KEYS: Final = 10_000
 """A reply with so many records fits a message of 4 MiB."""
 MAX_RECORD_BYTES: Final = 400
 _NO_ROOM: Final = -1
+_log = logging.getLogger(__name__)
 
 
 class KeyStoreServicer:
@@ -29,7 +33,11 @@ class KeyStoreServicer:
         version, *records = await self._state.run(scripts.read_keys(request.known_version))
         response = keys_pb2.ReadKeysResponse(version=int(version))
         for record in records:
-            response.records.add().ParseFromString(scripts.data(record))
+            try:
+                response.records.append(keys_pb2.KeyRecord.FromString(scripts.data(record)))
+            except DecodeError:
+                # One that is spoilt must not keep the others from the routers; it can be of no key that is good.
+                _log.error("the store holds a record of a key that can't be read; it is left out")
         await call.write(response.SerializeToString())
 
     async def write_key(self, call: Call) -> None:

@@ -11,7 +11,7 @@ import re
 import secrets
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,8 +24,8 @@ from ssop_chassis.identity import RESERVED_TENANT, Principal
 AUTHORIZATION_METADATA: Final = "authorization"
 KEY_ID: Final = re.compile(r"^[a-z0-9]{1,32}$")
 TENANT: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
-_HMAC_BYTES: Final = 32
-_NO_HMAC: Final = bytes(_HMAC_BYTES)
+HMAC_BYTES: Final = 32
+_NO_HMAC: Final = bytes(HMAC_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class KeyRecord:
     id: str
     tenant: str
     scopes: frozenset[str]
-    hmac: bytes
+    hmac: bytes = field(repr=False)
     expires_at_ms: int = 0
-    old_hmac: bytes = b""
+    old_hmac: bytes = field(default=b"", repr=False)
     old_expires_at_ms: int = 0
     revoked_at_ms: int = 0
 
@@ -91,31 +91,39 @@ class KeyRing:
         _, key_id, secret = parts
         if not secret.endswith(_checksum(key_id, secret[:-7])):
             raise _invalid_key("the API key is mistyped: its checksum is wrong")
+        return self._find(key_id, hash_key(key, self._secret), now_ms)
+
+    def renew(self, principal: Principal, *, now_ms: int) -> Principal:
+        """What the key of a principal may do now: for calls that outlive a change. Raises KEY_INVALID.
+
+        A secret that would not be taken any more is not renewed either.
+        """
+        renewed = self._find(principal.key_id, principal.key_hmac, now_ms)
+        if renewed.tenant != principal.tenant:
+            raise _invalid_key("the API key speaks for another tenant now")
+        return renewed
+
+    def _find(self, key_id: str, found: bytes, now_ms: int) -> Principal:
         record = self._records.get(key_id)
-        found = hash_key(key, self._secret)
         # Compared even when there is nothing to compare with, so that the time tells nothing about ids and rotations.
         is_new = hmac.compare_digest(found, record.hmac if record is not None else _NO_HMAC)
         is_old = hmac.compare_digest(found, (record.old_hmac if record is not None else b"") or _NO_HMAC)
         if record is None or not (is_new or is_old):
-            raise _invalid_key("the API key is unknown")
+            raise KeyUnknownError
+        if record.revoked_at_ms:
+            raise _invalid_key("the API key was revoked")
         if not is_new and now_ms >= record.old_expires_at_ms:
             raise _invalid_key("the API key was rotated, and its old secret has expired")
-        return _principal(record, now_ms)
-
-    def renew(self, principal: Principal, *, now_ms: int) -> Principal:
-        """What the key of a principal may do now: for calls that outlive a change. Raises KEY_INVALID."""
-        record = self._records.get(principal.key_id)
-        if record is None or record.tenant != principal.tenant:
-            raise _invalid_key("the API key is no longer known")
-        return _principal(record, now_ms)
+        if record.expires_at_ms and now_ms >= record.expires_at_ms:
+            raise _invalid_key("the API key has expired")
+        return Principal(record.tenant, record.id, record.scopes, found)
 
 
-def _principal(record: KeyRecord, now_ms: int) -> Principal:
-    if record.revoked_at_ms:
-        raise _invalid_key("the API key was revoked")
-    if record.expires_at_ms and now_ms >= record.expires_at_ms:
-        raise _invalid_key("the API key has expired")
-    return Principal(record.tenant, record.id, record.scopes)
+class KeyUnknownError(MeshError):
+    """KEY_INVALID for a well-formed key that no record here is of."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorReason.ERROR_REASON_KEY_INVALID, "the API key is unknown")
 
 
 def _invalid_key(text: str) -> MeshError:

@@ -272,7 +272,7 @@ def connect(
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 2000),
+        ("grpc.max_reconnect_backoff_ms", 500),
     ]
     if credentials is not None:
         return GrpcPeer(address, grpc.aio.secure_channel(address, credentials, options=options))

@@ -26,11 +26,15 @@ _MAC_BYTES: Final = hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller: tenant, id of the key, and what the key may do."""
+    """The caller: tenant, id of the key, and what the key may do.
+
+    `key_hmac` tells at the edge which of a key's secrets was shown; it never travels.
+    """
 
     tenant: str
     key_id: str
     scopes: frozenset[str] = field(default_factory=frozenset)
+    key_hmac: bytes = field(default=b"", compare=False, repr=False)
 
     def require(self, scope: str) -> None:
         """Raise SCOPE_MISSING, naming the scope, unless the key has it."""

@@ -68,7 +68,7 @@ def keys_rotate(  # noqa: PLR0917 - each is an option, given by name
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Give a key a new secret. The old one is good until the overlap ends."""
+    """Give a key a new secret. The old one is good until the overlap ends; with 0s every old one ends at once."""
     with guard(as_json), _client(state_dir, target, timeout) as client:
         made = client.keys.rotate(key_id, overlap_ms=parse_duration_ms(overlap))
         _show_plain(made.key, made.plain_key, as_json)

@@ -18,7 +18,8 @@ from ssop_inference.resource import Memory, read_memory
 _TIERS: Final = {"lite": mesh_pb2.TIER_LITE, "full": mesh_pb2.TIER_FULL}
 _MEMORY_PERIOD_S: Final = 1.0
 _NOT_READY_RETRY_MS: Final = 1000
-_WARM_UP_PRIORITY: Final = 2
+# One token, before everyone who waits: whether a busy node is well must not depend on how many do.
+_WARM_UP_PRIORITY: Final = -1
 _log = logging.getLogger(__name__)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ssop_router.core.breaker import Breaker, BreakerSettings, Phase
+from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Probe
 from ssop_router.core.pool import Member, Pool, PoolSettings, Verdict
 
 TIER = 1
@@ -139,9 +139,11 @@ class Simulation:
         breaker.begin_probe(self.now_ms)
         reply = self._behaviours[name](self.rng, self.now_ms)
         if reply.latency_ms is None or reply.latency_ms >= TIMEOUT_MS:
-            self._at(TIMEOUT_MS, lambda: breaker.end_probe(False, self.now_ms))
+            self._at(TIMEOUT_MS, lambda: breaker.end_probe(Probe.BAD, self.now_ms))
         else:
-            self._at(reply.latency_ms, lambda: breaker.end_probe(reply.is_good, self.now_ms))
+            self._at(
+                reply.latency_ms, lambda: breaker.end_probe(Probe.GOOD if reply.is_good else Probe.BAD, self.now_ms)
+            )
 
     def _try(self, failed: frozenset[str]) -> None:
         weights = {

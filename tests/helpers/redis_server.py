@@ -123,7 +123,7 @@ class RedisServer:
         value: bytes = self.ask("CONFIG", "GET", name)[name.encode()]
         return value.decode()
 
-    def ask(self, *words: str | int) -> Any:
+    def ask(self, *words: str | bytes | int) -> Any:
         """A command, on a connection of its own."""
         with redis.Redis(unix_socket_path=str(self.socket), socket_timeout=5) as client:
             return client.execute_command(*words)

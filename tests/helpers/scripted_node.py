@@ -141,6 +141,7 @@ class ScriptedNode:
         self.cancelled = 0
         self.remaining_s = 0.0
         self.is_well = True
+        self.warm_up_fault = R.ERROR_REASON_BACKEND_FAILED
         self.warm_ups = 0
         self.status = inference_pb2.WatchStatusResponse(node=name)
         self.status.models.add(
@@ -175,7 +176,7 @@ class ScriptedNode:
         """One generation, as the script does them."""
         self.warm_ups += 1
         if not self.is_well:
-            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
+            raise MeshError(self.warm_up_fault, "scripted")
         await call.write(inference_pb2.WarmUpResponse().SerializeToString())
 
     async def count_tokens(self, call: Call) -> None:

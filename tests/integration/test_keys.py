@@ -15,6 +15,7 @@ from helpers.cache_service import running_cache
 from helpers.live_mesh import LiveMesh, wait_until
 from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
 from ssop.v1 import keys_pb2 as pb
+from ssop_cache.core.keys import KEY_RECORDS
 from ssop_chassis.call import Peer, bind
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
@@ -123,6 +124,52 @@ async def test_revoked_key_is_refused_everywhere_with_both_secrets(edges: Callab
     for edge in (one, other):
         outcomes = [await edge.outcome(key) for key in (made.plain_key, rotated.plain_key)]
         assert outcomes == ["KEY_INVALID", "KEY_INVALID"]
+
+
+async def test_second_rotation_breaks_no_promise_of_the_first_unless_it_is_asked_to(edges: Callable[..., Edge]) -> None:
+    edge = edges()
+    first = await edge.create()
+    key_id = first.key.key_id
+    second = await edge.call("RotateKey", pb.RotateKeyRequest(key_id=key_id, overlap_ms=DAY_MS), pb.RotateKeyResponse)
+    with pytest.raises(MeshError, match="overlaps still"):
+        await edge.call("RotateKey", pb.RotateKeyRequest(key_id=key_id, overlap_ms=1), pb.RotateKeyResponse)
+    assert [await edge.outcome(key) for key in (first.plain_key, second.plain_key)] == ["acme", "acme"]
+    third = await edge.call("RotateKey", pb.RotateKeyRequest(key_id=key_id), pb.RotateKeyResponse)
+    outcomes = [await edge.outcome(made.plain_key) for made in (first, second, third)]
+    assert outcomes == ["KEY_INVALID", "KEY_INVALID", "acme"]
+
+
+async def test_key_that_has_expired_is_not_rotated(edges: Callable[..., Edge]) -> None:
+    clock = [1_000]
+    edge = edges(wall_ms=lambda: clock[0])
+    made = await edge.create(lifetime_ms=500)
+    clock[0] = 1_500
+    with pytest.raises(MeshError, match="expired"):
+        await edge.call("RotateKey", pb.RotateKeyRequest(key_id=made.key.key_id), pb.RotateKeyResponse)
+
+
+async def test_store_put_back_to_an_older_state_is_noticed_by_those_who_did_not_look(
+    edges: Callable[..., Edge], servers: tuple[RedisServer, RedisServer]
+) -> None:
+    one, other = edges(), edges()
+    await one.create()
+    backup = [(name, servers[0].ask("DUMP", name)) for name in KEY_RECORDS]
+    lost = await one.create()
+    assert await other.outcome(lost.plain_key) == "acme"
+    for name, dump in backup:
+        servers[0].ask("RESTORE", name, 0, dump, "REPLACE")
+    made = await one.create()
+    assert [await other.outcome(key) for key in (lost.plain_key, made.plain_key)] == ["KEY_INVALID", "acme"]
+
+
+async def test_record_that_is_spoilt_keeps_no_other_from_the_routers(
+    edges: Callable[..., Edge], servers: tuple[RedisServer, RedisServer]
+) -> None:
+    edge = edges()
+    servers[0].ask("HSET", KEY_RECORDS[0], "spoilt", b"\xff\xff")
+    made = await edge.create()
+    assert await edge.outcome(made.plain_key) == "acme"
+    servers[0].ask("HDEL", KEY_RECORDS[0], "spoilt")
 
 
 async def test_two_makers_of_one_id_make_one_key(edges: Callable[..., Edge]) -> None:

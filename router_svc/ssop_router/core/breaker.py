@@ -35,6 +35,15 @@ class Phase(StrEnum):
     """In rotation again, with a share of the load that grows."""
 
 
+class Probe(StrEnum):
+    """How a probe ended."""
+
+    GOOD = "good"
+    BUSY = "busy"
+    """The node is full: that speaks neither for it nor against it."""
+    BAD = "bad"
+
+
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
     """The rules. Slow: P95 and failures above their bounds with enough outcomes, for `slow_hold_ms` without a break."""
@@ -144,6 +153,10 @@ class Breaker:
         self._good_probes = 0
         self._probe_due_ms, self._probe_ends_ms = now_ms + wait_ms, None
 
+    def hasten(self, now_ms: int) -> None:
+        """Try it soon, whatever is left of its back-off: nothing better is there."""
+        self._probe_due_ms = min(self._probe_due_ms, now_ms + self._settings.probe_ms)
+
     def release(self) -> None:
         """Put it back as if it had not been taken out: the fault was not its own."""
         self.phase, self.trip = Phase.IN, None
@@ -165,13 +178,14 @@ class Breaker:
         """A probe starts; there is one at a time."""
         self._probe_ends_ms = now_ms + self._settings.probe_lease_ms
 
-    def end_probe(self, is_good: bool, now_ms: int) -> None:
-        """A probe has ended; enough good ones in a row bring the node back."""
+    def end_probe(self, probe: Probe, now_ms: int) -> None:
+        """A probe has ended; enough good ones without a bad one bring the node back."""
         self._probe_ends_ms = None
         if self.phase is not Phase.OUT:
             return
-        if not is_good:
-            self._good_probes = 0
+        if probe is not Probe.GOOD:
+            if probe is Probe.BAD:
+                self._good_probes = 0
             self._probe_due_ms = now_ms + self._settings.probe_ms
             return
         self._good_probes += 1
@@ -199,7 +213,7 @@ class Breaker:
         since_ms = now_ms - self._returned_ms
         if self.phase is Phase.RETURNING and since_ms >= self._settings.slow_start_ms:
             self.phase = Phase.IN
-        if since_ms >= self._settings.relapse_ms:
+        if self.phase is Phase.IN and since_ms >= self._settings.relapse_ms:
             self._returned_ms = None
             self._backoff_ms = 0
 

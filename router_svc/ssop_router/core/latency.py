@@ -1,11 +1,11 @@
-"""Outcomes of the last two minutes with their latencies: a ring of slots with logarithmic buckets. Pure.
+"""Outcomes of the last two minutes with their latencies: slots with logarithmic buckets. Pure.
 
 A percentile is right within 2 % (DDSketch's bucketing, Masson et al., VLDB 2019), whatever was recorded. An outcome
 leaves with its slot: it counts for the window's length, less what of its slot had passed.
 """
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from typing import Final, NamedTuple
 
 _ERROR: Final = 0.02
@@ -28,44 +28,50 @@ class WindowStats(NamedTuple):
 
 
 class LatencyWindow:
-    """Outcomes of the last `slots` times `slot_ms`. Times must not go back further than one slot."""
+    """Outcomes of the last `slots` times `slot_ms`. Times must not go back; one that does counts as the last one.
+
+    A sum over the slots is kept, so that a look costs what has left since the look before.
+    """
 
     def __init__(self, *, slots: int = 120, slot_ms: int = 1_000) -> None:
+        self._slots = slots
         self._slot_ms = slot_ms
-        self._numbers = [-1] * slots
-        self._buckets: list[Counter[int]] = [Counter() for _ in range(slots)]
-        self._failures = [0] * slots
+        self._kept: deque[tuple[int, Counter[int], Counter[bool]]] = deque()
+        self._buckets: Counter[int] = Counter()
+        self._outcomes: Counter[bool] = Counter()
 
     def record(self, latency_ms: float, *, is_failure: bool, now_ms: int) -> None:
         """An outcome, and how long it took."""
-        index = self._turn(now_ms)
-        self._buckets[index][_bucket(latency_ms)] += 1
-        self._failures[index] += is_failure
+        number, bucket = now_ms // self._slot_ms, _bucket(latency_ms)
+        if not self._kept or self._kept[-1][0] < number:
+            self._expire(number)
+            self._kept.append((number, Counter(), Counter()))
+        _, buckets, outcomes = self._kept[-1]
+        buckets[bucket] += 1
+        outcomes[is_failure] += 1
+        self._buckets[bucket] += 1
+        self._outcomes[is_failure] += 1
 
     def stats(self, now_ms: int) -> WindowStats:
         """What the window holds now."""
-        first = now_ms // self._slot_ms - len(self._numbers)
-        total: Counter[int] = Counter()
-        failures = 0
-        for number, buckets, failed in zip(self._numbers, self._buckets, self._failures, strict=True):
-            if number > first:
-                total.update(buckets)
-                failures += failed
-        outcomes = total.total()
-        return WindowStats(outcomes, failures, _percentile(total, outcomes))
+        self._expire(now_ms // self._slot_ms)
+        outcomes = self._outcomes.total()
+        return WindowStats(outcomes, self._outcomes[True], _percentile(self._buckets, outcomes))
 
     def clear(self) -> None:
         """Forget everything."""
-        self._numbers = [-1] * len(self._numbers)
+        self._kept.clear()
+        self._buckets.clear()
+        self._outcomes.clear()
 
-    def _turn(self, now_ms: int) -> int:
-        number = now_ms // self._slot_ms
-        index = number % len(self._numbers)
-        if self._numbers[index] != number:
-            self._numbers[index] = number
-            self._buckets[index] = Counter()
-            self._failures[index] = 0
-        return index
+    def _expire(self, number: int) -> None:
+        while self._kept and self._kept[0][0] <= number - self._slots:
+            _, buckets, outcomes = self._kept.popleft()
+            self._outcomes.subtract(outcomes)
+            for bucket, count in buckets.items():
+                self._buckets[bucket] -= count
+                if not self._buckets[bucket]:
+                    del self._buckets[bucket]
 
 
 def _bucket(latency_ms: float) -> int:

@@ -7,5 +7,8 @@ local before = redis.call('HGET', KEYS[1], ARGV[1])
 if (before or '') ~= ARGV[2] then return {0} end
 if not before and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[4]) then return {-1} end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
-redis.call('INCR', KEYS[2])
+-- The time, so that a store that was put back to an older state never counts up to a version that somebody has.
+local time = redis.call('TIME')
+local version = math.max(tonumber(redis.call('GET', KEYS[2]) or '0') + 1, tonumber(time[1]) * 1000000 + tonumber(time[2]))
+redis.call('SET', KEYS[2], string.format('%.0f', version))
 return {1}

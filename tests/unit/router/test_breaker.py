@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Trip
+from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Probe, Trip
 
 SETTINGS = BreakerSettings()
 
@@ -25,7 +25,7 @@ def heal(breaker: Breaker, now_ms: int) -> int:
     while breaker.phase is Phase.OUT:
         if breaker.is_probe_due(now_ms):
             breaker.begin_probe(now_ms)
-            breaker.end_probe(True, now_ms)
+            breaker.end_probe(Probe.GOOD, now_ms)
         else:
             now_ms += 1
     return now_ms
@@ -118,11 +118,29 @@ def test_node_that_is_well_again_is_back_within_two_seconds() -> None:
 
 def test_one_bad_probe_starts_the_count_anew() -> None:
     breaker = out(make())
-    for is_good in (True, True, False, True, True):
+    for probe in (Probe.GOOD, Probe.GOOD, Probe.BAD, Probe.GOOD, Probe.GOOD):
         now_ms = next(t for t in range(0, 60_000, 50) if breaker.is_probe_due(t))
         breaker.begin_probe(now_ms)
-        breaker.end_probe(is_good, now_ms)
+        breaker.end_probe(probe, now_ms)
     assert breaker.phase is Phase.OUT
+
+
+def test_probe_that_a_full_node_turned_away_leaves_the_count_as_it_is() -> None:
+    breaker = out(make())
+    for probe in (Probe.GOOD, Probe.GOOD, Probe.BUSY, Probe.GOOD):
+        assert breaker.phase is Phase.OUT
+        now_ms = next(t for t in range(0, 60_000, 50) if breaker.is_probe_due(t))
+        breaker.begin_probe(now_ms)
+        breaker.end_probe(probe, now_ms)
+    assert breaker.phase is Phase.RETURNING
+
+
+def test_slow_start_may_last_longer_than_the_memory_of_an_ejection() -> None:
+    breaker = Breaker(BreakerSettings(slow_start_ms=300_000), random.Random(1))
+    back_ms = heal(out(breaker), 0)
+    assert breaker.weight(back_ms + 150_000) == pytest.approx(0.55)
+    assert breaker.weight(back_ms + 300_000) == 1.0
+    assert breaker.phase is Phase.IN
 
 
 def test_lost_probe_gives_its_place_up_when_its_lease_is_over() -> None:
@@ -180,7 +198,7 @@ def test_no_history_breaks_the_machine(events: list[tuple[str, int]], seed: int)
         elif kind == "p" and breaker.is_probe_due(now_ms):
             breaker.begin_probe(now_ms)
         elif kind == "e":
-            breaker.end_probe(step_ms % 2 == 0, now_ms)
+            breaker.end_probe(list(Probe)[step_ms % 3], now_ms)
         assert not (trip and breaker.phase is Phase.OUT), "a node that is out trips nothing"
         if trip:
             breaker.eject(trip, now_ms)

@@ -133,6 +133,20 @@ async def test_lost_stream_is_renewed_and_keeps_the_last_status() -> None:
     await stop(task)
 
 
+async def test_node_that_a_probe_found_well_is_asked_for_its_status_at_once() -> None:
+    scripted = Watched("n1", [Tier.TIER_FULL])
+    nodes = make(scripted, Clock(), reconnect_ms=(5, 3_600_000))
+    task = await watch(nodes)
+    await eventually(lambda: nodes["n"].is_connected)
+    scripted.mode = "fail"
+    await eventually(lambda: scripted.watches >= 10)
+    scripted.mode = "speak"
+    nodes["n"].stand(Standing(weight=0.0))
+    nodes["n"].stand(Standing(weight=0.1))
+    await eventually(lambda: nodes["n"].is_connected)
+    await stop(task)
+
+
 async def test_silent_node_is_not_trusted() -> None:
     scripted = Watched("n1", [Tier.TIER_FULL])
     scripted.mode = "silent"
@@ -148,6 +162,22 @@ async def test_garbage_does_not_end_the_watch() -> None:
     nodes = make(scripted, Clock())
     task = await watch(nodes)
     await eventually(lambda: scripted.watches >= 2)
+    assert not task.done()
+    await stop(task)
+
+
+async def test_error_that_nobody_foresaw_ends_no_watch_and_is_counted() -> None:
+    scripted = Watched("n1", [Tier.TIER_FULL])
+    faults: list[int] = []
+
+    class Broken(StillRotation):
+        def serve_tiers(self, *_: Any) -> None:
+            if len(faults) < 2:
+                raise KeyError("scripted")
+
+    nodes = make(scripted, Clock(), rotation=Broken(), on_fault=lambda: faults.append(1))
+    task = await watch(nodes)
+    await eventually(lambda: nodes["n"].is_connected and len(faults) == 2)
     assert not task.done()
     await stop(task)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import node_simulation as sim
-from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Trip
+from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Probe, Trip
 from ssop_router.core.pool import Member, Pool, PoolSettings, Verdict
 
 LITE, FULL = 1, 2
@@ -53,8 +53,51 @@ def test_tiers_count_apart_and_a_node_of_both_obeys_both() -> None:
 
 @pytest.mark.parametrize(("may_lose", "verdict"), [(True, Verdict.EJECTED), (False, Verdict.LAST)])
 def test_last_of_a_tier_goes_only_where_the_ladder_goes_on(may_lose: bool, verdict: Verdict) -> None:
-    pool = pool_of({"only": {FULL}}, PoolSettings(may_lose_last=may_lose))
+    pool = pool_of({"only": {FULL}, "lite": {LITE}}, PoolSettings(may_lose_last=may_lose))
     assert pool.propose("only", Trip.CONSECUTIVE, 0) is verdict
+
+
+@pytest.mark.parametrize("tiers", [{LITE}, {FULL}, {LITE, FULL}, set()])
+def test_only_node_of_a_mesh_stays_whatever_its_outcomes_are(tiers: set[int]) -> None:
+    pool = pool_of({"only": tiers})
+    assert pool.propose("only", Trip.CONSECUTIVE, 0) is Verdict.LAST
+    assert pool.propose("only", Trip.LOST, 0) is Verdict.EJECTED
+
+
+def test_next_rung_that_is_out_itself_is_none() -> None:
+    pool = pool_of({"full": {FULL}, "lite1": {LITE}, "lite2": {LITE}})
+    pool.members["lite1"].breaker.eject(Trip.LOST, 0)
+    pool.members["lite2"].breaker.eject(Trip.LOST, 0)
+    assert pool.propose("full", Trip.CONSECUTIVE, 0) is Verdict.LAST
+
+
+def back(pool: Pool, name: str, now_ms: int) -> int:
+    """Probe a node well until it is back; the time then."""
+    breaker = pool.members[name].breaker
+    while breaker.phase is Phase.OUT:
+        now_ms += 50
+        if breaker.is_probe_due(now_ms):
+            breaker.begin_probe(now_ms)
+            breaker.end_probe(Probe.GOOD, now_ms)
+    return now_ms
+
+
+def test_only_node_that_is_lost_again_and_again_is_always_tried_at_once() -> None:
+    pool, now_ms = pool_of({"only": {LITE, FULL}}), 0
+    for _ in range(4):
+        assert pool.propose("only", Trip.LOST, now_ms) is Verdict.EJECTED
+        assert back(pool, "only", now_ms) - now_ms <= 2_000
+        now_ms = back(pool, "only", now_ms) + 10_000
+
+
+def test_nodes_in_back_off_are_tried_at_once_when_those_that_are_left_fail_too() -> None:
+    pool = pool_of({"a": {LITE}, "b": {LITE}})
+    pool.propose("a", Trip.LOST, 0)
+    relapse_ms = back(pool, "a", 0) + 1_000
+    pool.propose("a", Trip.LOST, relapse_ms)
+    assert not pool.members["a"].breaker.is_probe_due(relapse_ms + 2_000)
+    assert pool.propose("b", Trip.LOST, relapse_ms + 2_000) is Verdict.CAPPED
+    assert pool.members["a"].breaker.is_probe_due(relapse_ms + 3_000)
 
 
 def test_fault_of_most_nodes_at_once_ejects_none_and_brings_the_first_back() -> None:

@@ -10,6 +10,7 @@ from helpers.scripted_mesh import Mesh, ask, default_nodes, reason, run_router
 from helpers.scripted_node import R, ScriptedNode, answering, failing, hanging
 from ssop.v1 import mesh_pb2
 from ssop_chassis.errors import MeshError
+from ssop_router.rotation import Rotation
 
 HARD = "Compare the two step by step and explain why."
 FAST = {"probe_ms": 100, "slow_start_ms": 0}
@@ -134,6 +135,39 @@ async def test_only_node_of_a_tier_may_go_since_the_ladder_goes_on() -> None:
         await ask_until_out(mesh, "full-1", "no_cache")
         answer = await mesh.generate(ask(HARD, policy="no_cache"))
         assert answer.status.degraded_level == 2
+
+
+async def test_look_that_fails_is_counted_and_nodes_come_back_all_the_same(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = mesh.nodes["full-1"]
+    sicken(node)
+    await ask_until_out(mesh, "full-1")
+    with monkeypatch.context() as patched:
+        patched.setattr(Rotation, "look", lambda _: 1 / 0)
+        await eventually(lambda: mesh.metric("ssop_router_watch_faults_total") > 0)
+    heal(node)
+    await eventually(lambda: not is_out(mesh, "full-1"))
+
+
+@pytest.mark.parametrize(
+    ("code", "comes_back"), [(R.ERROR_REASON_UNSUPPORTED, True), (R.ERROR_REASON_OVERLOADED, False)]
+)
+async def test_node_that_can_not_be_tried_comes_back_and_a_full_one_waits(
+    mesh: Mesh, code: int, comes_back: bool
+) -> None:
+    node = mesh.nodes["full-1"]
+    sicken(node)
+    node.warm_up_fault = code  # type: ignore[assignment]
+    await ask_until_out(mesh, "full-1")
+    node.script = answering()
+    if comes_back:
+        await eventually(lambda: not is_out(mesh, "full-1"))
+        return
+    await eventually(lambda: mesh.metric("ssop_router_probes_total", outcome="busy") >= 2)
+    assert is_out(mesh, "full-1")
+    heal(node)
+    await eventually(lambda: not is_out(mesh, "full-1"))
 
 
 async def test_probes_end_with_the_router() -> None:
