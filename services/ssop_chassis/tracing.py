@@ -41,7 +41,9 @@ def _naming_errors(span: Span) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        span.set_attribute("error.type", error.reason_name if isinstance(error, MeshError) else type(error).__qualname__)
+        span.set_attribute(
+            "error.type", error.reason_name if isinstance(error, MeshError) else type(error).__qualname__
+        )
         span.set_status(Status(StatusCode.ERROR))
         raise
 
