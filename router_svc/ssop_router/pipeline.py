@@ -387,10 +387,13 @@ def _usage(job: Job, is_generated: bool) -> Usage:
 
 def _count(job: Job, is_generated: bool) -> RequestCounts:
     """What the request is counted as."""
-    is_answered = job.ending.verdict == Verdict.VERDICT_OK
+    # An answer that reached its limit of tokens is incomplete, and no error.
+    is_answered = job.ending.has_ended and _find_fault(job) is None
     return RequestCounts(
         tier=job.target.tier if is_generated and job.target is not None else Tier.TIER_UNSPECIFIED,
-        is_cached=job.cache_reason in (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER),
+        # Who followed in vain and generated after all was not served from the cache.
+        is_cached=not is_generated
+        and job.cache_reason in (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER),
         is_degraded=bool(job.degraded_level) and is_answered,
         is_failed=not is_answered,
         prefetches=job.intake.prefetches.started,
@@ -419,10 +422,15 @@ def _deadline_error(job: Job) -> MeshError:
 
 def _judge(job: Job) -> None:
     """Raise the error that the verdict of a delivered answer calls for."""
+    if (fault := _find_fault(job)) is not None:
+        raise fault
+
+
+def _find_fault(job: Job) -> MeshError | None:
     ending = job.ending
     if ending.verdict == Verdict.VERDICT_INVALID:
         violation = ending.violation
-        raise MeshError(
+        return MeshError(
             R.ERROR_REASON_OUTPUT_INVALID,
             f"the answer broke the rule '{violation.rule}'",
             metadata={
@@ -432,12 +440,13 @@ def _judge(job: Job) -> None:
             },
         )
     if ending.verdict != Verdict.VERDICT_INCOMPLETE:
-        return
+        return None
     if ending.incomplete_reason == IncompleteReason.INCOMPLETE_REASON_DEADLINE:
-        raise _deadline_error(job)
+        return _deadline_error(job)
     if ending.incomplete_reason in (
         IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED,
         IncompleteReason.INCOMPLETE_REASON_CANCELLED,
     ):
         cut = MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node cut the answer")
-        raise interrupt(cut, job.last_seq)
+        return interrupt(cut, job.last_seq)
+    return None

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from opentelemetry import propagate, trace
-from opentelemetry.trace import ProxyTracerProvider, SpanKind
+from opentelemetry.trace import ProxyTracerProvider, Span, SpanKind, Status, StatusCode
 
 from ssop_chassis.call import Metadata
+from ssop_chassis.errors import MeshError
 
 
 @contextmanager
@@ -20,13 +21,31 @@ def server_span(method: str, metadata: Metadata) -> Iterator[None]:
         return
     carrier = {key: value for key, value in metadata.items() if isinstance(value, str)}
     service, _, name = method.removeprefix("/").partition("/")
-    with trace.get_tracer("ssop").start_as_current_span(
-        method.removeprefix("/"),
-        context=propagate.extract(carrier),
-        kind=SpanKind.SERVER,
-        attributes={"rpc.system": "grpc", "rpc.service": service, "rpc.method": name},
+    with (
+        trace.get_tracer("ssop").start_as_current_span(
+            method.removeprefix("/"),
+            context=propagate.extract(carrier),
+            kind=SpanKind.SERVER,
+            attributes={"rpc.system": "grpc", "rpc.service": service, "rpc.method": name},
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span,
+        _naming_errors(span),
     ):
         yield
+
+
+@contextmanager
+def _naming_errors(span: Span) -> Iterator[None]:
+    """Note an error's type, and what may be said of it: the texts of foreign exceptions may quote prompts."""
+    try:
+        yield
+    except Exception as error:
+        span.set_attribute(
+            "error.type", error.reason_name if isinstance(error, MeshError) else type(error).__qualname__
+        )
+        span.set_status(Status(StatusCode.ERROR))
+        raise
 
 
 AttributeValue = str | int | float | bool | list[str]
@@ -41,9 +60,16 @@ def generation_span(
         yield lambda _: None
         return
     first = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "ssop", "gen_ai.request.model": model}
-    with trace.get_tracer("ssop").start_as_current_span(
-        f"chat {model}", kind=SpanKind.INTERNAL, attributes={**first, **attributes}
-    ) as span:
+    with (
+        trace.get_tracer("ssop").start_as_current_span(
+            f"chat {model}",
+            kind=SpanKind.INTERNAL,
+            attributes={**first, **attributes},
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span,
+        _naming_errors(span),
+    ):
         yield span.set_attributes
 
 

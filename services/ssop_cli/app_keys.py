@@ -35,7 +35,9 @@ def keys_create(  # noqa: PLR0917 - each is an option, given by name
     """Make a key. Its plain text is shown once, on standard output, and stored nowhere."""
     with guard(as_json), _client(state_dir, target, timeout) as client:
         names = [name.strip() for name in scopes.split(",") if name.strip()]
-        made = client.keys.create(tenant, names, key_id=key_id, lifetime_ms=parse_duration_ms(expires))
+        # To the mesh 0 is for ever, which nobody means by 0d.
+        lifetime_ms = parse_duration_ms(expires, least_ms=1)
+        made = client.keys.create(tenant, names, key_id=key_id, lifetime_ms=lifetime_ms)
         _show_plain(made.key, made.plain_key, as_json)
 
 

@@ -27,6 +27,7 @@ def key_json(key: KeyInfo, now_ms: int) -> dict[str, Any]:
         "state": state_of(key, now_ms),
         "created_at_ms": key.created_at_ms,
         "expires_at_ms": key.expires_at_ms,
+        "rotated_at_ms": key.rotated_at_ms,
         "old_secret_expires_at_ms": key.old_secret_expires_at_ms,
         "revoked_at_ms": key.revoked_at_ms,
         "is_in_file": key.is_in_file,

@@ -35,6 +35,7 @@ class ScriptedCache:
         self.appends = 0
         self.calls = 0
         self.error: MeshError | None = None
+        self.admission_error: MeshError | None = None
         self.is_frozen = False
         self.gate = asyncio.Event()
         self.gate.set()
@@ -49,6 +50,8 @@ class ScriptedCache:
 
     async def admit(self, call: Call) -> None:
         await self._meet()
+        if self.admission_error is not None:
+            raise self.admission_error
         request = cache_pb2.AdmitRequest.FromString(call.request)
         self.admitted.append(request)
         response = cache_pb2.AdmitResponse()

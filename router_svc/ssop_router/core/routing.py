@@ -140,7 +140,8 @@ def read_signals(candidate: Candidate | None, settings: DecisionSettings, now_ms
         weakness = "unseen" if measured_at_ms is None else "stale"
         return TierSignals(headroom, _STALE_SPREAD, age_ms, weakness, success, spread, success_age_ms)
     age_ms = max(0, now_ms - measured_at_ms) if measured_at_ms is not None else 0
-    headroom = max(0.0, 1.0 - (candidate.load - candidate.risk))
+    # Caution says who of a tier is asked, not how much room there is.
+    headroom = max(0.0, 1.0 - (candidate.load - candidate.risk - route.caution))
     headroom_spread = _AGEING_SPREAD * age_ms / settings.status_stale_ms
     return TierSignals(headroom, headroom_spread, age_ms, "", success, spread, success_age_ms)
 

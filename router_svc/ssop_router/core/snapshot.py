@@ -45,7 +45,8 @@ class Route(NamedTuple):
     """A ready model on a node in rotation. Loads are in requests for each slot.
 
     `load` is the larger of what the node says, which is late, and what this router counts, which is partial;
-    `own_load` is the latter. `measured_at_ms` is when the load was measured. A node that was never seen has None there
+    `own_load` is the latter. `caution` is the part of `load` by which a node that returns counts as busier than it is.
+    `measured_at_ms` is when the load was measured. A node that was never seen has None there
     and the model "", and nothing that it lacks.
     """
 
@@ -60,6 +61,7 @@ class Route(NamedTuple):
     measured_at_ms: int | None
     successes: SuccessView
     is_shared_model: bool
+    caution: float
 
 
 class Row(NamedTuple):
@@ -114,9 +116,9 @@ class NodeView:
         return found
 
 
-def _own_load(node: NodeView, slots: int) -> float:
+def _own_load(node: NodeView, slots: int, weight: float) -> float:
     """This router's requests for each slot; more where the node is to get less than others, or turns more away."""
-    load = ((node.in_flight + 1) / node.weight - 1) / slots
+    load = ((node.in_flight + 1) / weight - 1) / slots
     return load + FULL_PENALTY if node.in_flight >= node.limit else load
 
 
@@ -127,9 +129,9 @@ def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
     has_failures = node.successes.failures > 0
     if node.seen_at_ms is None:
         if not node.expected_tiers or tier in node.expected_tiers:
-            own_load = _own_load(node, 1)
+            own_load = _own_load(node, 1, node.weight)
             route = Route(
-                node.address, node.name, "", 0, frozenset(), True, own_load, own_load, None, node.successes, False
+                node.address, node.name, "", 0, frozenset(), True, own_load, own_load, None, node.successes, False, 0.0
             )
             yield Row(-math.inf, own_load, own_load + UNSEEN_PENALTY - STALE_PENALTY, memory, has_failures, route)
         return
@@ -137,8 +139,10 @@ def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
         if model.state != _READY or tier not in model.tiers:
             continue
         slots = max(1, model.slots_total)
-        own_load = _own_load(node, slots)
-        load = max((model.slots_busy + model.queue_length) / slots, own_load)
+        own_load = _own_load(node, slots, node.weight)
+        said_load = (model.slots_busy + model.queue_length) / slots
+        load = max(said_load, own_load)
+        caution = load - max(said_load, _own_load(node, slots, 1.0)) if node.weight < 1 else 0.0
         measured_at_ms = node.seen_at_ms - model.load_age_ms
         route = Route(
             node.address,
@@ -152,6 +156,7 @@ def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
             measured_at_ms,
             node.successes,
             model.tiers >= _BOTH_TIERS,
+            caution,
         )
         fresh_at_ms = measured_at_ms if node.is_connected else -math.inf
         yield Row(fresh_at_ms, load, own_load, memory, has_failures, route)

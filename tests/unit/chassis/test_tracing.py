@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import ProxyTracerProvider
 
 from ssop_chassis.call import Arity, Call
+from ssop_chassis.errors import MeshError
 from ssop_chassis.memory import MemoryPeer
 from ssop_chassis.tracing import generation_span, inject
 from unit.chassis.transports import PRINCIPAL, one_method
@@ -47,6 +48,21 @@ async def test_inner_call_continues_the_trace_of_the_outer_one(spans: InMemorySp
     assert generation.attributes["gen_ai.usage.output_tokens"] == 7
     assert generation.attributes["gen_ai.operation.name"] == "chat"
     assert served.attributes["rpc.system"] == "grpc"
+
+
+async def test_text_of_a_foreign_exception_reaches_no_span(spans: InMemorySpanExporter) -> None:
+    async def fail(_: Call) -> None:
+        with generation_span("m", {}):
+            raise ValueError("canary-prompt")
+
+    peer = MemoryPeer([one_method(Arity.UNARY, fail)], lambda _: PRINCIPAL)
+    with pytest.raises(MeshError):
+        await peer.unary("/test.T/M", b"", timeout_s=5)
+    generation, served = spans.get_finished_spans()
+    assert "canary-prompt" not in generation.to_json() + served.to_json()
+    assert [dict(span.attributes or {})["error.type"] for span in (generation, served)] == ["ValueError", "INTERNAL"]
+    assert not generation.status.is_ok
+    assert not served.status.is_ok
 
 
 def test_without_a_provider_nothing_is_injected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,21 @@ async def test_follower_takes_over_when_the_leader_fails_before_a_field(mesh: Me
     assert mesh.cache.stored
 
 
+async def test_follower_that_takes_over_without_the_cache_is_counted_as_a_generation(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = hanging()
+    leader = mesh.open(ask(model="grok-3-lite"))
+    await eventually(lambda: mesh.nodes["lite-1"].running == 1)
+    follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite", request_id="follower")))
+    await eventually(lambda: any(g.followers for g in mesh.cache.generations.values()))
+    mesh.nodes["lite-1"].script = answering()
+    mesh.cache.admission_error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
+    await leader.cancel()
+    assert (await follower).error is None
+    await eventually(lambda: "follower" in mesh.cache.counted)
+    assert not mesh.cache.counted["follower"].is_cached
+    assert mesh.cache.settled["follower"].output_tokens == 3
+
+
 async def test_degraded_generation_has_no_followers(mesh: Mesh) -> None:
     go_on = asyncio.Event()
 

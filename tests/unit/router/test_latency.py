@@ -42,3 +42,11 @@ def test_outcome_leaves_with_its_slot() -> None:
     window.record(1, is_failure=True, now_ms=500)
     assert window.stats(9_999).outcomes == 1
     assert window.stats(10_000).outcomes == 0
+
+
+def test_clock_that_goes_back_neither_loses_nor_keeps_outcomes() -> None:
+    window = LatencyWindow(slots=SLOTS, slot_ms=SLOT_MS)
+    window.record(1, is_failure=True, now_ms=5_000)
+    window.record(1, is_failure=False, now_ms=1_000)
+    assert window.stats(2_000).outcomes == 2
+    assert window.stats(15_000) == (0, 0, 0.0)

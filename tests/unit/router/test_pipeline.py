@@ -310,3 +310,21 @@ async def test_node_whose_status_never_came_is_used_when_nothing_else_is_known()
         answer = await mesh.generate(ask(model="grok-3"))
         assert answer.error is None
         assert SCHEMA
+
+
+@pytest.mark.parametrize(("incomplete_reason", "is_failed"), [(0, False), (1, False), (5, True)])
+async def test_answer_that_reached_its_limit_is_counted_as_no_error(
+    mesh: Mesh, incomplete_reason: int, is_failed: bool
+) -> None:
+    text = GOOD if not incomplete_reason else GOOD[:15]
+
+    async def script(call: Call, _: object) -> None:
+        for chunk in encode(text, incomplete_reason=incomplete_reason):
+            await call.write(chunk)
+
+    for node in mesh.nodes.values():
+        node.script = script
+    answer = await mesh.generate(ask(request_id="counted"))
+    await eventually(lambda: "counted" in mesh.cache.counted)
+    assert mesh.cache.counted["counted"].is_failed is is_failed
+    assert (answer.error is not None) is is_failed
