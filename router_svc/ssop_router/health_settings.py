@@ -9,7 +9,7 @@ from ssop_router.core.pool import PoolSettings
 
 
 class HealthTable(Settings):
-    """The rules of ejection. What is not here is fixed (`docs/routing.md`)."""
+    """The rules of ejection. What is not here is fixed (`docs/resilience.md`)."""
 
     slow_p95_ms: float = Field(1_500, gt=0, description="Slow: time to the first field above this for one in twenty,")
     slow_failure_ratio: float = Field(0.05, ge=0, le=1, description="and more failures than this part,")
@@ -24,7 +24,7 @@ class HealthTable(Settings):
     backoff_min_ms: int = Field(30_000, ge=0, description="How long a relapse is not tried, doubling each time,")
     backoff_max_ms: int = Field(300_000, ge=0, description="up to this.")
     max_ejected_ratio: float = Field(0.5, ge=0, le=1, description="Part of a tier that may be out at once.")
-    may_lose_last: bool = Field(True, description="A tier of one node may lose it: the ladder goes on.")
+    may_lose_last: bool = Field(True, description="The only node of the full tier may go where a lite node is in.")
     largest_window: int = Field(1_024, ge=1, description="Requests at once on a node that never turned one away.")
 
     def breaker(self) -> BreakerSettings:

@@ -20,6 +20,7 @@ from ssop_router.metrics import RouterMetrics
 
 PROBE_METHOD: Final = "/ssop.v1.InferenceService/WarmUp"
 _TICK_S: Final = 0.1
+_WARN_AGAIN_MS: Final = 10_000
 _log = logging.getLogger(__name__)
 
 
@@ -59,6 +60,7 @@ class Rotation:
         self._metadata = metadata
         self._on_change = on_change
         self._probes: set[asyncio.Task[None]] = set()
+        self._warned_ms: dict[str, int] = {}
         for address in peers:
             self._pool.members[address] = Member(Breaker(breaker, rng), frozenset())
 
@@ -155,15 +157,20 @@ class Rotation:
     def _propose(self, address: str, trip: Trip | None) -> None:
         if trip is None:
             return
-        verdict = self._pool.propose(address, trip, self._clock_ms())
+        now_ms = self._clock_ms()
+        verdict = self._pool.propose(address, trip, now_ms)
         self._metrics.ejections.labels(trip.value, verdict.value).inc()
         if verdict is Verdict.EJECTED:
             _log.info("a node is out of rotation", extra={"address": address, "rule": trip.value})
-        else:
+        elif now_ms - self._warned_ms.get(address, -_WARN_AGAIN_MS) >= _WARN_AGAIN_MS:
+            # While everything fails a rule speaks many times a second; the metric counts them all.
+            self._warned_ms[address] = now_ms
             _log.warning(
                 "a node stays in rotation although a rule spoke",
                 extra={"address": address, "rule": trip.value, "verdict": verdict.value},
             )
+        if verdict in {Verdict.CAPPED, Verdict.LAST}:
+            return
         for other, member in self._pool.members.items():
             self._metrics.ejected.labels(other).set(member.breaker.phase is Phase.OUT)
             self._on_change(other)

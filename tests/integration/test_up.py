@@ -19,9 +19,15 @@ from ssop_cli.lock import lock_holder
 from ssop_cli.places import find_places
 from ssop_cli.posts import read_schema
 from ssop_cli.report import ChildReport, is_alive, read_report
-from ssop_sdk import SsopClient
+from ssop_sdk import SsopClient, Unavailable
 
 CHILDREN = ("redis-cache", "redis-state", "cache", "rag", "inference", "router")
+MOOD = {
+    "type": "object",
+    "properties": {"mood": {"enum": ["good", "bad"]}},
+    "required": ["mood"],
+    "additionalProperties": False,
+}
 LONG = {
     "type": "object",
     "properties": {"first": {"enum": ["a"]}, "text": {"type": "string", "minLength": 900, "maxLength": 1000}},
@@ -79,15 +85,9 @@ def test_status_says_that_one_model_serves_both_tiers(own: LiveMesh) -> None:
 
 
 def test_ask_gives_an_answer_that_conforms(own: LiveMesh, tmp_path: Path) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"mood": {"enum": ["good", "bad"]}},
-        "required": ["mood"],
-        "additionalProperties": False,
-    }
-    (tmp_path / "s.json").write_text(json.dumps(schema))
+    (tmp_path / "s.json").write_text(json.dumps(MOOD))
     answer = ssop_json(own.places.state, "ask", "The service was great.", "--schema", str(tmp_path / "s.json"))
-    assert jsonschema_rs.is_valid(schema, answer["result"])
+    assert jsonschema_rs.is_valid(MOOD, answer["result"])
     assert answer["decision"]["is_shared_model"] is True
 
 
@@ -137,6 +137,21 @@ def test_a_killed_child_comes_back(own: LiveMesh, name: str) -> None:
 
 def test_it_answers_after_all_that(own: LiveMesh) -> None:
     assert ssop_json(own.places.state, "ask", "Say hello.", "--policy", "no_cache")["verdict"] == "ok"
+
+
+def test_the_only_node_serves_soon_after_it_is_ready_however_often_it_was_killed(own: LiveMesh) -> None:
+    def is_served() -> bool:
+        try:
+            client.generate("Say hello.", output_schema=MOOD, policy="no_cache").result()
+        except Unavailable:
+            return False
+        return True
+
+    with SsopClient(own.key, own.target, timeout_s=30) as client:
+        for _ in range(2):
+            own.wait_restarted("inference", own.signal("inference", signal.SIGKILL))
+            # A back-off would take 24 seconds and more; the machine that runs this may be slow.
+            wait_until(is_served, 10, "the node is back in rotation")
 
 
 def test_down_lets_a_running_answer_finish(own: LiveMesh) -> None:

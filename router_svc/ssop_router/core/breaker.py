@@ -79,6 +79,7 @@ class Breaker:
         self._window = LatencyWindow()
         self._recent: deque[tuple[int, bool]] = deque(maxlen=_BURST_KEPT)
         self.failures_in_a_row = 0
+        self._failed_after_ms = 0.0
         self._slow_since_ms: int | None = None
         self._checked_ms = 0
         self._ooms: deque[int] = deque(maxlen=settings.oom_kills)
@@ -91,6 +92,11 @@ class Breaker:
         self.trip: Trip | None = None
         self.ejected_ms = 0
 
+    @property
+    def keeps_waiting(self) -> bool:
+        """It last failed only after a time that counts as slow: callers are better off without it."""
+        return self._failed_after_ms > self._settings.slow_p95_ms
+
     # --- what happens to the node
 
     def succeed(self, latency_ms: float, now_ms: int) -> Trip | None:
@@ -101,6 +107,7 @@ class Breaker:
     def fail(self, latency_ms: float, now_ms: int) -> Trip | None:
         """An attempt failed hard, `latency_ms` after it began."""
         self.failures_in_a_row += 1
+        self._failed_after_ms = latency_ms
         return self._record(latency_ms, is_failure=True, now_ms=now_ms)
 
     def lose(self) -> Trip | None:

@@ -97,8 +97,9 @@ class Pool:
         if trip in _BY_OUTCOMES and self._is_shared(peers, tier, now_ms):
             return Verdict.SHARED
         if len(peers) == 1:
-            # One that is gone serves nobody by staying, and callers hear of it at once.
-            may_go = trip is Trip.LOST or self._has_next_rung(address, tier)
+            # One that is gone or hangs serves nobody by staying, and without it callers hear that at once.
+            is_no_use = trip is Trip.LOST or peers[address].breaker.keeps_waiting
+            may_go = is_no_use or self._has_next_rung(address, tier)
             return Verdict.EJECTED if self._settings.may_lose_last and may_go else Verdict.LAST
         out = sum(member.breaker.phase is Phase.OUT for other, member in peers.items() if other != address)
         return Verdict.EJECTED if out + 1 <= self._settings.max_ejected_ratio * len(peers) else Verdict.CAPPED

@@ -287,6 +287,12 @@ async def test_warm_up_answers_for_every_model() -> None:
     assert (await running.client.warm_up("b")).keys() == {"b"}
 
 
+async def test_warm_up_goes_before_all_who_wait() -> None:
+    running, backend = node_of()
+    await running.client.warm_up()
+    assert backend.requests[-1].priority < 0
+
+
 async def test_tokens_are_counted_by_the_model() -> None:
     running, _ = node_of()
     assert await running.client.count_tokens(user_prompt("one two three")) == 3

@@ -64,6 +64,17 @@ def test_only_node_of_a_mesh_stays_whatever_its_outcomes_are(tiers: set[int]) ->
     assert pool.propose("only", Trip.LOST, 0) is Verdict.EJECTED
 
 
+def test_only_node_of_a_mesh_goes_when_it_keeps_callers_waiting_and_is_tried_at_once() -> None:
+    pool, now_ms = pool_of({"only": {LITE, FULL}}), 0
+    for _ in range(3):
+        for _ in range(5):
+            trip = pool.members["only"].breaker.fail(10_000, now_ms)
+        assert trip is not None
+        assert pool.propose("only", trip, now_ms) is Verdict.EJECTED
+        now_ms = back(pool, "only", now_ms)
+        assert now_ms < 10_000
+
+
 def test_next_rung_that_is_out_itself_is_none() -> None:
     pool = pool_of({"full": {FULL}, "lite1": {LITE}, "lite2": {LITE}})
     pool.members["lite1"].breaker.eject(Trip.LOST, 0)

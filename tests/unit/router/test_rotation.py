@@ -76,7 +76,7 @@ async def test_node_that_is_well_again_is_tried_and_comes_back(mesh: Mesh) -> No
 
 
 async def test_hung_node_is_a_hard_failure_and_goes() -> None:
-    async with run_router(health=FAST, first_field_timeout_ms=100) as mesh:
+    async with run_router(health=FAST, first_field_timeout_ms=1_000) as mesh:
         mesh.nodes["full-1"].script = hanging()
         mesh.nodes["full-1"].is_well = False
         await ask_until_out(mesh, "full-1")
@@ -168,6 +168,20 @@ async def test_node_that_can_not_be_tried_comes_back_and_a_full_one_waits(
     assert is_out(mesh, "full-1")
     heal(node)
     await eventually(lambda: not is_out(mesh, "full-1"))
+
+
+async def test_only_node_of_a_mesh_that_fails_is_asked_on_and_the_log_is_not_flooded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nodes = {"only": ScriptedNode("only", [mesh_pb2.TIER_LITE, mesh_pb2.TIER_FULL])}
+    async with run_router(nodes, health=FAST, has_rag=False) as mesh:
+        sicken(nodes["only"])
+        for _ in range(40):
+            assert reason(await mesh.generate(ask(policy="no_cache"))) == R.ERROR_REASON_NO_BACKEND
+        assert mesh.metric("ssop_router_ejections_total", rule="consecutive_failures", verdict="last_of_its_tier") >= 4
+        assert sum("although a rule spoke" in record.message for record in caplog.records) == 1
+        heal(nodes["only"])
+        assert (await mesh.generate(ask(policy="no_cache"))).error is None
 
 
 async def test_probes_end_with_the_router() -> None:
