@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ssop_cli import up
 from ssop_cli.drill.faults import Fault
-from ssop_cli.drill.injection import inject, is_ready, wait_until
+from ssop_cli.drill.injection import find_child, inject, is_ready, wait_until
 from ssop_cli.drill.ledger import CLEAN_RUN, Kind, Tally, clean_since_s, tally, unfounded
 from ssop_cli.drill.load import Load
 from ssop_cli.failure import EXIT_NO_MESH, CommandError
@@ -73,6 +73,8 @@ def run_drill(places: Places, faults: Sequence[Fault], seed: int, *, seen: Calla
             f"no mesh is ready on {places.state}", advice="start one with: ssop up", exit_code=EXIT_NO_MESH,
             reason="NO_MESH",
         )  # fmt: skip
+    for fault in faults:
+        find_child(places, fault.child)
     access = find_access(places, None, {})
     begun_s = time.monotonic()
     with Load(access, seed) as load:
