@@ -308,8 +308,12 @@ class Lease:
                 self.has_followers = response.has_followers
                 if not (self.has_followers and self._pending) or self._is_closed:
                     return
-        except (Unavailable, MeshError):
+        except MeshError:
             self.spoil("lease_lost")
+            self.has_followers = False
+        except Unavailable:
+            # The lease may well be held still: given up at the end, it does not keep followers until it lapses.
+            self.spoil("append_failed")
             self.has_followers = False
         finally:
             self._sending = None

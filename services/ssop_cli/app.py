@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from ssop_cli import posts as posts_
+from ssop_cli.app_drill import drill_command
 from ssop_cli.app_index import index_app
 from ssop_cli.app_keys import keys_app
 from ssop_cli.app_rag import rag_app
@@ -57,6 +58,7 @@ app.add_typer(index_app, name="index")
 app.add_typer(rag_app, name="rag")
 app.command("doctor")(doctor_command)
 app.command("usage")(usage_command)
+app.command("drill")(drill_command)
 
 
 def run_app() -> NoReturn:

@@ -45,6 +45,10 @@ def _no_mesh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["models", "fetch", "nothing"], 1, "there is no model"),
         (["models", "add", "a b c", "/x.gguf"], 2, "no name"),
         (["models", "add", "x", "/no/such.gguf"], 1, "can't be added"),
+        (["drill", "--state-dir", "/x"], 2, "--yes"),
+        (["drill", "--state-dir", "/x", "--yes"], 4, "ssop up"),
+        (["drill", "--fault", "earthquake"], 2, "kill-router"),
+        (["drill", "--fault", "disk-full"], 2, "root"),
         (["nonsense"], 2, "nonsense"),
     ],
 )

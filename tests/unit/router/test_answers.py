@@ -134,6 +134,32 @@ async def test_same_question_at_the_same_time_is_generated_once() -> None:
         assert used(mesh) == ["lite-1"]
 
 
+async def test_leader_that_could_not_append_lets_its_followers_go() -> None:
+    async with run_router(append_interval_ms=5) as mesh:
+        go_on = asyncio.Event()
+        chunks = encode(GOOD)
+
+        async def script(call: Call, _: object) -> None:
+            await call.write(chunks[0])
+            await go_on.wait()
+            for chunk in chunks[1:]:
+                await call.write(chunk)
+
+        mesh.nodes["lite-1"].script = script
+        leader = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
+        await eventually(lambda: mesh.nodes["lite-1"].running == 1)
+        follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
+        await eventually(lambda: any(g.followers for g in mesh.cache.generations.values()))
+        calls = mesh.cache.calls
+        mesh.cache.error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
+        await eventually(lambda: mesh.cache.calls > calls)
+        mesh.cache.error = None
+        go_on.set()
+        answers = [await leader, await follower]
+        assert [answer.error for answer in answers] == [None, None]
+        assert [commit.is_complete for commit in mesh.cache.commits] == [False, True]
+
+
 async def test_leader_that_goes_away_generates_on_for_its_followers() -> None:
     async with run_router(append_interval_ms=5) as mesh:
         go_on = asyncio.Event()

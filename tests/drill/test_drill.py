@@ -1,0 +1,16 @@
+"""The whole matrix of the drill on a real mesh."""
+
+from pathlib import Path
+
+import pytest
+
+from helpers.drills import broken, run_drill
+from ssop_cli.drill.faults import FAULTS
+
+
+@pytest.mark.timeout(900)
+def test_every_fault_of_the_matrix_is_survived(tmp_path: Path) -> None:
+    code, report = run_drill(tmp_path)
+    assert broken(report) == []
+    assert [row["name"] for row in report["faults"]] == ["none", *(fault.name for fault in FAULTS)]
+    assert code == 0

@@ -1,0 +1,34 @@
+"""`ssop drill` as a user runs it, for tests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from helpers.live_mesh import models_cache
+
+_TIMEOUT_S = 900.0
+
+
+def run_drill(folder: Path, *faults: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and JSON of a drill, of all faults where none are named; its temporary files go to `folder`."""
+    chosen = [word for fault in faults for word in ("--fault", fault)]
+    command = [sys.executable, "-m", "ssop_cli.main", "drill", "--seed", "7", "--json"]
+    done = subprocess.run(
+        [*command, "--models-dir", str(models_cache()), *chosen],
+        capture_output=True,
+        check=False,
+        timeout=_TIMEOUT_S,
+        env={**os.environ, "TMPDIR": str(folder)},
+        text=True,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def broken(report: dict[str, Any]) -> list[str]:
+    """What a drill complains about, by fault."""
+    lines = [f"{row['name']}: {text}" for row in report["faults"] for text in (*row["wrong"], *row["failures"])]
+    return [*lines, *report["wrong"]]
