@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import re
-import time
 from typing import Final
 
 from ssop.v1 import cache_pb2
@@ -101,7 +100,9 @@ class CacheServicer:
         request = cache_pb2.ReadUsageRequest.FromString(call.request)
         reply = await self._state.command("HGETALL", self._layout.of_tenant(call.principal.tenant).usage)
         fields = {name.decode(): int(amount) for name, amount in reply.items()}
-        now_ms = round(time.time() * 1000)
+        # The clock by which the days were counted.
+        seconds, _ = await self._state.command("TIME")
+        now_ms = int(seconds) * 1000
         response = cache_pb2.ReadUsageResponse(days=read_days(fields, days=request.days, now_ms=now_ms))
         await call.write(response.SerializeToString())
 

@@ -1,6 +1,6 @@
 """The cache service in the test's process, and a client for each tenant."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from helpers.redis_server import RedisServer
-from ssop.v1 import cache_pb2, mesh_pb2
+from ssop.v1 import cache_pb2, mesh_pb2, usage_pb2
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.frame_pb2 import FRAME_KIND_END, FRAME_KIND_VALUE, VERDICT_OK, Chunk, Verdict
 from ssop_cache.main import Cache, open_cache
@@ -76,9 +76,15 @@ class CacheClient:
 
     async def settle(self, request_id: str, input_tokens: int, output_tokens: int = 0) -> int:
         usage = mesh_pb2.Usage(input_tokens=input_tokens, output_tokens=output_tokens)
-        request = cache_pb2.SettleRequest(request_id=request_id, usage=usage)
+        counts = usage_pb2.RequestCounts(tier=mesh_pb2.TIER_LITE)
+        request = cache_pb2.SettleRequest(request_id=request_id, usage=usage, counts=counts)
         response: cache_pb2.SettleResponse = await self._unary("Settle", request, cache_pb2.SettleResponse)
         return response.charged_tokens
+
+    async def usage(self, days: int = 1) -> Sequence[usage_pb2.DayUsage]:
+        request = cache_pb2.ReadUsageRequest(days=days)
+        response: cache_pb2.ReadUsageResponse = await self._unary("ReadUsage", request, cache_pb2.ReadUsageResponse)
+        return response.days
 
     async def lookup(self, key: bytes, *, max_age_ms: int = 0) -> cache_pb2.LookupResponse:
         request = cache_pb2.LookupRequest(cache_key=key, max_age_ms=max_age_ms)

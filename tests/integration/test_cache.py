@@ -1,6 +1,7 @@
 """The cache service on real servers: admission, budgets, answers, leases."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -324,3 +325,20 @@ async def test_malformed_request_names_its_field(
         error = await refused("REQUEST_INVALID", under_test.client().admit(request_id, key, lease_ms=lease_ms))
         assert error.fields[0][0] == field
         assert error.reason == ErrorReason.ERROR_REASON_REQUEST_INVALID
+
+
+async def test_usage_is_the_tenants_own_once_and_by_the_clock_that_counted_it(
+    servers: Servers, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_cache(*servers) as under_test:
+        client, other = under_test.client(tenant), under_test.client(tenant + "2")
+        await client.admit("a", tokens=30)
+        for _ in range(2):
+            await client.settle("a", 10, 5)
+        await other.admit("a", tokens=30)
+        await other.settle("a", 1)
+        now_s = time.time()
+        # The host of the service is a day behind.
+        monkeypatch.setattr(time, "time", lambda: now_s - 86_400)
+        (day,) = await client.usage()
+    assert [(tier.requests, tier.input_tokens, tier.output_tokens) for tier in day.tiers] == [(1, 10, 5)]

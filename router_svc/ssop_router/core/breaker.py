@@ -90,7 +90,6 @@ class Breaker:
         self._backoff_ms = 0
         self.phase = Phase.IN
         self.trip: Trip | None = None
-        self.ejected_ms = 0
 
     @property
     def keeps_waiting(self) -> bool:
@@ -156,7 +155,7 @@ class Breaker:
         else:
             self._backoff_ms = 0
             wait_ms = settings.probe_ms
-        self.phase, self.trip, self.ejected_ms = Phase.OUT, trip, now_ms
+        self.phase, self.trip = Phase.OUT, trip
         self._good_probes = 0
         self._probe_due_ms, self._probe_ends_ms = now_ms + wait_ms, None
 
