@@ -1,7 +1,7 @@
 """The rate limit of every tenant as one router holds it while the shared one can't be asked. Pure.
 
-A leaky bucket as a meter, which is the generic cell rate algorithm of ITU-T I.371 in its other form: a rate that changes
-between two requests drains what the last one left. Times are in microseconds of a monotonic clock.
+A leaky bucket as a meter, which is the generic cell rate algorithm of ITU-T I.371 in its other form: a rate that
+changes between two requests drains what the last one left. Times are in microseconds of a monotonic clock.
 """
 
 import math
