@@ -29,6 +29,7 @@ from ssop_router.core.cache_key import CanonicalRequest, cache_key
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 from ssop_router.job import Job
+from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.settings import RouterSettings
 
@@ -83,8 +84,10 @@ class Answers:
         settings: RouterSettings,
         background: Background,
         metrics: RouterMetrics,
+        limits: Limits,
     ) -> None:
         self._cache = cache
+        self._limits = limits
         self._settings = settings
         self._background = background
         self._metrics = metrics
@@ -113,7 +116,7 @@ class Answers:
             no_lease=job.features.policy.is_cache_only,
         )
         timeout_s = min(settings.admission_timeout_ms / 1000, job.remaining_s())
-        response = AdmitResponse.FromString(await self._call("Admit", request.SerializeToString(), timeout_s, job))
+        response = await self._admit(request, timeout_s, job.inner_metadata)
         lease = None
         if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
             lease = Lease(self, key, response.fencing_token, job)
@@ -126,12 +129,31 @@ class Answers:
         """
         if self._cache is None:
             return
-        await self._cache.unary(
-            f"{_SERVICE}Admit",
-            AdmitRequest(request_id=request_id, lease_ms=self._settings.lease_ms, no_lease=True).SerializeToString(),
-            timeout_s=self._settings.admission_timeout_ms / 1000,
-            metadata=metadata,
-        )
+        request = AdmitRequest(request_id=request_id, lease_ms=self._settings.lease_ms, no_lease=True)
+        await self._admit(request, self._settings.admission_timeout_ms / 1000, metadata)
+
+    def admit_alone(self, tenant: str) -> tuple[str, ...]:
+        """Hold a request to this router's share of the limits after Unavailable; names what is not whole.
+
+        Raises RATE_LIMITED.
+        """
+        return self._limits.admit(tenant)
+
+    async def _admit(self, request: AdmitRequest, timeout_s: float, metadata: InnerMetadata) -> AdmitResponse:
+        request.rate_share = self._limits.share()
+        try:
+            message = await self._require().unary(
+                f"{_SERVICE}Admit", request.SerializeToString(), timeout_s=timeout_s, metadata=metadata
+            )
+        except Unavailable as error:
+            self._limits.hear_failure(error.__cause__)
+            raise
+        except MeshError:
+            self._limits.hear_answer()
+            raise
+        response = AdmitResponse.FromString(message)
+        self._limits.learn(response.limits)
+        return response
 
     async def look_up(self, job: Job, key: bytes) -> bool:
         """Whether an answer is stored. Raises Unavailable."""

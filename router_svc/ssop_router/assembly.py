@@ -21,6 +21,7 @@ from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.documents import DocumentEdge
 from ssop_router.generation import Generator
 from ssop_router.inspection import Inspection
+from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Node, Nodes
 from ssop_router.passages import Passages
@@ -140,10 +141,17 @@ def assemble(
         clock_ms=clock_ms,
         rng=rng,
     )
-    answers = Answers(cache, settings, background, metrics)
+    limits = Limits(settings, metrics, clock_ms)
+    answers = Answers(cache, settings, background, metrics, limits)
     retrieval = Retrieval(rag, settings, clock_ms, regimes)
     generator = Generator(
-        nodes=nodes, settings=settings, decision=decision, metrics=metrics, clock_ms=clock_ms, rng=rng
+        nodes=nodes,
+        settings=settings,
+        decision=decision,
+        metrics=metrics,
+        limits=limits,
+        clock_ms=clock_ms,
+        rng=rng,
     )
     pipeline = Pipeline(
         preparation=preparation,
@@ -168,6 +176,7 @@ def assemble(
         retrieval=retrieval,
         nodes=nodes,
         receipts=receipts,
+        limits=limits,
         dependencies=[dependency for dependency in (cache, rag) if dependency is not None],
         settings=settings,
         clock_ms=clock_ms,

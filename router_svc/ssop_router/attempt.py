@@ -57,6 +57,7 @@ class Attempt:
         self.held_bytes = 0
         self.timer: asyncio.Timeout | None = None
         self.first_field_s: float | None = None
+        self.on_first_field: Callable[[], None] | None = None
         self.is_committed = False
         self.is_finished = False
         self.is_client_gone = False
@@ -82,6 +83,8 @@ class Attempt:
             has_field = not FIELD_KINDS.isdisjoint(kinds)
             if has_field and self.first_field_s is None:
                 self.first_field_s = time.monotonic()
+                if self.on_first_field is not None:
+                    self.on_first_field()
             self._hold(chunk, heads, has_field=has_field, has_end=has_end)
             return self._weigh(has_field=has_field)
         if has_end:

@@ -17,6 +17,7 @@ from ssop_router.core.ladder import Situation, Target, interrupt, is_node_failur
 from ssop_router.core.success import Outcome
 from ssop_router.delivery import Delivery
 from ssop_router.job import Job
+from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
 from ssop_router.outcomes import recording
@@ -36,6 +37,7 @@ class Generator:
         settings: RouterSettings,
         decision: DecisionSettings,
         metrics: RouterMetrics,
+        limits: Limits,
         clock_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
@@ -43,6 +45,7 @@ class Generator:
         self._settings = settings
         self._decision = decision
         self._metrics = metrics
+        self._limits = limits
         self._clock_ms = clock_ms
         self._rng = rng
 
@@ -121,7 +124,9 @@ class Generator:
             with (
                 self._nodes.occupy(target.candidate.address) as node,
                 recording(job, attempt, partial(self._record, target.candidate.address)),
+                self._limits.waiting() as wait,
             ):
+                attempt.on_first_field = wait.end
                 async with asyncio.timeout(first_field_s) as attempt.timer:
                     await node.peer.stream(
                         _GENERATE,

@@ -37,6 +37,7 @@ from ssop_router.core.score import Score
 from ssop_router.delivery import describe_decision
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 from ssop_router.job import Intake, Job
+from ssop_router.limits import Limits as RateLimits
 from ssop_router.nodes import Node, Nodes
 from ssop_router.pipeline import Pipeline
 from ssop_router.preparation import Preparation
@@ -60,6 +61,7 @@ class Inspection:
     retrieval: Retrieval
     nodes: Nodes
     receipts: Receipts
+    limits: RateLimits
     dependencies: Sequence[Dependency]
     settings: RouterSettings
     clock_ms: Callable[[], int]
@@ -174,6 +176,7 @@ class Inspection:
             frames_sent=self.receipts.sent,
             frames_received=self.receipts.received,
             frames_verified=self.receipts.verified,
+            rate_limit=self.limits.view() if self.answers.is_configured else None,
         )
 
     async def _check(

@@ -131,6 +131,7 @@ class Job:
     rag_overlap_ms: int = 0
     prefetch_hits: int = 0
     is_billed: bool = False
+    is_admitted: bool = False
     is_refused: bool = False
     is_interrupted: bool = False
     lease: "Shared | None" = None

@@ -116,6 +116,26 @@ class RouterMetrics:
         self.unavailable = Counter(
             "ssop_router_unavailable", "Requests served without a dependency.", ["dependency"], registry=registry
         )
+        self.rate_share = Gauge(
+            "ssop_router_rate_share", "Share of the full rate that nodes can bear, from 0 to 1.", registry=registry
+        )
+        self.rate_limit_rps = Gauge(
+            "ssop_router_rate_limit_rps",
+            "Requests per second and tenant, mesh-wide, that are let in now; 0 is no limit, -1 unknown.",
+            registry=registry,
+        )
+        self.limits_local = Gauge(
+            "ssop_router_limits_local", "1 while this router holds its share of limits by itself.", registry=registry
+        )
+        self.local_admissions = Counter(
+            "ssop_router_local_admissions",
+            "Requests held to this router's share, as the shared limits could not be asked.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.budgets_unchecked = Counter(
+            "ssop_router_budgets_unchecked", "Requests whose token budget nobody could check.", registry=registry
+        )
         self.not_stored = Counter(
             "ssop_router_answers_not_stored", "Answers that were not stored.", ["reason"], registry=registry
         )

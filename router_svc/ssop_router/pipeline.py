@@ -225,6 +225,7 @@ class Pipeline:
             job.cache_reason = job.cache_reason or CacheReason.CACHE_REASON_UNAVAILABLE
             if job.features.policy.is_cache_only:
                 raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "the cache does not answer") from error
+            self._admit_alone(job)
             return Admission()
         except MeshError:
             # Nothing was reserved, and the id may be that of a request which runs elsewhere.
@@ -232,6 +233,7 @@ class Pipeline:
             raise
         finally:
             job.admission_ms += max(1, job.elapsed_ms() - started_ms)
+        job.is_admitted = True
         job.lease = admission.lease
         if admission.outcome == CacheOutcome.CACHE_OUTCOME_HIT:
             job.cache_reason = CacheReason.CACHE_REASON_HIT
@@ -245,6 +247,18 @@ class Pipeline:
         ):
             raise MeshError(R.ERROR_REASON_CACHE_MISS, "the policy allows the cache only, and it has no answer")
         return admission
+
+    def _admit_alone(self, job: Job) -> None:
+        if job.is_admitted:
+            return
+        try:
+            lacking = self._answers.admit_alone(job.tenant)
+        except MeshError:
+            job.is_refused = True
+            raise
+        job.is_admitted = True
+        for name in lacking:
+            self._do_without(job, name)
 
     async def _recall(self, job: Job, key: bytes, collections: Collections) -> None:
         """Name the passages of an answer that was made before, or elsewhere: its fields may cite them."""

@@ -54,6 +54,18 @@ class RouterSettings(PolicySettings):
     admission_timeout_ms: int = Field(50, gt=0, description="Time for admission and cache look-up.")
     retrieval_timeout_ms: int = Field(500, gt=0, description="How long a request waits for its passages.")
     collections_ttl_ms: int = Field(2_000, ge=0, description="How long a tenant's list of collections is trusted.")
+    first_field_target_ms: int = Field(
+        1_500, gt=0, description="Wait for first fields above which `rate_limit_mode = dynamic` lowers the rate."
+    )
+    routers: int = Field(
+        1, ge=1, le=10_000, description="Router processes; each holds that share of a limit while Redis is gone."
+    )
+    unknown_limit_rps: float = Field(
+        50.0,
+        ge=0,
+        le=100_000,
+        description="Requests per second and tenant, mesh-wide, while the cache service never said the limit. 0: any.",
+    )
     settle_timeout_ms: int = Field(1_000, gt=0, description="Time for settling and storing after an answer.")
     skip_ms: int = Field(1_000, gt=0, description="How long a service that failed three times in a row is not asked.")
     lease_ms: int = Field(10_000, gt=0, description="How long a lease lasts without a sign of life.")

@@ -9,6 +9,11 @@ class CacheMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.lookups = Counter("ssop_cache_lookups", "Look-ups by outcome.", ["outcome"], registry=registry)
         self.refusals = Counter("ssop_cache_refusals", "Admissions refused, by reason.", ["reason"], registry=registry)
+        self.rate_limit_rps = Gauge(
+            "ssop_cache_rate_limit_rps",
+            "Requests per second and tenant that the last admission was held to; 0 is no limit.",
+            registry=registry,
+        )
         self.charged_tokens = Counter("ssop_cache_charged_tokens", "Tokens charged.", registry=registry)
         self.settlements = Counter("ssop_cache_settlements", "Settlements by outcome.", ["outcome"], registry=registry)
         self.commits = Counter("ssop_cache_commits", "Ends of generations by outcome.", ["outcome"], registry=registry)

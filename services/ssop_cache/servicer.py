@@ -12,7 +12,7 @@ from ssop_cache.answers import Answer, AnswerStore
 from ssop_cache.core import scripts
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.records import is_whole
-from ssop_cache.core.scripts import Admission, Admit, Outcome
+from ssop_cache.core.scripts import Admission, Admit, Limits, Outcome
 from ssop_cache.core.usage import count_request, read_days
 from ssop_cache.feeds import Feeds
 from ssop_cache.metrics import CacheMetrics
@@ -58,6 +58,13 @@ class CacheServicer:
         self._layout = layout
         self._settings = settings
         self._limits = settings.limits
+        self._told = cache_pb2.TenantLimits(
+            max_rps=self._limits.max_rps,
+            burst=self._limits.burst,
+            is_dynamic=self._limits.is_dynamic,
+            min_rps=self._limits.min_rps,
+            has_budget=self._limits.budget_tokens > 0,
+        )
         self._metrics = metrics
 
     async def admit(self, call: Call) -> None:
@@ -66,12 +73,21 @@ class CacheServicer:
         _check_request_id(request.request_id)
         _check_key(request.cache_key, is_required=False)
         _check_lease(request.lease_ms)
+        _check_share(request.rate_share)
         tenant = call.principal.tenant
-        admission, answer = await self._admit(tenant, request)
-        self._refuse(tenant, admission)
+        limits = self._limits.under(request.rate_share)
+        self._metrics.rate_limit_rps.set(limits.max_rps)
+        try:
+            admission, answer = await self._admit(tenant, request, limits)
+        except MeshError as error:
+            # A router that starts now must know what it is to hold by itself.
+            error.metadata["limits"] = self._told.SerializeToString().hex()
+            raise
+        self._refuse(tenant, admission, limits)
         response = cache_pb2.AdmitResponse(
             outcome=_OUTCOMES[admission.outcome] if request.cache_key else CacheOutcome.CACHE_OUTCOME_UNSPECIFIED,
             fencing_token=admission.fence if admission.outcome is Outcome.LEASE else 0,
+            limits=self._told,
         )
         if request.cache_key:
             self._metrics.lookups.labels(admission.outcome.value).inc()
@@ -202,7 +218,9 @@ class CacheServicer:
             )
         await call.write(cache_pb2.CommitResponse().SerializeToString())
 
-    async def _admit(self, tenant: str, request: cache_pb2.AdmitRequest) -> tuple[Admission, Answer | None]:
+    async def _admit(
+        self, tenant: str, request: cache_pb2.AdmitRequest, limits: Limits
+    ) -> tuple[Admission, Answer | None]:
         keys = self._layout.of_tenant(tenant)
         seen_fence = 0
         for _ in range(_RECHECKS):
@@ -219,9 +237,7 @@ class CacheServicer:
                 wants_lease=not request.no_lease,
                 seen_fence=seen_fence,
             )
-            reply = await self._state.run(
-                scripts.admit(keys, self._limits, asked), max(left_s, self._state.timeout_s / 2)
-            )
+            reply = await self._state.run(scripts.admit(keys, limits, asked), max(left_s, self._state.timeout_s / 2))
             admission = scripts.parse_admission(reply)
             if admission.outcome is not Outcome.RECHECK:
                 return admission, answer
@@ -260,13 +276,14 @@ class CacheServicer:
             self._metrics.not_stored.labels("superseded").inc()
         return is_stored
 
-    def _refuse(self, tenant: str, admission: Admission) -> None:
+    def _refuse(self, tenant: str, admission: Admission, limits: Limits) -> None:
         """Raise the error of a refusal, if it is one."""
         retry_after_ms = admission.retry_ms if admission.retry_ms >= 0 else None
         match admission.outcome:
             case Outcome.RATE:
                 self._metrics.refusals.labels("rate").inc()
-                limit = f"{self._limits.max_rps:g} requests per second, {self._limits.burst} at once"
+                at_once = limits.tolerance_us // limits.interval_us
+                limit = f"{limits.max_rps:g} requests per second, {at_once} at once"
                 raise MeshError(
                     ErrorReason.ERROR_REASON_RATE_LIMITED,
                     "the tenant's rate of requests is used up",
@@ -275,7 +292,7 @@ class CacheServicer:
                 )
             case Outcome.QUOTA:
                 self._metrics.refusals.labels("quota").inc()
-                limit = f"{self._limits.budget_tokens} tokens per {self._limits.window_ms} ms"
+                limit = f"{limits.budget_tokens} tokens per {limits.window_ms} ms"
                 raise MeshError(
                     ErrorReason.ERROR_REASON_QUOTA_EXHAUSTED,
                     "the tenant's token budget is used up or reserved",
@@ -315,3 +332,8 @@ def _check_key(cache_key: bytes, *, is_required: bool = True) -> None:
 def _check_lease(lease_ms: int) -> None:
     if not 0 < lease_ms <= MAX_LEASE_MS:
         raise invalid_request(("lease_ms", f"must be from 1 to {MAX_LEASE_MS}"))
+
+
+def _check_share(share: float) -> None:
+    if not 0 <= share <= 1:
+        raise invalid_request(("rate_share", "must be from 0 to 1"))

@@ -28,10 +28,17 @@ class CacheSettings(Settings):
     max_answer_bytes: int = Field(1_048_576, gt=0, description="Larger answers are not stored; a metric counts them.")
     max_backlog_bytes: int = Field(2_097_152, gt=0, description="Most bytes of one generation that wait for followers.")
     max_followed: int = Field(256, gt=0, description="Generations followed at the same time; more are OVERLOADED.")
-    rate_limit_mode: Literal["static"] = Field(
-        default="static", description="How the rate limit is found: `static` is max_rps and nothing else."
+    rate_limit_mode: Literal["static", "dynamic"] = Field(
+        default="static",
+        description="`static`: the rate limit is max_rps, whatever happens. `dynamic`: it follows load, below max_rps.",
     )
     max_rps: float = Field(0.0, ge=0, le=100_000, description="Requests per second and tenant; 0 is no limit.")
+    min_rps: float = Field(
+        1.0, gt=0, le=100_000, description="Requests per second and tenant that `dynamic` leaves at the least."
+    )
+    ceiling_rps: float = Field(
+        100.0, gt=0, le=100_000, description="What `dynamic` takes for max_rps where that is 0, which is no limit."
+    )
     burst: int = Field(10, ge=1, le=1_000_000, description="Requests that may come at once when max_rps is set.")
     budget_tokens: int = Field(0, ge=0, le=2**48, description="Tokens per window and tenant; 0 is no budget.")
     budget_window_ms: int = Field(60_000, ge=100, le=2_678_400_000, description="Length of the budget's window.")
@@ -46,9 +53,23 @@ class CacheSettings(Settings):
             raise ValueError("max_answer_bytes is larger than max_backlog_bytes: such an answer could not be followed")
         if self.state_url == self.cache_url:
             raise ValueError("state_url and cache_url are the same: one instance can't both evict and keep")
+        if self.rate_limit_mode == "dynamic" and self.min_rps > self.full_rps:
+            raise ValueError("min_rps is larger than the rate that it is the least of: max_rps, or ceiling_rps")
         return self
 
     @property
+    def full_rps(self) -> float:
+        """Requests per second and tenant while nothing is too busy; 0 is no limit."""
+        return self.max_rps or (self.ceiling_rps if self.rate_limit_mode == "dynamic" else 0.0)
+
+    @property
     def limits(self) -> Limits:
-        """The static limits of every tenant."""
-        return Limits(self.max_rps, self.burst, self.budget_tokens, self.budget_window_ms)
+        """The limits of every tenant while nothing is too busy."""
+        return Limits(
+            self.full_rps,
+            self.burst,
+            self.budget_tokens,
+            self.budget_window_ms,
+            min_rps=self.min_rps,
+            is_dynamic=self.rate_limit_mode == "dynamic",
+        )

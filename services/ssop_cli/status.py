@@ -96,8 +96,36 @@ def status_json(
             }
             for dependency in status.dependencies
         ],
+        "rate_limit": _limit_json(status) if status.HasField("rate_limit") else None,
     }
     return found
+
+
+def _limit_json(status: router_pb2.GetMeshStatusResponse) -> dict[str, Any]:
+    limit = status.rate_limit
+    return {
+        "is_known": limit.is_known,
+        "mode": "dynamic" if limit.is_dynamic else "static",
+        "max_rps": limit.max_rps,
+        "rps": limit.rps,
+        "is_local": limit.is_local,
+        "local_rps": limit.local_rps,
+        "is_budget_unchecked": limit.is_budget_unchecked,
+    }
+
+
+def _limit_view(limit: router_pb2.RateLimitView) -> Text:
+    if limit.is_local:
+        held = f"{limit.local_rps:g} requests per second and tenant" if limit.local_rps else "no limit"
+        budget = "; token budgets are not checked" if limit.is_budget_unchecked else ""
+        return Text(f"rate limit: the shared one can't be asked; this router holds {held}{budget}", style="red")
+    if not limit.is_known:
+        return Text("rate limit: not known before the first request")
+    if not limit.max_rps:
+        return Text("rate limit: none")
+    if limit.is_dynamic:
+        return Text(f"rate limit: {limit.rps:.3g} of {limit.max_rps:g} requests per second and tenant (dynamic)")
+    return Text(f"rate limit: {limit.max_rps:g} requests per second and tenant (static)")
 
 
 def status_view(
@@ -115,6 +143,8 @@ def status_view(
         for dependency in status.dependencies:
             state = ("answers", "green") if dependency.is_available else ("does not answer", "red")
             parts.append(Text.assemble(f"{dependency.name}: ", state, f"  {short_address(dependency.address)}"))
+        if status.HasField("rate_limit"):
+            parts.append(_limit_view(status.rate_limit))
         parts.append(
             Text(
                 f"in flight {status.in_flight}; document frames: {status.frames_sent} sent, by receipts "

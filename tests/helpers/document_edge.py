@@ -22,6 +22,7 @@ from ssop_router.answers import Answers
 from ssop_router.background import Background
 from ssop_router.documents import DocumentEdge
 from ssop_router.inspection import monotonic_ms
+from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.retrieval import Retrieval
 from ssop_router.settings import RouterSettings
@@ -41,7 +42,7 @@ async def serve_documents(folder: Path, **settings: Any) -> AsyncIterator[str]:
     async with RagUnderTest(folder / "index", **settings) as rag:
         edge = DocumentEdge(
             MemoryPeer([rag.service], inner_authenticate(_SECRET)),
-            Answers(None, router, Background(), metrics),
+            Answers(None, router, Background(), metrics, Limits(router, metrics, monotonic_ms)),
             Retrieval(None, router, monotonic_ms),
             router,
             metrics,

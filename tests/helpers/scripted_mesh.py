@@ -218,11 +218,12 @@ async def run_router(
     nodes: dict[str, ScriptedNode] | None = None,
     *,
     has_rag: bool = True,
+    cache_peer: Peer | None = None,
     classifier: ComplexityModel | None = None,
     renew: Callable[[Principal], Principal] = lambda principal: principal,
     **settings: Any,
 ) -> AsyncIterator[Mesh]:
-    """A router that knows its nodes' status, until the block ends."""
+    """A router that knows its nodes' status, until the block ends. `cache_peer` stands for the scripted cache."""
     nodes = nodes if nodes is not None else default_nodes()
     cache, rag, keys = ScriptedCache(), ScriptedRag(), Keys()
     inner = inner_authenticate(SECRET)
@@ -233,7 +234,7 @@ async def run_router(
     router = assemble(
         parsed,
         node_peers=peers,
-        cache_peer=MemoryPeer([cache.service()], inner, address="cache"),
+        cache_peer=cache_peer or MemoryPeer([cache.service()], inner, address="cache"),
         rag_peer=MemoryPeer([rag.service()], inner, address="rag") if has_rag else None,
         registry=registry,
         sign=Signer(SECRET, "router", lambda: time.time_ns() // 1_000_000).metadata,

@@ -32,6 +32,7 @@ class ScriptedCache:
         self.counted: dict[str, usage_pb2.RequestCounts] = {}
         self.usage: list[usage_pb2.DayUsage] = []
         self.commits: list[cache_pb2.CommitRequest] = []
+        self.limits = cache_pb2.TenantLimits()
         self.appends = 0
         self.calls = 0
         self.error: MeshError | None = None
@@ -54,7 +55,7 @@ class ScriptedCache:
             raise self.admission_error
         request = cache_pb2.AdmitRequest.FromString(call.request)
         self.admitted.append(request)
-        response = cache_pb2.AdmitResponse()
+        response = cache_pb2.AdmitResponse(limits=self.limits)
         name = (call.principal.tenant, request.cache_key)
         if request.cache_key:
             generation = self.generations.get(name)

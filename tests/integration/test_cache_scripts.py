@@ -25,6 +25,7 @@ IDS = [f"r{n}" for n in range(5)]
 LIMITS = [
     Limits(),
     Limits(max_rps=500, burst=2),
+    Limits(max_rps=500, burst=2, min_rps=1, is_dynamic=True).under(0.37),
     Limits(budget_tokens=50, window_ms=100),
     Limits(max_rps=2000, burst=3, budget_tokens=40, window_ms=3_600_000),
 ]

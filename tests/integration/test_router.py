@@ -80,7 +80,7 @@ async def test_client_that_goes_away_cancels_the_node_within_100_ms(mesh: Proces
 async def test_cache_that_dies_is_done_without(mesh: Process) -> None:
     await mesh.cache_server.stop(0)
     frames, _ = await mesh.generate(ask(model="grok-3"))
-    assert frames[1].status.unavailable == ["cache"]
+    assert frames[1].status.unavailable == ["cache", "rate_limit"]
 
 
 async def test_revoked_key_ends_soon(mesh: Process) -> None:

@@ -5,7 +5,7 @@ A reply is a list of int and bytes, as Redis sends it. Times are in milliseconds
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -42,13 +42,24 @@ class ScriptCall:
 class Limits:
     """What a tenant may do. 0 is no limit; `burst` is at least 1.
 
-    `max_rps` is requests per second, up to 100,000; the budget counts tokens per window of `window_ms`.
+    `max_rps` is requests per second, up to 100,000; the budget counts tokens per window of `window_ms`. Where
+    `is_dynamic`, load moves the rate between `min_rps` and `max_rps`, and the burst keeps its length in time.
     """
 
     max_rps: float = 0.0
     burst: int = 1
     budget_tokens: int = 0
     window_ms: int = 60_000
+    min_rps: float = 0.0
+    is_dynamic: bool = False
+    full_interval_us: int = 0
+
+    def under(self, share: float) -> "Limits":
+        """The limits while the nodes bear this share of the full rate, from 0 (not said) to 1."""
+        if not self.is_dynamic or not 0 < share < 1:
+            return self
+        rps = min(self.max_rps, max(self.min_rps, share * self.max_rps))
+        return replace(self, max_rps=rps, full_interval_us=self.full_interval_us or self.interval_us)
 
     @property
     def interval_us(self) -> int:
@@ -58,7 +69,7 @@ class Limits:
     @property
     def tolerance_us(self) -> int:
         """How far the theoretical arrival time may run ahead (GCRA, ITU-T I.371)."""
-        return self.interval_us * max(1, self.burst)
+        return max(self.interval_us, (self.full_interval_us or self.interval_us) * max(1, self.burst))
 
 
 class Outcome(StrEnum):

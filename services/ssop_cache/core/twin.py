@@ -4,6 +4,7 @@ Same calls, same replies; time is passed in, in microseconds. What Redis keeps a
 garbage is not modelled, except where a script could see it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -57,7 +58,7 @@ class StateTwin:
     """What the state instance holds, by key."""
 
     requests: dict[str, Request] = field(default_factory=dict)
-    rates: dict[str, int] = field(default_factory=dict)
+    rates: dict[str, tuple[int, int]] = field(default_factory=dict)
     used: dict[str, tuple[int, int]] = field(default_factory=dict)
     reserved: dict[str, dict[str, Reservation]] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
@@ -111,7 +112,12 @@ class StateTwin:
 
         new_tat_us = 0
         if interval_us > 0 and known is None:
-            new_tat_us = max(self.rates.get(rate_key, 0), now_us) + interval_us
+            tat_us, was_us = self.rates.get(rate_key, (0, interval_us))
+            owed_us = max(tat_us - now_us, 0)
+            if was_us != interval_us:
+                # In floating point, as Lua reckons.
+                owed_us = math.floor(float(owed_us) * float(interval_us) / float(was_us))
+            new_tat_us = now_us + owed_us + interval_us
             allowed_us = new_tat_us - tolerance_us
             if now_us < allowed_us:
                 return [b"rate", now_us, -((now_us - allowed_us) // 1000), 0, left()]
@@ -145,7 +151,7 @@ class StateTwin:
             return [b"quota", now_us, retry_ms, 0, left()]
 
         if new_tat_us:
-            self.rates[rate_key] = new_tat_us
+            self.rates[rate_key] = (new_tat_us, interval_us)
         if is_generating:
             held[request_id] = Reservation(tokens, until_ms)
         if is_new_lease:

@@ -49,7 +49,12 @@ if is_known and request[2] ~= fingerprint then return {'duplicate', now_us, -1, 
 
 local new_tat_us = 0
 if interval_us > 0 and not is_known then
-  local tat_us = math.max(tonumber(redis.call('GET', KEYS[2]) or '0'), now_us)
+  -- The rate may have changed: what is owed, in requests, is worked off at the new one.
+  local tat, was = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+) ?(%d*)$')
+  local owed_us = math.max(tonumber(tat or '0') - now_us, 0)
+  local was_us = tonumber(was or '') or interval_us
+  if was_us ~= interval_us then owed_us = math.floor(owed_us * interval_us / was_us) end
+  local tat_us = now_us + owed_us
   new_tat_us = tat_us + interval_us
   local allowed_us = new_tat_us - tolerance_us
   if now_us < allowed_us then
@@ -92,7 +97,8 @@ if is_generating and budget > 0 and used + reserved - held + tokens > budget the
 end
 
 if new_tat_us > 0 then
-  redis.call('SET', KEYS[2], text(new_tat_us), 'PX', text(math.ceil((new_tat_us - now_us) / 1000) + SLACK_MS))
+  local rate = text(new_tat_us) .. ' ' .. text(interval_us)
+  redis.call('SET', KEYS[2], rate, 'PX', text(math.ceil((new_tat_us - now_us) / 1000) + SLACK_MS))
 end
 if is_generating then
   redis.call('HSET', KEYS[4], id, text(tokens))

@@ -26,6 +26,8 @@ def test_urls_are_all_it_needs() -> None:
         ({"SSOP_CACHE_MAX_ANSWER_BYTES": "9999999"}, "max_answer_bytes is larger than max_backlog_bytes"),
         ({"SSOP_CACHE_BURST": "0"}, "burst"),
         ({"SSOP_CACHE_REDIS_TIMEOUT": "5"}, "redis_timeout"),
+        ({"SSOP_CACHE_RATE_LIMIT_MODE": "sometimes"}, "rate_limit_mode"),
+        ({"SSOP_CACHE_RATE_LIMIT_MODE": "dynamic", "SSOP_CACHE_MAX_RPS": "0.5"}, "min_rps is larger"),
     ],
 )
 def test_fault_is_named(environ: dict[str, Any], fault: str) -> None:
@@ -36,6 +38,26 @@ def test_fault_is_named(environ: dict[str, Any], fault: str) -> None:
 def test_rate_becomes_an_interval_and_a_tolerance() -> None:
     limits = load(SSOP_CACHE_MAX_RPS="50", SSOP_CACHE_BURST="4").limits
     assert (limits.interval_us, limits.tolerance_us) == (20_000, 80_000)
+
+
+def test_static_limit_does_not_follow_load() -> None:
+    limits = load(SSOP_CACHE_MAX_RPS="50").limits
+    assert limits.under(0.1) is limits
+
+
+def test_dynamic_limit_follows_load_between_its_bounds() -> None:
+    limits = load(SSOP_CACHE_RATE_LIMIT_MODE="dynamic", SSOP_CACHE_MAX_RPS="50", SSOP_CACHE_MIN_RPS="5").limits
+    assert [limits.under(share).max_rps for share in (1.0, 0.5, 0.01, 0.0)] == [50, 25, 5, 50]
+
+
+def test_burst_of_a_dynamic_limit_keeps_its_length_in_time() -> None:
+    limits = load(SSOP_CACHE_RATE_LIMIT_MODE="dynamic", SSOP_CACHE_MAX_RPS="50", SSOP_CACHE_BURST="4").limits.under(0.5)
+    assert (limits.interval_us, limits.tolerance_us) == (40_000, 80_000)
+    assert limits.under(0.02).tolerance_us >= limits.under(0.02).interval_us
+
+
+def test_dynamic_limit_without_max_rps_has_a_ceiling() -> None:
+    assert load(SSOP_CACHE_RATE_LIMIT_MODE="dynamic", SSOP_CACHE_CEILING_RPS="70").limits.max_rps == 70
 
 
 def test_every_field_is_described() -> None:

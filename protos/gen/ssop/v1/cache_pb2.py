@@ -26,7 +26,7 @@ from ssop.v1 import mesh_pb2 as ssop_dot_v1_dot_mesh__pb2
 from ssop.v1 import usage_pb2 as ssop_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ssop/v1/cache.proto\x12\x07ssop.v1\x1a\x12ssop/v1/mesh.proto\x1a\x13ssop/v1/usage.proto\"\x85\x01\n\x0c\x41\x64mitRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tcache_key\x18\x02 \x01(\x0c\x12\x16\n\x0ereserve_tokens\x18\x03 \x01(\r\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\x12\n\nmax_age_ms\x18\x05 \x01(\x04\x12\x10\n\x08no_lease\x18\x06 \x01(\x08\"<\n\x0cStoredAnswer\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\"\xad\x01\n\rAdmitResponse\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.ssop.v1.CacheOutcome\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x12\x1f\n\x12\x62udget_left_tokens\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\x15\n\x13_budget_left_tokens\"j\n\rSettleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.ssop.v1.Usage\x12&\n\x06\x63ounts\x18\x03 \x01(\x0b\x32\x16.ssop.v1.RequestCounts\"(\n\x0eSettleResponse\x12\x16\n\x0e\x63harged_tokens\x18\x01 \x01(\r\" \n\x10ReadUsageRequest\x12\x0c\n\x04\x64\x61ys\x18\x01 \x01(\r\"4\n\x11ReadUsageResponse\x12\x1f\n\x04\x64\x61ys\x18\x01 \x03(\x0b\x32\x11.ssop.v1.DayUsage\"6\n\rLookupRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x12\n\nmax_age_ms\x18\x02 \x01(\x04\"_\n\x0eLookupResponse\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.ssop.v1.CacheOutcome\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\"\"\n\rFollowRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\"\x1f\n\x0e\x46ollowResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"Z\n\rAppendRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x15\n\rfencing_token\x18\x02 \x01(\x04\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\"\'\n\x0e\x41ppendResponse\x12\x15\n\rhas_followers\x18\x01 \x01(\x08\"|\n\rCommitRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x15\n\rfencing_token\x18\x02 \x01(\x04\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x13\n\x0bis_complete\x18\x04 \x01(\x08\x12\x0e\n\x06ttl_ms\x18\x05 \x01(\x04\x12\r\n\x05model\x18\x06 \x01(\t\"\x10\n\x0e\x43ommitResponse*\x8f\x01\n\x0c\x43\x61\x63heOutcome\x12\x1d\n\x19\x43\x41\x43HE_OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41\x43HE_OUTCOME_HIT\x10\x01\x12\x17\n\x13\x43\x41\x43HE_OUTCOME_LEASE\x10\x02\x12\x18\n\x14\x43\x41\x43HE_OUTCOME_FOLLOW\x10\x03\x12\x16\n\x12\x43\x41\x43HE_OUTCOME_MISS\x10\x04\x32\xb3\x03\n\x0c\x43\x61\x63heService\x12\x36\n\x05\x41\x64mit\x12\x15.ssop.v1.AdmitRequest\x1a\x16.ssop.v1.AdmitResponse\x12\x39\n\x06Settle\x12\x16.ssop.v1.SettleRequest\x1a\x17.ssop.v1.SettleResponse\x12\x42\n\tReadUsage\x12\x19.ssop.v1.ReadUsageRequest\x1a\x1a.ssop.v1.ReadUsageResponse\x12\x39\n\x06Lookup\x12\x16.ssop.v1.LookupRequest\x1a\x17.ssop.v1.LookupResponse\x12;\n\x06\x46ollow\x12\x16.ssop.v1.FollowRequest\x1a\x17.ssop.v1.FollowResponse0\x01\x12\x39\n\x06\x41ppend\x12\x16.ssop.v1.AppendRequest\x1a\x17.ssop.v1.AppendResponse\x12\x39\n\x06\x43ommit\x12\x16.ssop.v1.CommitRequest\x1a\x17.ssop.v1.CommitResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ssop/v1/cache.proto\x12\x07ssop.v1\x1a\x12ssop/v1/mesh.proto\x1a\x13ssop/v1/usage.proto\"\x99\x01\n\x0c\x41\x64mitRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tcache_key\x18\x02 \x01(\x0c\x12\x16\n\x0ereserve_tokens\x18\x03 \x01(\r\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\x12\n\nmax_age_ms\x18\x05 \x01(\x04\x12\x10\n\x08no_lease\x18\x06 \x01(\x08\x12\x12\n\nrate_share\x18\x07 \x01(\x01\"g\n\x0cTenantLimits\x12\x0f\n\x07max_rps\x18\x01 \x01(\x01\x12\r\n\x05\x62urst\x18\x02 \x01(\r\x12\x12\n\nis_dynamic\x18\x03 \x01(\x08\x12\x0f\n\x07min_rps\x18\x04 \x01(\x01\x12\x12\n\nhas_budget\x18\x05 \x01(\x08\"<\n\x0cStoredAnswer\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\"\xd4\x01\n\rAdmitResponse\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.ssop.v1.CacheOutcome\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x12\x1f\n\x12\x62udget_left_tokens\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12%\n\x06limits\x18\x05 \x01(\x0b\x32\x15.ssop.v1.TenantLimitsB\x15\n\x13_budget_left_tokens\"j\n\rSettleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.ssop.v1.Usage\x12&\n\x06\x63ounts\x18\x03 \x01(\x0b\x32\x16.ssop.v1.RequestCounts\"(\n\x0eSettleResponse\x12\x16\n\x0e\x63harged_tokens\x18\x01 \x01(\r\" \n\x10ReadUsageRequest\x12\x0c\n\x04\x64\x61ys\x18\x01 \x01(\r\"4\n\x11ReadUsageResponse\x12\x1f\n\x04\x64\x61ys\x18\x01 \x03(\x0b\x32\x11.ssop.v1.DayUsage\"6\n\rLookupRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x12\n\nmax_age_ms\x18\x02 \x01(\x04\"_\n\x0eLookupResponse\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.ssop.v1.CacheOutcome\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\"\"\n\rFollowRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\"\x1f\n\x0e\x46ollowResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"Z\n\rAppendRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x15\n\rfencing_token\x18\x02 \x01(\x04\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\"\'\n\x0e\x41ppendResponse\x12\x15\n\rhas_followers\x18\x01 \x01(\x08\"|\n\rCommitRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x15\n\rfencing_token\x18\x02 \x01(\x04\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x13\n\x0bis_complete\x18\x04 \x01(\x08\x12\x0e\n\x06ttl_ms\x18\x05 \x01(\x04\x12\r\n\x05model\x18\x06 \x01(\t\"\x10\n\x0e\x43ommitResponse*\x8f\x01\n\x0c\x43\x61\x63heOutcome\x12\x1d\n\x19\x43\x41\x43HE_OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41\x43HE_OUTCOME_HIT\x10\x01\x12\x17\n\x13\x43\x41\x43HE_OUTCOME_LEASE\x10\x02\x12\x18\n\x14\x43\x41\x43HE_OUTCOME_FOLLOW\x10\x03\x12\x16\n\x12\x43\x41\x43HE_OUTCOME_MISS\x10\x04\x32\xb3\x03\n\x0c\x43\x61\x63heService\x12\x36\n\x05\x41\x64mit\x12\x15.ssop.v1.AdmitRequest\x1a\x16.ssop.v1.AdmitResponse\x12\x39\n\x06Settle\x12\x16.ssop.v1.SettleRequest\x1a\x17.ssop.v1.SettleResponse\x12\x42\n\tReadUsage\x12\x19.ssop.v1.ReadUsageRequest\x1a\x1a.ssop.v1.ReadUsageResponse\x12\x39\n\x06Lookup\x12\x16.ssop.v1.LookupRequest\x1a\x17.ssop.v1.LookupResponse\x12;\n\x06\x46ollow\x12\x16.ssop.v1.FollowRequest\x1a\x17.ssop.v1.FollowResponse0\x01\x12\x39\n\x06\x41ppend\x12\x16.ssop.v1.AppendRequest\x1a\x17.ssop.v1.AppendResponse\x12\x39\n\x06\x43ommit\x12\x16.ssop.v1.CommitRequest\x1a\x17.ssop.v1.CommitResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,38 +34,40 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ssop.v1.cache_pb2', _global
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013dev.ssop.v1P\001Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1'
-  _globals['_CACHEOUTCOME']._serialized_start=1185
-  _globals['_CACHEOUTCOME']._serialized_end=1328
+  _globals['_CACHEOUTCOME']._serialized_start=1349
+  _globals['_CACHEOUTCOME']._serialized_end=1492
   _globals['_ADMITREQUEST']._serialized_start=74
-  _globals['_ADMITREQUEST']._serialized_end=207
-  _globals['_STOREDANSWER']._serialized_start=209
-  _globals['_STOREDANSWER']._serialized_end=269
-  _globals['_ADMITRESPONSE']._serialized_start=272
-  _globals['_ADMITRESPONSE']._serialized_end=445
-  _globals['_SETTLEREQUEST']._serialized_start=447
-  _globals['_SETTLEREQUEST']._serialized_end=553
-  _globals['_SETTLERESPONSE']._serialized_start=555
-  _globals['_SETTLERESPONSE']._serialized_end=595
-  _globals['_READUSAGEREQUEST']._serialized_start=597
-  _globals['_READUSAGEREQUEST']._serialized_end=629
-  _globals['_READUSAGERESPONSE']._serialized_start=631
-  _globals['_READUSAGERESPONSE']._serialized_end=683
-  _globals['_LOOKUPREQUEST']._serialized_start=685
-  _globals['_LOOKUPREQUEST']._serialized_end=739
-  _globals['_LOOKUPRESPONSE']._serialized_start=741
-  _globals['_LOOKUPRESPONSE']._serialized_end=836
-  _globals['_FOLLOWREQUEST']._serialized_start=838
-  _globals['_FOLLOWREQUEST']._serialized_end=872
-  _globals['_FOLLOWRESPONSE']._serialized_start=874
-  _globals['_FOLLOWRESPONSE']._serialized_end=905
-  _globals['_APPENDREQUEST']._serialized_start=907
-  _globals['_APPENDREQUEST']._serialized_end=997
-  _globals['_APPENDRESPONSE']._serialized_start=999
-  _globals['_APPENDRESPONSE']._serialized_end=1038
-  _globals['_COMMITREQUEST']._serialized_start=1040
-  _globals['_COMMITREQUEST']._serialized_end=1164
-  _globals['_COMMITRESPONSE']._serialized_start=1166
-  _globals['_COMMITRESPONSE']._serialized_end=1182
-  _globals['_CACHESERVICE']._serialized_start=1331
-  _globals['_CACHESERVICE']._serialized_end=1766
+  _globals['_ADMITREQUEST']._serialized_end=227
+  _globals['_TENANTLIMITS']._serialized_start=229
+  _globals['_TENANTLIMITS']._serialized_end=332
+  _globals['_STOREDANSWER']._serialized_start=334
+  _globals['_STOREDANSWER']._serialized_end=394
+  _globals['_ADMITRESPONSE']._serialized_start=397
+  _globals['_ADMITRESPONSE']._serialized_end=609
+  _globals['_SETTLEREQUEST']._serialized_start=611
+  _globals['_SETTLEREQUEST']._serialized_end=717
+  _globals['_SETTLERESPONSE']._serialized_start=719
+  _globals['_SETTLERESPONSE']._serialized_end=759
+  _globals['_READUSAGEREQUEST']._serialized_start=761
+  _globals['_READUSAGEREQUEST']._serialized_end=793
+  _globals['_READUSAGERESPONSE']._serialized_start=795
+  _globals['_READUSAGERESPONSE']._serialized_end=847
+  _globals['_LOOKUPREQUEST']._serialized_start=849
+  _globals['_LOOKUPREQUEST']._serialized_end=903
+  _globals['_LOOKUPRESPONSE']._serialized_start=905
+  _globals['_LOOKUPRESPONSE']._serialized_end=1000
+  _globals['_FOLLOWREQUEST']._serialized_start=1002
+  _globals['_FOLLOWREQUEST']._serialized_end=1036
+  _globals['_FOLLOWRESPONSE']._serialized_start=1038
+  _globals['_FOLLOWRESPONSE']._serialized_end=1069
+  _globals['_APPENDREQUEST']._serialized_start=1071
+  _globals['_APPENDREQUEST']._serialized_end=1161
+  _globals['_APPENDRESPONSE']._serialized_start=1163
+  _globals['_APPENDRESPONSE']._serialized_end=1202
+  _globals['_COMMITREQUEST']._serialized_start=1204
+  _globals['_COMMITREQUEST']._serialized_end=1328
+  _globals['_COMMITRESPONSE']._serialized_start=1330
+  _globals['_COMMITRESPONSE']._serialized_end=1346
+  _globals['_CACHESERVICE']._serialized_start=1495
+  _globals['_CACHESERVICE']._serialized_end=1930
 # @@protoc_insertion_point(module_scope)

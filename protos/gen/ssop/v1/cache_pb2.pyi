@@ -65,6 +65,7 @@ class AdmitRequest(_message.Message):
     LEASE_MS_FIELD_NUMBER: _builtins.int
     MAX_AGE_MS_FIELD_NUMBER: _builtins.int
     NO_LEASE_FIELD_NUMBER: _builtins.int
+    RATE_SHARE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request. Required."""
     cache_key: _builtins.bytes
@@ -77,6 +78,10 @@ class AdmitRequest(_message.Message):
     """Oldest answer to take, in milliseconds. 0: no limit."""
     no_lease: _builtins.bool
     """Ask only for admission and a stored answer; take no lease."""
+    rate_share: _builtins.float
+    """Share of the full rate that the nodes can bear, as the router sees it, above 0 and at most 1. 0: not said. Counts
+    where the limits are dynamic.
+    """
     def __init__(
         self,
         *,
@@ -86,14 +91,53 @@ class AdmitRequest(_message.Message):
         lease_ms: _builtins.int = ...,
         max_age_ms: _builtins.int = ...,
         no_lease: _builtins.bool = ...,
+        rate_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key", "lease_ms", b"lease_ms", "max_age_ms", b"max_age_ms", "no_lease", b"no_lease", "request_id", b"request_id", "reserve_tokens", b"reserve_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key", "lease_ms", b"lease_ms", "max_age_ms", b"max_age_ms", "no_lease", b"no_lease", "rate_share", b"rate_share", "request_id", b"request_id", "reserve_tokens", b"reserve_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AdmitRequest: _TypeAlias = AdmitRequest  # noqa: Y015
+
+@_typing.final
+class TenantLimits(_message.Message):
+    """What every tenant may do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_RPS_FIELD_NUMBER: _builtins.int
+    BURST_FIELD_NUMBER: _builtins.int
+    IS_DYNAMIC_FIELD_NUMBER: _builtins.int
+    MIN_RPS_FIELD_NUMBER: _builtins.int
+    HAS_BUDGET_FIELD_NUMBER: _builtins.int
+    max_rps: _builtins.float
+    """Requests per second at most. 0: no limit."""
+    burst: _builtins.int
+    """Requests that may come at once at the full rate."""
+    is_dynamic: _builtins.bool
+    """Load moves the rate between `min_rps` and `max_rps`."""
+    min_rps: _builtins.float
+    """Requests per second that are left at the least."""
+    has_budget: _builtins.bool
+    """There is a token budget."""
+    def __init__(
+        self,
+        *,
+        max_rps: _builtins.float = ...,
+        burst: _builtins.int = ...,
+        is_dynamic: _builtins.bool = ...,
+        min_rps: _builtins.float = ...,
+        has_budget: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["burst", b"burst", "has_budget", b"has_budget", "is_dynamic", b"is_dynamic", "max_rps", b"max_rps", "min_rps", b"min_rps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantLimits: _TypeAlias = TenantLimits  # noqa: Y015
 
 @_typing.final
 class StoredAnswer(_message.Message):
@@ -135,6 +179,7 @@ class AdmitResponse(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     FENCING_TOKEN_FIELD_NUMBER: _builtins.int
     BUDGET_LEFT_TOKENS_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     outcome: Global___CacheOutcome.ValueType
     """What the look-up found."""
     fencing_token: _builtins.int
@@ -145,6 +190,10 @@ class AdmitResponse(_message.Message):
     def answer(self) -> Global___StoredAnswer:
         """The answer."""
 
+    @_builtins.property
+    def limits(self) -> Global___TenantLimits:
+        """The limits that hold, for when nobody can be asked."""
+
     def __init__(
         self,
         *,
@@ -152,10 +201,11 @@ class AdmitResponse(_message.Message):
         answer: Global___StoredAnswer | None = ...,
         fencing_token: _builtins.int = ...,
         budget_left_tokens: _builtins.int | None = ...,
+        limits: Global___TenantLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_left_tokens", b"_budget_left_tokens", "answer", b"answer", "budget_left_tokens", b"budget_left_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_left_tokens", b"_budget_left_tokens", "answer", b"answer", "budget_left_tokens", b"budget_left_tokens", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_left_tokens", b"_budget_left_tokens", "answer", b"answer", "budget_left_tokens", b"budget_left_tokens", "fencing_token", b"fencing_token", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_left_tokens", b"_budget_left_tokens", "answer", b"answer", "budget_left_tokens", b"budget_left_tokens", "fencing_token", b"fencing_token", "limits", b"limits", "outcome", b"outcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__budget_left_tokens: _TypeAlias = _typing.Literal["budget_left_tokens"]  # noqa: Y015
     _WhichOneofArgType__budget_left_tokens: _TypeAlias = _typing.Literal["_budget_left_tokens", b"_budget_left_tokens"]  # noqa: Y015

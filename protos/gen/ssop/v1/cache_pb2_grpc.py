@@ -79,7 +79,7 @@ class CacheServiceServicer(object):
     def Admit(self, request, context):
         """Admits a request and looks its answer up, in one hop and one script: rate limit, token budget, stored answer,
         lease. Idempotent by `request_id`.
-        Errors: RATE_LIMITED, QUOTA_EXHAUSTED, STORE_UNAVAILABLE.
+        Errors: RATE_LIMITED, QUOTA_EXHAUSTED, STORE_UNAVAILABLE (its metadata `limits` holds the limits of a response).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,7 +36,7 @@ class CacheServiceStub:
     Admit: _grpc.UnaryUnaryMultiCallable[_cache_pb2.AdmitRequest, _cache_pb2.AdmitResponse]
     """Admits a request and looks its answer up, in one hop and one script: rate limit, token budget, stored answer,
     lease. Idempotent by `request_id`.
-    Errors: RATE_LIMITED, QUOTA_EXHAUSTED, STORE_UNAVAILABLE.
+    Errors: RATE_LIMITED, QUOTA_EXHAUSTED, STORE_UNAVAILABLE (its metadata `limits` holds the limits of a response).
     """
     Settle: _grpc.UnaryUnaryMultiCallable[_cache_pb2.SettleRequest, _cache_pb2.SettleResponse]
     """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`."""
@@ -67,7 +67,7 @@ class CacheServiceAsyncStub(CacheServiceStub):
     Admit: _aio.UnaryUnaryMultiCallable[_cache_pb2.AdmitRequest, _cache_pb2.AdmitResponse]  # type: ignore[assignment]
     """Admits a request and looks its answer up, in one hop and one script: rate limit, token budget, stored answer,
     lease. Idempotent by `request_id`.
-    Errors: RATE_LIMITED, QUOTA_EXHAUSTED, STORE_UNAVAILABLE.
+    Errors: RATE_LIMITED, QUOTA_EXHAUSTED, STORE_UNAVAILABLE (its metadata `limits` holds the limits of a response).
     """
     Settle: _aio.UnaryUnaryMultiCallable[_cache_pb2.SettleRequest, _cache_pb2.SettleResponse]  # type: ignore[assignment]
     """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`."""
@@ -101,7 +101,7 @@ class CacheServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_cache_pb2.AdmitResponse, _abc.Awaitable[_cache_pb2.AdmitResponse]]:
         """Admits a request and looks its answer up, in one hop and one script: rate limit, token budget, stored answer,
         lease. Idempotent by `request_id`.
-        Errors: RATE_LIMITED, QUOTA_EXHAUSTED, STORE_UNAVAILABLE.
+        Errors: RATE_LIMITED, QUOTA_EXHAUSTED, STORE_UNAVAILABLE (its metadata `limits` holds the limits of a response).
         """
 
     @_abc_1.abstractmethod

@@ -587,7 +587,9 @@ class DeliveryStatus(_message.Message):
 
     @_builtins.property
     def unavailable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Parts of the mesh that did not answer and were done without, such as `cache` or `rag`."""
+        """Parts of the mesh that did not answer and were done without, such as `cache` or `rag`.
+        `rate_limit`: this router held a share of the limit by itself. `token_budget`: nobody checked it.
+        """
 
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassageRef]:

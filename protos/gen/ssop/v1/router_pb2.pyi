@@ -934,6 +934,52 @@ class DependencyView(_message.Message):
 Global___DependencyView: _TypeAlias = DependencyView  # noqa: Y015
 
 @_typing.final
+class RateLimitView(_message.Message):
+    """The rate limit of every tenant, as this router knows it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_KNOWN_FIELD_NUMBER: _builtins.int
+    IS_DYNAMIC_FIELD_NUMBER: _builtins.int
+    MAX_RPS_FIELD_NUMBER: _builtins.int
+    RPS_FIELD_NUMBER: _builtins.int
+    IS_LOCAL_FIELD_NUMBER: _builtins.int
+    LOCAL_RPS_FIELD_NUMBER: _builtins.int
+    IS_BUDGET_UNCHECKED_FIELD_NUMBER: _builtins.int
+    is_known: _builtins.bool
+    """The cache service has said the limits since the router started."""
+    is_dynamic: _builtins.bool
+    """Load moves the limit."""
+    max_rps: _builtins.float
+    """Requests per second at most. 0: no limit."""
+    rps: _builtins.float
+    """Requests per second now, mesh-wide. 0: no limit."""
+    is_local: _builtins.bool
+    """The shared limit can't be asked: this router holds a share by itself."""
+    local_rps: _builtins.float
+    """Requests per second of that share. 0: no limit."""
+    is_budget_unchecked: _builtins.bool
+    """There is a token budget, and it can't be checked."""
+    def __init__(
+        self,
+        *,
+        is_known: _builtins.bool = ...,
+        is_dynamic: _builtins.bool = ...,
+        max_rps: _builtins.float = ...,
+        rps: _builtins.float = ...,
+        is_local: _builtins.bool = ...,
+        local_rps: _builtins.float = ...,
+        is_budget_unchecked: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_budget_unchecked", b"is_budget_unchecked", "is_dynamic", b"is_dynamic", "is_known", b"is_known", "is_local", b"is_local", "local_rps", b"local_rps", "max_rps", b"max_rps", "rps", b"rps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RateLimitView: _TypeAlias = RateLimitView  # noqa: Y015
+
+@_typing.final
 class GetMeshStatusResponse(_message.Message):
     """Response of GetMeshStatus."""
 
@@ -946,6 +992,7 @@ class GetMeshStatusResponse(_message.Message):
     FRAMES_SENT_FIELD_NUMBER: _builtins.int
     FRAMES_RECEIVED_FIELD_NUMBER: _builtins.int
     FRAMES_VERIFIED_FIELD_NUMBER: _builtins.int
+    RATE_LIMIT_FIELD_NUMBER: _builtins.int
     in_flight: _builtins.int
     """Requests that run on this router."""
     uptime_ms: _builtins.int
@@ -964,6 +1011,10 @@ class GetMeshStatusResponse(_message.Message):
     def dependencies(self) -> _containers.RepeatedCompositeFieldContainer[Global___DependencyView]:
         """What the router depends on."""
 
+    @_builtins.property
+    def rate_limit(self) -> Global___RateLimitView:
+        """Absent where there is no cache service, and so no limit."""
+
     def __init__(
         self,
         *,
@@ -974,10 +1025,11 @@ class GetMeshStatusResponse(_message.Message):
         frames_sent: _builtins.int = ...,
         frames_received: _builtins.int = ...,
         frames_verified: _builtins.int = ...,
+        rate_limit: Global___RateLimitView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rate_limit", b"rate_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "uptime_ms", b"uptime_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
