@@ -36,8 +36,7 @@ def test_a_killed_service_was_really_gone(drill: tuple[int, dict[str, Any], Path
 
 def test_clients_of_a_killed_router_are_told(drill: tuple[int, dict[str, Any], Path]) -> None:
     errors = next(row["errors"] for row in drill[1]["faults"] if row["name"] == "kill-router")
-    assert errors
-    assert set(errors) <= {"UNREACHABLE", "GENERATION_INTERRUPTED"}
+    assert errors.get("UNREACHABLE", 0) > 0
 
 
 def test_nothing_is_left_of_the_mesh(drill: tuple[int, dict[str, Any], Path]) -> None:
