@@ -35,6 +35,8 @@ from ssop_router.settings import RouterSettings
 
 _SERVICE: Final = "/ssop.v1.CacheService/"
 _BYTES_PER_TOKEN: Final = 3
+_MAX_LEASE_MS: Final = 600_000
+"""The longest lease that the cache service gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Answers:
             request_id=job.request_id,
             cache_key=key,
             reserve_tokens=generations * (job.features.prompt_bytes // _BYTES_PER_TOKEN + output_tokens),
-            lease_ms=settings.lease_ms,
+            lease_ms=settings.lease_ms if key else self._reservation_ms(job),
             max_age_ms=job.request.cache.max_age_ms,
             no_lease=job.features.policy.is_cache_only,
         )
@@ -121,6 +123,11 @@ class Answers:
         if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
             lease = Lease(self, key, response.fencing_token, job)
         return Admission(response.outcome, response.answer, lease)
+
+    def _reservation_ms(self, job: Job) -> int:
+        """How long tokens stay reserved for a generation without a lease, which no sign of life renews: to its end."""
+        left_ms = round(job.remaining_s() * 1000) + self._settings.settle_timeout_ms
+        return min(_MAX_LEASE_MS, max(self._settings.lease_ms, left_ms))
 
     async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:
         """Admit a call that generates nothing: it counts for the rate limit and reserves no tokens.

@@ -21,6 +21,9 @@ from ssop_chassis.tracing import inject
 STATUS_DETAILS: Final = "grpc-status-details-bin"
 MAX_METADATA_BYTES: Final = 8192
 _LOOKAHEAD_BYTES: Final = 16384
+# Of calls that wait to be taken gRPC cancels some at random, from 1,000 on, without a reason that a caller could read.
+# A crowd is to wait, or to be refused as OVERLOADED.
+_PENDING_PER_CALL: Final = 4
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 Options = list[tuple[str, int]]
@@ -183,6 +186,8 @@ async def start_server(
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_message_bytes),
             ("grpc.max_concurrent_streams", max_concurrent_calls),
+            ("grpc.server.max_pending_requests", _PENDING_PER_CALL * max_concurrent_calls),
+            ("grpc.server.max_pending_requests_hard_limit", _PENDING_PER_CALL * max_concurrent_calls),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 4000),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.so_reuseport", 0),

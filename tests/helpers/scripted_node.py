@@ -152,6 +152,12 @@ class ScriptedNode:
             slots_total=4,
         )
 
+    def forget(self) -> None:
+        """Drop what it remembers of its requests."""
+        self.requests.clear()
+        self.principals.clear()
+        self.metadata.clear()
+
     async def generate(self, call: Call) -> None:
         request = inference_pb2.InferenceServiceGenerateRequest.FromString(call.request)
         self.requests.append(request)

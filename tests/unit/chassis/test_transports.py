@@ -253,3 +253,14 @@ async def test_values_of_one_key_are_joined(tmp_path: Path) -> None:
         pairs = (("x-router-policy", "lite"), ("x-router-policy", "full"))
         assert await cast(Any, channel).unary_unary(METHOD)(b"", metadata=pairs) == b"lite, full"
     await server.stop(0)
+
+
+async def test_crowd_waits_and_nobody_is_cancelled(tmp_path: Path) -> None:
+    listen = [f"unix:{tmp_path}/s"]
+    service = one_method(Arity.UNARY, echo, needs_principal=False)
+    server = await start_server([service], listen, authenticate=inner_authenticate(SECRET), max_concurrent_calls=4_000)
+    async with grpc.aio.insecure_channel(listen[0]) as channel:
+        call: Any = cast(Any, channel).unary_unary(METHOD)
+        answers = await asyncio.gather(*(call(b"%d" % number, timeout=30) for number in range(3_000)))
+    await server.stop(0)
+    assert answers == [b"%d" % number for number in range(3_000)]

@@ -1,0 +1,75 @@
+"""A service with one of its guards switched off, for tests of the checkers: SSOP_TEST_WITHOUT names the guard.
+
+`python -m helpers.unguarded --config PATH` runs the cache service where the file has its section listening there, else
+the router.
+"""
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Final
+
+import ssop_cache.main
+import ssop_router.main
+from ssop_cache import store
+from ssop_cache.settings import CacheSettings
+from ssop_chassis.serving import run_service
+from ssop_router import outcomes
+from ssop_router.core.success import Outcome
+from ssop_router.settings import RouterSettings
+
+_LOST: Final = "lease[1] ~= ARGV[1] or lease[2] ~= 'open' or now_ms >= tonumber(lease[3])"
+EDITS: Final = {
+    "fencing": {
+        "seal_lease": [(_LOST, "false"), ("tonumber(lease[3])", "tonumber(lease[3] or '0')")],
+        "commit_answer": [
+            (_LOST, "false"),
+            ("tonumber(lease[4])", "tonumber(lease[4] or '0')"),
+            ("tonumber(lease[5])", "tonumber(lease[5] or '0')"),
+        ],
+        "append_chunk": [
+            (_LOST, "false"),
+            ("tonumber(lease[5])", "tonumber(lease[5] or '0')"),
+            ("tonumber(lease[6])", "tonumber(lease[6] or '0')"),
+            ("'HEXISTS', KEYS[3], lease[4]", "'HEXISTS', KEYS[3], lease[4] or ''"),
+        ],
+        "put_answer": [("before and tonumber(before) > tonumber(ARGV[1])", "false")],
+    },
+    "dedupe": {
+        "settle_request": [
+            ("if state == 'settled' then return {'repeated', now_us, 0} end", ""),
+            ("state == 'open' and tonumber(ARGV[2]) or 0", "tonumber(ARGV[2])"),
+        ],
+    },
+}
+"""By guard and script: what to put in the place of what."""
+
+
+def edit_scripts(scripts: dict[str, str], guard: str) -> dict[str, str]:
+    """The scripts without a guard. Raises LookupError where a script does not hold what is to be replaced."""
+    edited = dict(scripts)
+    for name, edits in EDITS.get(guard, {}).items():
+        for old, new in edits:
+            if old not in edited[name]:
+                raise LookupError(f"{name} does not hold {old!r}")
+            edited[name] = edited[name].replace(old, new)
+    return edited
+
+
+def main() -> None:
+    """Run the service."""
+    guard = os.environ["SSOP_TEST_WITHOUT"]
+    config = Path(sys.argv[sys.argv.index("--config") + 1]).read_text()
+    if guard == "neutral cancels":
+        names = {outcome.name: outcome for outcome in Outcome}
+        vars(outcomes)["Outcome"] = SimpleNamespace(**names | {"NEUTRAL": Outcome.FAILURE})
+    scripts = edit_scripts(store.load_scripts(), guard)
+    store.load_scripts = lambda: scripts
+    if "[cache]" in config:
+        run_service("cache", CacheSettings, ssop_cache.main.build)
+    run_service("router", RouterSettings, ssop_router.main.build)
+
+
+if __name__ == "__main__":
+    main()
