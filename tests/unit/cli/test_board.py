@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console, RenderableType
 
 from ssop.v1 import router_pb2
@@ -115,3 +116,19 @@ def test_a_schema_shows_its_tree() -> None:
     assert "string|null" in text
     assert "m: relaxed (uniqueItems)" in text
     assert "not checked: format:color" in text
+
+
+@pytest.mark.parametrize(
+    ("limit", "line"),
+    [
+        (router_pb2.RateLimitView(), "not known before the first request"),
+        (router_pb2.RateLimitView(is_known=True), "rate limit: none"),
+        (router_pb2.RateLimitView(is_known=True, max_rps=50, rps=50), "50 requests per second and tenant (static)"),
+        (router_pb2.RateLimitView(is_known=True, max_rps=50, rps=12.34, is_dynamic=True), "12.3 of 50 requests"),
+        (router_pb2.RateLimitView(is_local=True, local_rps=25, is_budget_unchecked=True), "budgets are not checked"),
+    ],
+)
+def test_the_rate_limit_shows(limit: router_pb2.RateLimitView, line: str) -> None:
+    response = status()
+    response.rate_limit.CopyFrom(limit)
+    assert line in show(status_view(None, response, Access("127.0.0.1:7300", "k"), 0), 140)

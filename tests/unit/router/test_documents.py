@@ -6,6 +6,7 @@ import pytest
 
 from helpers.scripted_mesh import Mesh, run_router
 from ssop.v1 import rag_pb2
+from ssop.v1.cache_pb2 import TenantLimits
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 
@@ -72,6 +73,16 @@ async def test_without_its_cache_the_mesh_serves_documents() -> None:
         mesh.cache.is_frozen = True
         await call(mesh)
         assert mesh.metric("ssop_router_unavailable_total", dependency="cache") == 1
+
+
+async def test_without_its_cache_the_mesh_holds_calls_about_documents_to_its_share() -> None:
+    async with run_router() as mesh:
+        mesh.cache.limits = TenantLimits(max_rps=0.01, burst=2)
+        await call(mesh)
+        mesh.cache.error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
+        await call(mesh)
+        await call(mesh)
+        assert (await refusal(mesh)).reason == R.ERROR_REASON_RATE_LIMITED
 
 
 @pytest.mark.parametrize("reason", ["COLLECTION_UNKNOWN", "QUOTA_EXHAUSTED", "REQUEST_INVALID", "OVERLOADED"])

@@ -1,6 +1,10 @@
 """Limits on a router whose cache service is gone, and what the router says of load."""
 
-from helpers.scripted_mesh import Answer, Mesh, R, ask, failing, reason, run_router
+import asyncio
+import time
+
+from helpers.eventually import eventually
+from helpers.scripted_mesh import Answer, Mesh, R, ask, failing, hanging, reason, run_router
 from ssop.v1.cache_pb2 import TenantLimits
 from ssop.v1.router_pb2 import GetMeshStatusRequest, GetMeshStatusResponse, RateLimitView
 from ssop_chassis.errors import MeshError
@@ -142,3 +146,41 @@ async def test_nodes_that_fail_do_not_lower_the_rate() -> None:
         await ask_many(mesh, 12)
         assert mesh.metric("ssop_router_rate_share") == 1.0
         assert not mesh.router.pipeline.in_flight
+
+
+async def test_requests_that_wait_for_their_first_field_lower_the_rate() -> None:
+    async with run_router(first_field_target_ms=10) as mesh:
+        for node in mesh.nodes.values():
+            node.script = hanging()
+        waiting = [asyncio.ensure_future(mesh.generate(ask(policy="no_cache"))) for _ in range(8)]
+        await eventually(lambda: mesh.metric("ssop_router_rate_share") < 0.5)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+
+async def test_a_first_field_ends_the_wait_though_the_answer_goes_on() -> None:
+    async with run_router() as mesh:
+        mesh.nodes["full-1"].script = mesh.nodes["full-2"].script = hanging(after=2)
+        streams = [mesh.open(ask(policy="no_cache")) for _ in range(4)]
+        for stream in streams:
+            await stream.read()
+        throttle = mesh.router.pipeline._answers._limits.throttle
+        assert mesh.router.pipeline.in_flight == 4
+        assert (len(throttle._waiting), len(throttle._fields)) == (0, 4)
+        for stream in streams:
+            await stream.cancel()
+
+
+async def test_nodes_that_are_full_lower_the_rate() -> None:
+    async with run_router() as mesh:
+        for node in mesh.nodes.values():
+            node.script = failing(R.ERROR_REASON_OVERLOADED)
+
+        async def has_fallen() -> bool:
+            await mesh.generate(ask(policy="no_cache"))
+            return mesh.metric("ssop_router_rate_share") < 0.9
+
+        started_s = time.monotonic()
+        while not await has_fallen():
+            assert time.monotonic() - started_s < 10, "the rate does not fall"
