@@ -7,9 +7,8 @@ from typing import Final
 
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.frame_pb2 import IncompleteReason, Verdict
-from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason, Usage
-from ssop.v1.usage_pb2 import RequestCounts
+from ssop.v1.frame_pb2 import Verdict
+from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
 from ssop_router.answers import Admission, Answers, Lease, make_key
@@ -36,6 +35,7 @@ from ssop_router.recorder import Recorder
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
+from ssop_router.settlement import charge, count, deadline_error, judge
 from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
@@ -140,7 +140,7 @@ class Pipeline:
             failure = MeshError(R.ERROR_REASON_CANCELLED, "the caller went away")
             raise
         except Exception as error:
-            failure = _deadline_error(job) if isinstance(error, TimeoutError) else as_mesh_error(error)
+            failure = deadline_error(job) if isinstance(error, TimeoutError) else as_mesh_error(error)
             outcome = failure.reason_name
             if failure is error:
                 raise
@@ -181,7 +181,7 @@ class Pipeline:
         if admission.lease is not None:
             # Whoever asks the same next finds the answer stored.
             await asyncio.shield(conclusion)
-        _judge(job)
+        judge(job)
 
     async def _find_collections(self, job: Job) -> Collections:
         if job.retrieval_reason != RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED:
@@ -330,7 +330,7 @@ class Pipeline:
             model = job.target.candidate.model if job.target is not None else ""
             work.append(lease.close(is_complete=is_complete, model=model))
         if self._answers.is_configured and not job.is_refused:
-            work.append(self._answers.settle(job, _usage(job, is_generated), _count(job, is_generated)))
+            work.append(self._answers.settle(job, charge(job, is_generated), count(job, is_generated)))
         await asyncio.gather(*work)
 
     def _release(self, job: Job) -> None:
@@ -387,80 +387,3 @@ def _whose(job: Job, judgement: Judgement) -> str:
     if job.degraded_level:
         return "fallback"
     return "kept" if judgement.is_kept else "escalated"
-
-
-def _usage(job: Job, is_generated: bool) -> Usage:
-    """What the request is charged: nothing for replays, nor for what a failure of the mesh cut short."""
-    if not is_generated:
-        return Usage()
-    if job.ending.has_ended:
-        return _add(job.ending.usage, job.discarded_usage)
-    is_cut_by_caller = job.first_field_ms and not job.is_interrupted
-    return _add(job.estimate_usage(), job.discarded_usage) if is_cut_by_caller else Usage()
-
-
-def _count(job: Job, is_generated: bool) -> RequestCounts:
-    """What the request is counted as."""
-    # An answer that reached its limit of tokens is incomplete, and no error.
-    is_answered = job.ending.has_ended and _find_fault(job) is None
-    return RequestCounts(
-        tier=job.target.tier if is_generated and job.target is not None else Tier.TIER_UNSPECIFIED,
-        # Who followed in vain and generated after all was not served from the cache.
-        is_cached=not is_generated
-        and job.cache_reason in (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER),
-        is_degraded=bool(job.degraded_level) and is_answered,
-        is_failed=not is_answered,
-        prefetches=job.intake.prefetches.started,
-        prefetch_hits=job.prefetch_hits,
-        prefetch_tokens=job.intake.prefetches.tokens,
-        discarded_usage=job.discarded_usage,
-    )
-
-
-def _add(usage: Usage, more: Usage | None) -> Usage:
-    if more is None:
-        return usage
-    return Usage(
-        input_tokens=usage.input_tokens + more.input_tokens,
-        output_tokens=usage.output_tokens + more.output_tokens,
-        cached_input_tokens=usage.cached_input_tokens + more.cached_input_tokens,
-    )
-
-
-def _deadline_error(job: Job) -> MeshError:
-    metadata = {"stage": job.stage}
-    if job.first_field_ms:
-        metadata["last_seq"] = str(job.last_seq)
-    return MeshError(R.ERROR_REASON_DEADLINE_EXCEEDED, f"the deadline passed during {job.stage}", metadata=metadata)
-
-
-def _judge(job: Job) -> None:
-    """Raise the error that the verdict of a delivered answer calls for."""
-    if (fault := _find_fault(job)) is not None:
-        raise fault
-
-
-def _find_fault(job: Job) -> MeshError | None:
-    ending = job.ending
-    if ending.verdict == Verdict.VERDICT_INVALID:
-        violation = ending.violation
-        return MeshError(
-            R.ERROR_REASON_OUTPUT_INVALID,
-            f"the answer broke the rule '{violation.rule}'",
-            metadata={
-                "pointer": violation.pointer,
-                "rule": violation.rule,
-                "offset_bytes": str(violation.offset_bytes),
-            },
-        )
-    if ending.verdict != Verdict.VERDICT_INCOMPLETE:
-        return None
-    if ending.incomplete_reason == IncompleteReason.INCOMPLETE_REASON_DEADLINE:
-        return _deadline_error(job)
-    if ending.incomplete_reason in (
-        IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED,
-        IncompleteReason.INCOMPLETE_REASON_CANCELLED,
-    ):
-        cut = MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node cut the answer")
-        return interrupt(cut, job.last_seq)
-    return None
