@@ -55,7 +55,7 @@ class RouterSettings(PolicySettings):
     retrieval_timeout_ms: int = Field(500, gt=0, description="How long a request waits for its passages.")
     collections_ttl_ms: int = Field(2_000, ge=0, description="How long a tenant's list of collections is trusted.")
     first_field_target_ms: int = Field(
-        1_500, gt=0, description="Wait for first fields above which `rate_limit_mode = dynamic` lowers the rate."
+        1_500, gt=0, description="Wait for first fields above which the dynamic `rate_limit_mode` lowers the rate."
     )
     routers: int = Field(
         1, ge=1, le=10_000, description="Router processes; each holds that share of a limit while Redis is gone."

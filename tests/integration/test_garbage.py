@@ -96,6 +96,11 @@ def send(channel: Any, path: str, method: Any, request: bytes, metadata: Any) ->
     return None
 
 
+def is_own_deadline(error: Any) -> bool:
+    """gRPC of this process gave up: garbage that is a good request may run longer than the call has time."""
+    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not error.trailing_metadata()
+
+
 def reason_of(error: Any) -> str:
     """The reason of a typed error; empty where it has none."""
     for key, value in error.trailing_metadata() or ():
@@ -145,7 +150,7 @@ def test_garbage_ends_typed(service: str, method: Any, mesh: LiveMesh, metadata:
     with opened as channel:
         for request in hostile_requests(base or empty_message(service, method.input_type.name), SEED, REQUESTS):
             error = send(channel, path, method, request, metadata[service])
-            if error is not None:
+            if error is not None and not is_own_deadline(error):
                 reason = reason_of(error)
                 shown = f"{error}\n{request[:500].hex()}"
                 assert f"ERROR_REASON_{reason}" in ErrorReason.DESCRIPTOR.values_by_name, shown
