@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from ssop_chassis import logs
 from ssop_chassis.call import Service
 from ssop_chassis.dispatch import Authenticate, inner_authenticate
+from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import start_server
 from ssop_chassis.health import Health
 from ssop_chassis.identity import Signer, load_secret
@@ -99,6 +100,7 @@ async def _serve(process: Process[S], build: Build[S]) -> None:
         loop.add_signal_handler(number, stop.set)
     mesh = process.mesh
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, start_export(process.name, mesh))
         serving = await build(process, stack)
         health = Health(service.name for service in serving.services)
         server = await start_server(
