@@ -11,7 +11,7 @@ SEED = 1
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """All six at once."""
-    result = await run_twelve(tmp_path_factory.mktemp("n"), FAULTS, seed=SEED, duration_s=20.0)
+    result = await run_twelve(tmp_path_factory.mktemp("n"), FAULTS, seed=SEED, duration_s=16.0)
     print(result.line())
     return result
 
