@@ -28,7 +28,9 @@ def read_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup
             total = limit
         if limit is not None:
             free = min(free, max(0, limit - used + reclaimable))
-        oom_count = max(oom_count, _read_table(folder / "memory.events", " ").get("oom_kill", 0))
+        # v2, then v1.
+        for name in ("memory.events", "memory.oom_control"):
+            oom_count = max(oom_count, _read_table(folder / name, " ").get("oom_kill", 0))
     return Memory(free, total, oom_count)
 
 

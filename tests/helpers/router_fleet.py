@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,10 +190,12 @@ async def run_fleet(
     servers: tuple[RedisServer, RedisServer] | None = None,
     cache: Mapping[str, Any] | None = None,
     without: str = "",
+    addresses: Sequence[str] = (),
     **settings: Any,
 ) -> AsyncIterator[Fleet]:
     """Run the processes until the block ends. `servers`: the state and the cache instance; None: no cache service.
 
+    `addresses` are nodes that run elsewhere.
     `without` switches a guard off, in cache and routers: see `helpers.unguarded`.
     """
     key = Keys().of()
@@ -212,7 +214,7 @@ async def run_fleet(
             stack.push_async_callback(server.stop, 0)
         service: ServiceProcess | None = None
         values = {
-            "nodes": [f"unix:{folder}/{name}.sock" for name in nodes],
+            "nodes": [*(f"unix:{folder}/{name}.sock" for name in nodes), *addresses],
             "keys_file": f"{folder}/keys.toml",
             **PATIENT,
             **settings,

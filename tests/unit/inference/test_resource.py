@@ -55,6 +55,12 @@ def test_version_1_of_cgroups_is_read(tmp_path: Path) -> None:
     assert read_memory(proc, cgroups).free_bytes == 2 * MIB
 
 
+def test_kills_for_memory_are_read_from_version_1_too(tmp_path: Path) -> None:
+    proc, cgroups = machine(tmp_path, "4:memory:/svc")
+    (cgroups / "memory/svc/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    assert read_memory(proc, cgroups).oom_count == 3
+
+
 def test_this_machine_has_memory() -> None:
     memory = read_memory()
     assert 0 < memory.free_bytes <= memory.total_bytes
