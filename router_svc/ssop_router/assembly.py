@@ -36,6 +36,7 @@ from ssop_router.rotation import Rotation
 from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
+from ssop_router.traces import Traces
 from ssop_router.usage import UsageServicer
 
 OWN_PRINCIPAL = Principal("mesh", "router")
@@ -130,6 +131,7 @@ def assemble(
     receipts = Receipts(metrics)
     recorder = Recorder(settings, metrics, wall_ms)
     recordings = Recordings(settings, receipts)
+    traces = Traces(settings.trace_requests, receipts, wall_ms)
     preparation = Preparation(
         nodes,
         settings,
@@ -164,6 +166,7 @@ def assemble(
         recordings=recordings,
         receipts=receipts,
         recorder=recorder,
+        traces=traces,
         regimes=regimes,
         settings=settings,
         background=background,
@@ -188,6 +191,7 @@ def assemble(
         retrieval=retrieval,
         recordings=recordings,
         receipts=receipts,
+        traces=traces,
         settings=settings,
         background=background,
         sign=sign,

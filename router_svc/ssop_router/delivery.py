@@ -46,7 +46,7 @@ class Delivery:
         if len(head) + len(first) <= job.chunk_bytes:
             await self.forward(head + first, count_frames(first), is_last=is_last)
             return
-        await self._outlet.write(head)
+        await self._send(head)
         await self.forward_all(first, is_last=is_last)
 
     async def forward(self, chunk: bytes, frames: int, *, is_last: bool = False) -> None:
@@ -60,7 +60,7 @@ class Delivery:
             self.is_closed = len(chunk) + len(tail) <= job.chunk_bytes
             if self.is_closed:
                 chunk += tail
-        await self._outlet.write(chunk)
+        await self._send(chunk)
         job.frames_sent += frames
         job.document_bytes += len(chunk)
 
@@ -77,6 +77,7 @@ class Delivery:
         """The first field is about to leave."""
         job = self._job
         job.first_field_ms = job.elapsed_ms()
+        job.mark("first_field")
         self._metrics.first_field_seconds.labels(Tier.Name(job.decision.tier)).observe(job.first_field_ms / 1000)
 
     async def replay(self, chunk: bytes, age_ms: int) -> None:
@@ -104,7 +105,13 @@ class Delivery:
     async def close(self) -> None:
         """Send the accounting, the last frame of a delivery, unless it went along with the end."""
         if not self.is_closed:
-            await self._outlet.write(self._accounting(0))
+            await self._send(self._accounting(0))
+
+    async def _send(self, chunk: bytes) -> None:
+        timeline = self._job.timeline
+        if timeline.is_on:
+            timeline.send(self._job.elapsed_us(), len(chunk), scan_heads(chunk))
+        await self._outlet.write(chunk)
 
     def _accounting(self, more_frames: int) -> bytes:
         job = self._job

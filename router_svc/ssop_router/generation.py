@@ -99,6 +99,7 @@ class Generator:
 
     def note_failure(self, job: Job, target: Target, attempt: Attempt, error: MeshError) -> None:
         """An attempt failed. Raises what the caller is to hear, unless another node may try."""
+        job.mark("attempt_failed", error.reason_name)
         if attempt.is_committed:
             self._metrics.failed_attempts.labels(error.reason_name).inc()
             job.is_interrupted = not attempt.is_client_gone
@@ -120,6 +121,7 @@ class Generator:
         )
         first_field_s = self._settings.first_field_timeout_ms / 1000
         job.stage = "first_field"
+        job.mark("attempt", target.candidate.node or target.candidate.address)
         try:
             with (
                 self._nodes.occupy(target.candidate.address) as node,

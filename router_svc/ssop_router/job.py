@@ -21,6 +21,7 @@ from ssop_codec import Schema
 from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
 from ssop_router.core.ladder import CANNED_LEVEL, Target
+from ssop_router.core.timeline import Timeline
 from ssop_router.validation import MAX_DEGRADED_LEVEL
 
 _BYTES_PER_TOKEN: Final = 4
@@ -135,6 +136,7 @@ class Job:
     is_refused: bool = False
     is_interrupted: bool = False
     lease: "Shared | None" = None
+    timeline: Timeline = field(default_factory=Timeline)
 
     @property
     def ending(self) -> Ending:
@@ -216,6 +218,14 @@ class Job:
     def elapsed_ms(self) -> int:
         """Milliseconds since the request arrived, at least 1."""
         return max(1, round((time.monotonic() - self.started_s) * 1000))
+
+    def elapsed_us(self) -> int:
+        """Microseconds since the request arrived."""
+        return int((time.monotonic() - self.started_s) * 1_000_000)
+
+    def mark(self, name: str, detail: str = "") -> None:
+        """Note a moment for the trace; `detail` is a word of the mesh's, never the caller's."""
+        self.timeline.mark(self.elapsed_us(), name, detail)
 
     def remaining_s(self) -> float:
         """Seconds until the deadline."""

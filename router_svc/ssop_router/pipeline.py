@@ -36,6 +36,7 @@ from ssop_router.resume import Recordings
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
 from ssop_router.settlement import charge, count, deadline_error, judge
+from ssop_router.traces import Traces
 from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
@@ -59,6 +60,7 @@ class Pipeline:
         recordings: Recordings,
         receipts: Receipts,
         recorder: Recorder,
+        traces: Traces,
         regimes: Regimes,
         settings: RouterSettings,
         background: Background,
@@ -74,6 +76,7 @@ class Pipeline:
         self._recordings = recordings
         self._receipts = receipts
         self._recorder = recorder
+        self._traces = traces
         self._regimes = regimes
         self._settings = settings
         self._background = background
@@ -102,6 +105,7 @@ class Pipeline:
             )
         self._preparation.remember(job)
         self._running[name] = job
+        self._traces.open(job)
         self._metrics.in_flight.inc()
         return job
 
@@ -241,6 +245,7 @@ class Pipeline:
             job.cache_reason = CacheReason.CACHE_REASON_FOLLOWER
         elif key and self._answers.is_configured:
             job.cache_reason = CacheReason.CACHE_REASON_MISS
+        job.mark("admitted", CacheReason.Name(job.cache_reason).removeprefix("CACHE_REASON_").lower())
         if job.features.policy.is_cache_only and job.cache_reason not in (
             CacheReason.CACHE_REASON_HIT,
             CacheReason.CACHE_REASON_FOLLOWER,
@@ -347,6 +352,7 @@ class Pipeline:
         if job.degraded_level:
             metrics.degraded.labels(str(job.degraded_level)).inc()
         self._recorder.record(job, outcome)
+        self._traces.end(job, outcome)
         target, decision = job.target, job.decision
         _log.info(
             "request",

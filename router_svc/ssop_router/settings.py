@@ -119,6 +119,9 @@ class RouterSettings(PolicySettings):
     resume_entry_bytes: int = Field(4_194_304, gt=0, description="Largest answer kept for a reconnect.")
     schema_cache_size: int = Field(256, gt=0, description="Compiled schemas that are kept.")
     conversations_size: int = Field(10_000, gt=0, description="Conversations whose tier is remembered.")
+    trace_requests: int = Field(
+        512, ge=0, le=100_000, description="Requests whose frame heads and times are kept for `ssop trace`. 0: none."
+    )
     decision_log: str = Field("", description="File to which every decision and its outcome is written; empty: none.")
     decision_log_text: bool = Field(False, description="The decision log holds the users' texts.")
     decision_log_max_bytes: int = Field(

@@ -24,7 +24,7 @@ from ssop_sdk.index import AsyncIndex
 from ssop_sdk.keys import AsyncKeyAdmin
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
-from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_timeout, plan_request
+from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_request_id, check_timeout, plan_request
 from ssop_sdk.retry import RetryPolicy, wait_before_retry_s
 from ssop_sdk.schema import SchemaLike
 from ssop_sdk.session import AsyncSession
@@ -238,6 +238,15 @@ class AsyncSsopClient:
         """The models that the key may use, by name."""
         response = await self._unary(connection.LIST_MODELS, pb.ListModelsRequest(), pb.ListModelsResponse, timeout_s)
         return list(response.models)
+
+    async def trace(self, request_id: str, *, timeout_s: float | None = None) -> pb.GetTraceResponse:
+        """What happened to one of the tenant's last requests: stages, heads and times of its frames; no text.
+
+        Raises RequestUnknown for one that the router has forgotten, or that another router served.
+        """
+        check_request_id(request_id)
+        request = pb.GetTraceRequest(request_id=request_id)
+        return await self._unary(connection.GET_TRACE, request, pb.GetTraceResponse, timeout_s)
 
     async def mesh_status(self, *, timeout_s: float | None = None) -> pb.GetMeshStatusResponse:
         """How the mesh is. Raises ScopeMissing without the scope `admin`."""

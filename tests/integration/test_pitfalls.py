@@ -3,6 +3,9 @@
 The numbers are those of docs/pitfalls.md; one that is missing here belongs to a part that is not built yet.
 """
 
+import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -76,6 +79,20 @@ def test_03_prefetches_are_metered_budgeted_and_shown(tmp_path: Path) -> None:
             usage = client.index.prefetch_usage()
         assert (usage.started, usage.shed, usage.budget, usage.budget_left) == (3, 2, 3, 0)
         assert usage.tokens == 3 * 5
+
+
+def test_06_a_request_leaves_its_frames_and_times_but_no_content(mesh: LiveMesh, client: SsopClient) -> None:
+    stream = client.generate("Canary-17 is a good day.", output_schema=MOOD, policy="no_cache")
+    stream.result()
+    told = client.trace(stream.request_id)
+    sent = [frame.seq for chunk in told.chunks for frame in chunk.frames if frame.seq]
+    assert sent == list(range(1, stream.last_seq + 1))
+    command = [sys.executable, "-m", "ssop_cli.main", "trace", stream.request_id]
+    environ = {**os.environ, "SSOP_STATE_DIR": str(mesh.places.state)}
+    shown = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=60, check=True).stdout
+    assert "/mood" in shown
+    assert "ended        OK" in shown
+    assert "Canary-17" not in shown + str(told) + mesh.log("router")
 
 
 def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:

@@ -839,6 +839,198 @@ class ListModelsResponse(_message.Message):
 Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
 
 @_typing.final
+class GetTraceRequest(_message.Message):
+    """Request of GetTrace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Id of the request."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTraceRequest: _TypeAlias = GetTraceRequest  # noqa: Y015
+
+@_typing.final
+class GetTraceResponse(_message.Message):
+    """What happened to a request. Holds no text of it: no prompt, no value, no key of a map."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    STARTED_AT_MS_FIELD_NUMBER: _builtins.int
+    IS_RUNNING_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    DEGRADED_LEVEL_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    CHUNKS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    POINTERS_FIELD_NUMBER: _builtins.int
+    FRAMES_SENT_FIELD_NUMBER: _builtins.int
+    FRAMES_RECEIVED_FIELD_NUMBER: _builtins.int
+    FRAMES_VERIFIED_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Id of the request."""
+    started_at_ms: _builtins.int
+    """When it arrived, in milliseconds since the epoch."""
+    is_running: _builtins.bool
+    """It has not ended yet."""
+    outcome: _builtins.str
+    """`OK`, or the reason of its error. Empty while it runs."""
+    degraded_level: _builtins.int
+    """Level of degradation of the answer."""
+    chunks_left_out: _builtins.int
+    """Chunks that came after the trace was full. Requests with `debug` are kept in more detail."""
+    frames_sent: _builtins.int
+    """Document frames that were sent."""
+    frames_received: _builtins.int
+    """Document frames that the client says it received."""
+    frames_verified: _builtins.int
+    """Document frames that the client says it verified."""
+    @_builtins.property
+    def decision(self) -> _mesh_pb2.Decision:
+        """The decision, with the node that served in the end."""
+
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceMark]:
+        """Stages, in order."""
+
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceChunk]:
+        """Chunks on their way to the client, in order."""
+
+    @_builtins.property
+    def pointers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """By number of the node in the field table: its JSON Pointer, with `*` for an item and for a value of a map."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        started_at_ms: _builtins.int = ...,
+        is_running: _builtins.bool = ...,
+        outcome: _builtins.str = ...,
+        decision: _mesh_pb2.Decision | None = ...,
+        degraded_level: _builtins.int = ...,
+        marks: _abc.Iterable[Global___TraceMark] | None = ...,
+        chunks: _abc.Iterable[Global___TraceChunk] | None = ...,
+        chunks_left_out: _builtins.int = ...,
+        pointers: _abc.Iterable[_builtins.str] | None = ...,
+        frames_sent: _builtins.int = ...,
+        frames_received: _builtins.int = ...,
+        frames_verified: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "chunks_left_out", b"chunks_left_out", "decision", b"decision", "degraded_level", b"degraded_level", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "is_running", b"is_running", "marks", b"marks", "outcome", b"outcome", "pointers", b"pointers", "request_id", b"request_id", "started_at_ms", b"started_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTraceResponse: _TypeAlias = GetTraceResponse  # noqa: Y015
+
+@_typing.final
+class TraceMark(_message.Message):
+    """A moment in the life of a request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_US_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    at_us: _builtins.int
+    """Microseconds since its arrival."""
+    name: _builtins.str
+    """What happened, such as `admitted`, `attempt`, `attempt_failed`, `first_field`, `ended`."""
+    detail: _builtins.str
+    """A word about it: a reason, or the name of a node."""
+    def __init__(
+        self,
+        *,
+        at_us: _builtins.int = ...,
+        name: _builtins.str = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "detail", b"detail", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceMark: _TypeAlias = TraceMark  # noqa: Y015
+
+@_typing.final
+class TraceChunk(_message.Message):
+    """A chunk that was sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_US_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
+    at_us: _builtins.int
+    """Microseconds since the arrival of the request."""
+    size_bytes: _builtins.int
+    """Its length in bytes."""
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceFrame]:
+        """The heads of its frames."""
+
+    def __init__(
+        self,
+        *,
+        at_us: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        frames: _abc.Iterable[Global___TraceFrame] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "frames", b"frames", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceChunk: _TypeAlias = TraceChunk  # noqa: Y015
+
+@_typing.final
+class TraceFrame(_message.Message):
+    """The head of a frame."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """Its sequence number; 0 on mesh frames."""
+    kind: _frame_pb2.FrameKind.ValueType
+    """Its kind."""
+    node: _builtins.int
+    """Number of its node in the field table."""
+    def __init__(
+        self,
+        *,
+        seq: _builtins.int = ...,
+        kind: _frame_pb2.FrameKind.ValueType = ...,
+        node: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "node", b"node", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceFrame: _TypeAlias = TraceFrame  # noqa: Y015
+
+@_typing.final
 class GetMeshStatusRequest(_message.Message):
     """Request of GetMeshStatus."""
 
