@@ -16,8 +16,9 @@ from ssop_chassis import logs
 from ssop_gateway.core.faults import EdgeError, invalid
 from ssop_gateway.core.frames import Delivery, dump
 from ssop_gateway.core.reading import JSON_TYPE, Caller, is_request_id, read_caller
-from ssop_gateway.metrics import CLIENT_GONE, GatewayMetrics
+from ssop_gateway.metrics import CLIENT_GONE, METHODS, GatewayMetrics
 from ssop_gateway.settings import GatewaySettings
+from ssop_gateway.tracing import request_span
 from ssop_gateway.upstream import Router
 
 T = TypeVar("T")
@@ -243,12 +244,18 @@ class Endpoint:
         self._edge.metrics.in_flight.inc()
         status = CLIENT_GONE
         try:
-            with contextlib.suppress(ClientGone):
-                await self._serve(exchange)
-                status = exchange.status
+            with request_span(self._method(exchange), self._route, exchange.headers) as end_span:
+                with contextlib.suppress(ClientGone):
+                    await self._serve(exchange)
+                    status = exchange.status
+                end_span(status)
         finally:
             self._edge.metrics.in_flight.dec()
-            self._edge.metrics.finish(self._route, exchange.method, status, exchange.elapsed_s)
+            self._edge.metrics.finish(self._route, self._method(exchange), status, exchange.elapsed_s)
+
+    @staticmethod
+    def _method(exchange: Exchange) -> str:
+        return exchange.method if exchange.method in METHODS else "_OTHER"
 
     async def _serve(self, exchange: Exchange) -> None:
         try:

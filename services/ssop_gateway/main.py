@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +16,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from ssop_chassis import logs
+from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import connect
 from ssop_chassis.serving import EXIT_SETTINGS
 from ssop_chassis.settings import MeshSettings, SettingsError, load_settings
@@ -45,13 +47,20 @@ def run() -> NoReturn:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     try:
         uvloop.run(_serve(mesh, settings))
-    except OSError as error:
+    except (OSError, SettingsError) as error:
         _log.critical("the service can't run: %s", error)
         sys.exit(1)
     sys.exit(0)
 
 
 async def _serve(mesh: MeshSettings, settings: GatewaySettings) -> None:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, start_export("gateway", mesh))
+        await _serve_until_told(mesh, settings)
+    _log.info("stopped")
+
+
+async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings) -> None:
     registry = CollectorRegistry()
     peer = connect(settings.router_address, max_message_bytes=mesh.max_message_bytes)
     router = Router(
@@ -83,7 +92,6 @@ async def _serve(mesh: MeshSettings, settings: GatewaySettings) -> None:
         await serving
     finally:
         await peer.close()
-    _log.info("stopped")
 
 
 def _is_exposed(address: str) -> bool:

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from ssop_chassis.metrics import DURATION_BUCKETS_S, FIRST_TOKEN_BUCKETS_S
 
-_METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
 CLIENT_GONE: Final = 499
 """Status under which a request counts whose client went away before its end."""
 
@@ -37,9 +37,8 @@ class GatewayMetrics:
         self._degraded = Counter("ssop_gateway_degraded", "Degraded answers by level.", ["level"], registry=registry)
 
     def finish(self, route: str, method: str, status: int, duration_s: float) -> None:
-        """Count a request that ended."""
-        known = method if method in _METHODS else "_OTHER"
-        self._duration.labels(route, known, str(status)).observe(duration_s)
+        """Count a request that ended; `method` is one of METHODS, or `_OTHER`."""
+        self._duration.labels(route, method, str(status)).observe(duration_s)
 
     def first_event(self, route: str, duration_s: float) -> None:
         """Count the first event of a stream."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from helpers.collector import Collector
 from helpers.gateway import read_sse
 from helpers.live_mesh import LiveMesh, wait_until
 from ssop_sdk import SsopClient
@@ -52,6 +53,19 @@ def test_a_wrong_key_is_401(mesh: LiveMesh, http: httpx.Client) -> None:
 
 def test_the_status_of_the_mesh_names_its_nodes(http: httpx.Client) -> None:
     assert http.get("/v1/mesh/status").json()["nodes"][0]["status"]["node"] == "local"
+
+
+def test_a_request_is_one_trace_that_begins_with_the_caller(http: httpx.Client, collector: Collector) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319d"
+    headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    assert http.post("/v1/generate", json={"prompt": "Hello."}, headers=headers).status_code == 200
+
+    def names() -> set[str]:
+        return {service for service, _ in collector.of_trace(trace)}
+
+    wait_until(lambda: {"ssop-gateway", "ssop-router", "ssop-inference"} <= names(), 20, "the spans have arrived")
+    root = next(span for service, span in collector.of_trace(trace) if service == "ssop-gateway")
+    assert (root.name, root.parent_span_id.hex()) == ("POST /v1/generate", "b7ad6b7169203331")
 
 
 def test_readiness_follows_a_router_that_dies_and_comes_back(mesh: LiveMesh, http: httpx.Client) -> None:
