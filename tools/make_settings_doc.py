@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 
 from ssop_cache.settings import CacheSettings
 from ssop_chassis.settings import MeshSettings, Settings
+from ssop_gateway.settings import GatewaySettings
 from ssop_inference.settings import InferenceSettings
 from ssop_rag.settings import RagSettings
 from ssop_router.settings import RouterSettings
@@ -19,6 +20,7 @@ SECTIONS: Final[dict[str, type[Settings]]] = {
     "inference": InferenceSettings,
     "cache": CacheSettings,
     "rag": RagSettings,
+    "gateway": GatewaySettings,
 }
 _HEAD: Final = """\
 # Settings

@@ -83,9 +83,13 @@ def up(  # noqa: PLR0917 - each is an option, given by name
     model: Annotated[
         str, typer.Option("--model", help="Model of both tiers; else those of `models add --tier`, else a small one.")
     ] = "",
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", min=0, max=65535, help="Port of the HTTP edge; 0: any. [7380]")
+    ] = None,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Start no HTTP edge.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a mesh on this machine and keep it running: caches, retrieval, a model, the router."""
+    """Start a mesh on this machine and keep it running: caches, retrieval, a model, the router, the HTTP edge."""
     with guard(as_json):
         need_embedded()
         from ssop_cli.up import UpOptions, run_detached, run_up  # noqa: PLC0415 - needs the extra [embedded]
@@ -95,13 +99,21 @@ def up(  # noqa: PLR0917 - each is an option, given by name
             raise CommandError(
                 "--port and --config exclude each other", advice="set listen in [router]", exit_code=EXIT_USAGE
             )
-        options = UpOptions(places, port, config, models_dir, model)
+        if config is not None and (http_port is not None or no_http):
+            raise CommandError(
+                "--http-port, --no-http and --config exclude each other",
+                advice="the section [gateway] says whether there is an HTTP edge, and where",
+                exit_code=EXIT_USAGE,
+            )
+        options = UpOptions(places, port, config, models_dir, model, http_port, not no_http)
         if not detach:
             run_up(options, err if as_json else out, on_report=print_json if as_json else None)
             return
         arguments = ["--state-dir", str(places.state)]
         arguments += [] if not model else ["--model", model]
         arguments += [] if port is None else ["--port", str(port)]
+        arguments += [] if http_port is None else ["--http-port", str(http_port)]
+        arguments += ["--no-http"] if no_http else []
         arguments += [] if config is None else ["--config", str(config.expanduser().absolute())]
         arguments += [] if models_dir is None else ["--models-dir", str(models_dir.expanduser().absolute())]
         report = run_detached(options, arguments, err if as_json else out)

@@ -34,7 +34,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int], collec
         "mesh": {"metrics_listen": listen, "otlp_endpoint": collector.endpoint},
         "rag": {"prefetch_max_stretch": 0},
     }
-    with run_mesh(tmp_path_factory.mktemp("mesh"), changes) as running:
+    with run_mesh(tmp_path_factory.mktemp("mesh"), changes, has_http=True) as running:
         yield running
 
 

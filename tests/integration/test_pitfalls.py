@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import ssop_sdk
@@ -67,6 +68,17 @@ def test_01_key_without_the_tier_is_refused_by_name_and_scopes_are_read_at_each_
 
         wait_until(has_changed, 10, "the new scopes hold for the old client")
         assert ask("grok-3") is not None
+
+
+def test_02_schema_without_the_content_type_is_refused_and_says_why(mesh: LiveMesh, client: SsopClient) -> None:
+    body = {"prompt": "A good day.", "output_schema": MOOD}
+    headers = {"authorization": f"Bearer {mesh.key}"}
+    refused = httpx.post(f"{mesh.url}/v1/generate", json=body, headers=headers, timeout=60)
+    assert refused.status_code == 415
+    assert "application/x-ssop+json" in refused.json()["error"]["message"]
+    headers["content-type"] = "application/x-ssop+json"
+    taken = httpx.post(f"{mesh.url}/v1/generate", json={**body, "streaming": False}, headers=headers, timeout=60)
+    assert taken.json()["output"]["mood"] in {"good", "bad"}
 
 
 def test_03_prefetches_are_metered_budgeted_and_shown(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def own_mesh(models_dir: Path, model: str, console: Console) -> Iterator[Places]
     """A default mesh in a temporary directory, on a free port, until the block ends."""
     with tempfile.TemporaryDirectory(prefix="ssop-drill-") as folder, _ended_by_signals():
         places = find_places(Path(folder), os.environ)
-        arguments = ["--state-dir", folder, "--port", "0", "--models-dir", str(models_dir)]
+        arguments = ["--state-dir", folder, "--port", "0", "--no-http", "--models-dir", str(models_dir)]
         arguments += ["--model", model] if model else []
         try:
             up.run_detached(up.UpOptions(places, 0, None, models_dir, model), arguments, console)
