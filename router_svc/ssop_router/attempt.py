@@ -44,6 +44,8 @@ class Attempt:
 
     confidence_tokens = 0
     """What the node is asked for; see `InferenceServiceGenerateRequest`."""
+    stall_s: float | None = None
+    """How long the node may be silent between two chunks once it has given a field; None: as long as the request."""
 
     def __init__(
         self, job: Job, delivery: Delivery, lease: Lease | None, *, on_commit: Callable[[], None] | None = None
@@ -146,14 +148,17 @@ class Attempt:
         await self._guard(self._delivery.open(first, is_last=self.is_finished))
 
     async def _guard(self, writing: Awaitable[None]) -> None:
+        # While its caller does not read, a node can't be blamed for its silence.
+        self._set_timer(None)
         try:
             await writing
         except MeshError as error:
             # Only the outlet raises here: the client is gone, and that is no fault of the node.
             self.is_client_gone = error.reason == R.ERROR_REASON_CANCELLED
             raise
-        if self.is_finished:
-            self._set_timer(asyncio.get_running_loop().time() + _END_GRACE_S)
+        patience_s = _END_GRACE_S if self.is_finished else self.stall_s
+        if patience_s is not None:
+            self._set_timer(asyncio.get_running_loop().time() + patience_s)
 
     def _set_timer(self, when_s: float | None) -> None:
         """Give the node until then; None: as long as the request has."""

@@ -120,6 +120,7 @@ class Generator:
             confidence_tokens=attempt.confidence_tokens,
         )
         first_field_s = self._settings.first_field_timeout_ms / 1000
+        attempt.stall_s = self._settings.stall_timeout_ms / 1000 or None
         job.stage = "first_field"
         job.mark("attempt", target.candidate.node or target.candidate.address)
         try:
@@ -139,7 +140,12 @@ class Generator:
                     )
         except TimeoutError as error:
             if not attempt.is_finished:
-                raise MeshError(R.ERROR_REASON_BACKEND_FAILED, f"no first field within {first_field_s:g} s") from error
+                what = (
+                    f"nothing for {attempt.stall_s:g} s"
+                    if attempt.is_committed
+                    else f"no first field within {first_field_s:g} s"
+                )
+                raise MeshError(R.ERROR_REASON_BACKEND_FAILED, what) from error
         except MeshError as error:
             if attempt.is_client_gone:
                 raise

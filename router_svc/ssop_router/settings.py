@@ -48,6 +48,9 @@ class RouterSettings(PolicySettings):
     reconnect_min_ms: int = Field(100, gt=0, description="First back-off after a status stream was lost.")
     reconnect_max_ms: int = Field(5_000, gt=0, description="Longest back-off after a status stream was lost.")
     first_field_timeout_ms: int = Field(10_000, gt=0, description="Time for the first field; later is a hard failure.")
+    stall_timeout_ms: int = Field(
+        30_000, ge=0, description="Silence of a node after a field that is a hard failure; 0: any length is borne."
+    )
     default_timeout_ms: int = Field(30_000, gt=0, description="Time for a request on a session that names none.")
     max_timeout_ms: int = Field(300_000, gt=0, description="Longest time for a request.")
     hop_margin_ms: int = Field(20, ge=0, description="What each inner call's deadline is shorter by.")

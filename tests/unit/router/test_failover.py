@@ -1,5 +1,7 @@
 """Attempts at nodes: what is unseen, what is told, and what comes from below the chosen tier."""
 
+import asyncio
+
 import pytest
 
 from helpers.eventually import eventually
@@ -102,6 +104,27 @@ async def test_node_that_hangs_after_the_first_field_meets_the_deadline(mesh: Me
     assert answer.error is not None
     assert answer.error.metadata["last_seq"] == str(answer.documents[-1].seq)
     await eventually(lambda: mesh.nodes["lite-1"].running == 0)
+
+
+async def test_node_that_stalls_after_the_first_field_is_given_up() -> None:
+    async with run_router(stall_timeout_ms=200) as mesh:
+        mesh.nodes["lite-1"].script = hanging(after=2)
+        answer = await mesh.generate(ask(model="grok-3-lite"))
+        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+        await eventually(lambda: mesh.nodes["lite-1"].running == 0)
+        assert mesh.metric("ssop_router_attempt_outcomes_total", outcome="failure") == 1
+
+
+async def test_node_whose_fields_come_apart_has_not_stalled() -> None:
+    async with run_router(stall_timeout_ms=300) as mesh:
+
+        async def script(call: Call, _: object) -> None:
+            for chunk in [node_status_chunk(), *encode(GOOD)]:
+                await asyncio.sleep(0.15)
+                await call.write(chunk)
+
+        mesh.nodes["lite-1"].script = script
+        assert (await mesh.generate(ask(model="grok-3-lite"))).error is None
 
 
 async def test_request_timeout_shortens_the_deadline(mesh: Mesh) -> None:
