@@ -75,6 +75,7 @@ class Delivery:
 
     async def tell_continuation(self) -> None:
         """Say in the middle of the answer that another node goes on with it."""
+        self._job.mark("continued")
         self._metrics.continuations.labels("taken").inc()
         await self._outlet.write(mesh_chunk(_STATUS, self._status(is_cached=False, age_ms=0).SerializeToString()))
 
