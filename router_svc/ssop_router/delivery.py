@@ -73,6 +73,12 @@ class Delivery:
         for index, piece in enumerate(pieces, start=1):
             await self.forward(piece, count_frames(piece), is_last=is_last and index == len(pieces))
 
+    async def tell_continuation(self) -> None:
+        """Say in the middle of the answer that another node goes on with it."""
+        self._job.mark("continued")
+        self._metrics.continuations.labels("taken").inc()
+        await self._outlet.write(mesh_chunk(_STATUS, self._status(is_cached=False, age_ms=0).SerializeToString()))
+
     def mark_first_field(self) -> None:
         """The first field is about to leave."""
         job = self._job
@@ -130,6 +136,7 @@ class Delivery:
             frames_sent=job.frames_sent + more_frames,
             failed_attempts=len(job.failed),
             discarded_usage=job.discarded_usage,
+            continuations=len(job.continuations),
         )
         return mesh_chunk(_ACCOUNTING, accounting.SerializeToString())
 
@@ -150,6 +157,7 @@ class Delivery:
             engine_limits=job.reading.engine_limits,
             unavailable=job.unavailable,
             passages=[passage.ref for passage in job.passages],
+            continuations=job.continuations,
         )
 
 

@@ -11,6 +11,7 @@ from ssop.v1.mesh_pb2 import (
     CacheReason,
     CascadeReason,
     ConstraintMode,
+    Continuation,
     DegradedReason,
     RetrievalReason,
     Usage,
@@ -22,6 +23,7 @@ from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
 from ssop_router.core.ladder import CANNED_LEVEL, Target
 from ssop_router.core.timeline import Timeline
+from ssop_router.core.transcript import Transcript
 from ssop_router.validation import MAX_DEGRADED_LEVEL
 
 _BYTES_PER_TOKEN: Final = 4
@@ -124,6 +126,8 @@ class Job:
     reading: Reading = field(default_factory=Reading)
     cascade: Judgement | None = None
     discarded_usage: Usage | None = None
+    transcript: Transcript = field(default_factory=lambda: Transcript(0))
+    continuations: list[Continuation] = field(default_factory=list)
     frames_sent: int = 0
     document_bytes: int = 0
     admission_ms: int = 0
@@ -145,8 +149,8 @@ class Job:
 
     @property
     def last_seq(self) -> int:
-        """Sequence number of the last frame of the answer that has arrived."""
-        return self.reading.last_seq
+        """Sequence number of the last frame of the answer that is final: it went out, or is about to."""
+        return self.transcript.last_seq or self.reading.last_seq
 
     @property
     def cascade_reason(self) -> CascadeReason.ValueType:
@@ -156,6 +160,11 @@ class Job:
         if self.degraded_level:
             return CascadeReason.CASCADE_REASON_KEPT_FULL_UNAVAILABLE
         return self.cascade.reason
+
+    @property
+    def can_continue(self) -> bool:
+        """Another node may go on with what has been sent: it is all here, and is one document."""
+        return self.transcript.is_kept and not self.request.prompt.tools
 
     @property
     def request(self) -> GenerateRequest:

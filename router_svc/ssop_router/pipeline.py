@@ -19,6 +19,7 @@ from ssop_router.citations import Citations
 from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
+from ssop_router.core.transcript import ContradictionError
 from ssop_router.delivery import Delivery
 from ssop_router.dependency import Unavailable
 from ssop_router.follower import Follower
@@ -170,13 +171,13 @@ class Pipeline:
                 await self._recall(job, key, collections)
                 await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
             else:
-                is_followed = False
+                is_followed, cut_by = False, None
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
                     fetch.drop()
-                    is_followed, admission = await self._follow(job, delivery, key, collections)
+                    is_followed, admission, cut_by = await self._follow(job, delivery, key, collections)
                 if not is_followed:
                     is_generated = job.is_billed = True
-                    await self._generate(job, delivery, key, fetch, admission.lease)
+                    await self._generate(job, delivery, key, fetch, admission.lease, cut_by=cut_by)
             await delivery.close()
         finally:
             fetch.close()
@@ -274,38 +275,62 @@ class Pipeline:
 
     async def _follow(
         self, job: Job, delivery: Delivery, key: bytes, collections: Collections
-    ) -> tuple[bool, Admission]:
-        """Follow another request's generation; False, and a new admission, when its leader failed before a field."""
+    ) -> tuple[bool, Admission, MeshError | None]:
+        """Follow another request's generation; False, and a new admission, when its leader failed.
+
+        With fields already sent the rest is to be generated, for the reason that comes third.
+        """
         admission = Admission()
+        cut_by: MeshError | None = None
         for _ in range(_ADMISSIONS):
             job.stage = "follow"
-            follower = Follower(delivery, lambda: self._recall(job, key, collections))
-            try:
-                await self._answers.follow(job, key, follower.take)
-            except (MeshError, Unavailable) as error:
-                if job.ending.has_ended:
-                    return True, admission
-                if isinstance(error, MeshError) and error.reason in (
-                    R.ERROR_REASON_CANCELLED,
-                    R.ERROR_REASON_DEADLINE_EXCEEDED,
-                ):
-                    raise
-            if job.ending.has_ended:
-                return True, admission
+            follower = Follower(delivery, job.transcript, lambda: self._recall(job, key, collections))
+            if await self._follow_leader(job, key, follower):
+                return True, admission, cut_by
             if delivery.is_open:
-                lost = MeshError(R.ERROR_REASON_LEASE_LOST, "the generation that was followed failed")
-                raise interrupt(lost, job.last_seq)
+                cut_by = MeshError(R.ERROR_REASON_LEASE_LOST, "the generation that was followed failed")
+                if not job.can_continue:
+                    raise interrupt(cut_by, job.last_seq)
             admission = await self._admit(job, key)
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
-                await self._recall(job, key, collections)
-                await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
-                return True, admission
+                if not delivery.is_open:
+                    await self._recall(job, key, collections)
+                    await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
+                    return True, admission, cut_by
+                try:
+                    # Another follower has gone on with it, to the end.
+                    await follower.take(admission.answer.chunk)
+                except ContradictionError:
+                    break
+                return True, admission, cut_by
             if job.cache_reason != CacheReason.CACHE_REASON_FOLLOWER:
-                return False, admission
+                return False, admission, cut_by
         job.cache_reason = CacheReason.CACHE_REASON_MISS
-        return False, Admission()
+        return False, Admission(), cut_by
 
-    async def _generate(self, job: Job, delivery: Delivery, key: bytes, fetch: Fetch, lease: Lease | None) -> None:
+    async def _follow_leader(self, job: Job, key: bytes, follower: Follower) -> bool:
+        """Follow one leader; whether the answer has ended."""
+        try:
+            await self._answers.follow(job, key, follower.take)
+        except (MeshError, Unavailable) as error:
+            is_final = isinstance(error, MeshError) and error.reason in (
+                R.ERROR_REASON_CANCELLED,
+                R.ERROR_REASON_DEADLINE_EXCEEDED,
+            )
+            if is_final and not job.ending.has_ended:
+                raise
+        return job.ending.has_ended
+
+    async def _generate(
+        self,
+        job: Job,
+        delivery: Delivery,
+        key: bytes,
+        fetch: Fetch,
+        lease: Lease | None,
+        *,
+        cut_by: MeshError | None,
+    ) -> None:
         try:
             spoiled_by = await fetch.collect()
         except Unavailable:
@@ -315,9 +340,16 @@ class Pipeline:
             lease.give_up(spoiled_by)
         if job.passages and not spoiled_by:
             self._citations.remember(job, key)
-        generator = self._cascade if job.features.policy.is_cascade else self._generator
         try:
-            await generator.generate(job, delivery, lease)
+            if cut_by is not None:
+                if lease is not None:
+                    # Others that lost the same leader follow from the first frame, and check what they have.
+                    lease.add(job.transcript.chunk)
+                await self._generator.generate(job, delivery, lease, cut_by=cut_by)
+            elif job.features.policy.is_cascade:
+                await self._cascade.generate(job, delivery, lease)
+            else:
+                await self._generator.generate(job, delivery, lease)
         except MeshError as error:
             canned = None if delivery.is_open else self._canned.find(job, error)
             if canned is None:

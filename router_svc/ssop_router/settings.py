@@ -51,6 +51,12 @@ class RouterSettings(PolicySettings):
     stall_timeout_ms: int = Field(
         30_000, ge=0, description="Silence of a node after a field that is a hard failure; 0: any length is borne."
     )
+    continue_max_bytes: int = Field(
+        262_144,
+        ge=0,
+        le=2_097_152,
+        description="Largest beginning of a document that another node goes on with after a failure. 0: none.",
+    )
     default_timeout_ms: int = Field(30_000, gt=0, description="Time for a request on a session that names none.")
     max_timeout_ms: int = Field(300_000, gt=0, description="Longest time for a request.")
     hop_margin_ms: int = Field(20, ge=0, description="What each inner call's deadline is shorter by.")

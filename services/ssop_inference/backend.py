@@ -13,13 +13,17 @@ from ssop_inference.core.request import SamplingOptions
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the model can do. `context_tokens` is for one request, prompt and answer together."""
+    """What the model can do. `context_tokens` is for one request, prompt and answer together.
+
+    `has_prefill`: it goes on from `GenerateRequest.beginning`; a backend without takes requests with an empty one only.
+    """
 
     context_tokens: int
     slots: int
     has_logprobs: bool
     strictest_mode: Mode = Mode.ENVELOPE
     weights_sha256: str = ""
+    has_prefill: bool = False
     features: tuple[str, ...] = ()
 
 
@@ -28,6 +32,8 @@ class GenerateRequest:
     """What to generate. `deadline_s` is on the loop's clock. `priority`: lower runs first.
 
     `confidence`: the log-probabilities of tokens are those after the grammar's mask, where the backend can say them.
+    `beginning`: the answer begins with this text already, and the constraint's grammar is that of the rest. Its tokens
+    are input; the limit on output counts them too, so that an answer grows no longer for having been begun twice.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -37,6 +43,7 @@ class GenerateRequest:
     logprobs: bool = False
     confidence: bool = False
     priority: int = 0
+    beginning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +143,8 @@ class Backend(Protocol):
     def generate(self, request: GenerateRequest) -> AbstractAsyncContextManager[Generation]:
         """Generate; entering waits for a slot.
 
-        Raises CONTEXT_EXCEEDED before a slot is taken, OVERLOADED when the queue is full, DEADLINE_EXCEEDED
-        when the deadline passes in the queue.
+        Raises UNSUPPORTED for a beginning that it can't go on from, CONTEXT_EXCEEDED before a slot is taken,
+        OVERLOADED when the queue is full, DEADLINE_EXCEEDED when the deadline passes in the queue.
         """
         ...
 

@@ -220,6 +220,7 @@ class ScriptedBackend:
         name: str = "scripted",
         constraint: Constraint = HELD,
         has_logprobs: bool = True,
+        has_prefill: bool = True,
     ) -> None:
         self.name = name
         self.control = ControlTokens()
@@ -230,7 +231,9 @@ class ScriptedBackend:
         self.load_value = Load(0, 0, 0.0, 0.0)
         self.load_error: MeshError | None = None
         self.is_closed = False
-        self.capabilities = Capabilities(2048, 4, has_logprobs=has_logprobs, strictest_mode=Mode.FULL)
+        self.capabilities = Capabilities(
+            2048, 4, has_logprobs=has_logprobs, strictest_mode=Mode.FULL, has_prefill=has_prefill
+        )
 
     async def load(self) -> None:
         if self.load_error is not None:
