@@ -3,12 +3,23 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ssop_inference.core.constraint import TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
 from ssop_inference.core.request import SamplingOptions
+from ssop_inference.core.tokens import Outcome, Stop, Token
+
+__all__: Final = [
+    "Backend",
+    "Capabilities",
+    "GenerateRequest",
+    "Generation",
+    "Load",
+    "Outcome",
+    "Stop",
+    "Token",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +55,6 @@ class GenerateRequest:
     confidence: bool = False
     priority: int = 0
     beginning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A piece of the answer, in the order of generation. Never splits a code point. `logprob` natural, at most 0."""
-
-    text: bytes
-    logprob: float | None = None
-
-
-class Stop(Enum):
-    """Why the model stopped."""
-
-    END = "end"
-    OUTPUT_LIMIT = "output_limit"
-    CONTEXT_FULL = "context_full"
-    CONTENT_FILTER = "content_filter"
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a generation ended and what it consumed."""
-
-    stop: Stop
-    input_tokens: int
-    output_tokens: int
-    cached_input_tokens: int = 0
 
 
 class Generation(Protocol):

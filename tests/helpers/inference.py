@@ -18,7 +18,7 @@ from ssop_chassis.identity import Principal
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_codec import Decoder
 from ssop_inference.assembly import build_node
-from ssop_inference.backend import Capabilities, GenerateRequest, Load, Outcome, Stop, Token
+from ssop_inference.backend import Backend, Capabilities, GenerateRequest, Load, Outcome, Stop, Token
 from ssop_inference.core.constraint import Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
 from ssop_inference.embedded import EmbeddedBackend
@@ -262,7 +262,7 @@ class ScriptedBackend:
         self.is_closed = True
 
 
-def ready_model(backend: ScriptedBackend, **fields: Any) -> Model:
+def ready_model(backend: Backend, **fields: Any) -> Model:
     """A model that serves."""
     return Model(backend, ("lite",), state=inference_pb2.MODEL_STATE_READY, **fields)
 
