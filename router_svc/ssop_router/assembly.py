@@ -57,6 +57,7 @@ class Router:
     background: Background
     metrics: RouterMetrics
     recorder: Recorder
+    regimes: Regimes
     draining: asyncio.Event
 
 
@@ -82,9 +83,8 @@ def assemble(
     metrics = RouterMetrics(registry)
     background = Background()
     draining = asyncio.Event()
-    decision = settings.decision(classifier.threshold)
     threshold_of: Callable[[float], float] | None = getattr(classifier.model, "threshold_of", None)
-    regimes = Regimes(settings, decision, threshold_of, wall_ms)
+    regimes = Regimes(settings, threshold_of, wall_ms)
     scorer = Scorer(classifier, metrics, timeout_us=settings.classifier_timeout_us)
     metrics.classifier_loaded.labels(scorer.version).set(classifier.model is not None)
     metrics.classifier_fallback.set(classifier.model is not None and bool(classifier.detail))
@@ -149,7 +149,7 @@ def assemble(
     generator = Generator(
         nodes=nodes,
         settings=settings,
-        decision=decision,
+        regimes=regimes,
         metrics=metrics,
         limits=limits,
         clock_ms=clock_ms,
@@ -207,7 +207,9 @@ def assemble(
             depend("usage", cache_peer), settings.prices, sign=sign, timeout_s=settings.settle_timeout_ms / 1000
         ),
     )
-    return Router((service, documents, usage), nodes, pipeline, recordings, background, metrics, recorder, draining)
+    return Router(
+        (service, documents, usage), nodes, pipeline, recordings, background, metrics, recorder, regimes, draining
+    )
 
 
 def _show_age(node: Node, metrics: RouterMetrics, clock_ms: Callable[[], int]) -> None:

@@ -12,7 +12,6 @@ from ssop.v1.mesh_pb2 import NodeReason
 from ssop_chassis.errors import MeshError
 from ssop_router.answers import Lease
 from ssop_router.attempt import Attempt, ContinuedAttempt
-from ssop_router.core.decision import DecisionSettings
 from ssop_router.core.ladder import (
     Situation,
     Target,
@@ -30,6 +29,7 @@ from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
 from ssop_router.outcomes import recording
+from ssop_router.profiles import Regimes
 from ssop_router.settings import RouterSettings
 
 R = ErrorReason
@@ -47,7 +47,7 @@ class Generator:
         *,
         nodes: Nodes,
         settings: RouterSettings,
-        decision: DecisionSettings,
+        regimes: Regimes,
         metrics: RouterMetrics,
         limits: Limits,
         clock_ms: Callable[[], int],
@@ -55,7 +55,7 @@ class Generator:
     ) -> None:
         self._nodes = nodes
         self._settings = settings
-        self._decision = decision
+        self._regimes = regimes
         self._metrics = metrics
         self._limits = limits
         self._clock_ms = clock_ms
@@ -114,7 +114,7 @@ class Generator:
             job.features,
             job.decision,
             self._nodes.snapshot(),
-            self._decision,
+            self._regimes.now().decision,
             job.max_degraded_level,
             job.failed,
             has_reserve,

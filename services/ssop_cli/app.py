@@ -136,6 +136,21 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def reload(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Make the services read their settings again; what can't change while they run waits for a restart."""
+    with guard(as_json):
+        need_embedded()
+        from ssop_cli.reload import reload_mesh  # noqa: PLC0415 - needs the extra [embedded]
+
+        places = places_of(state_dir)
+        told = reload_mesh(places)
+        if as_json:
+            print_json({"told": told})
+        else:
+            out.print(f"told {', '.join(told) or 'no service'}; what changed is in {places.log('router').parent}")
+
+
+@app.command()
 def status(state_dir: StateDir = None, target: Target = None, timeout: Timeout = 5.0, as_json: AsJson = False) -> None:
     """Show services, nodes, stores and frames."""
     with guard(as_json):

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from ssop_chassis import logs
 from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import connect
+from ssop_chassis.reload import Reloader
 from ssop_chassis.serving import EXIT_SETTINGS
 from ssop_chassis.settings import MeshSettings, SettingsError, load_settings
 from ssop_gateway.app import make_app
@@ -36,9 +37,13 @@ def run() -> NoReturn:
     parser = argparse.ArgumentParser(prog="ssop-gateway")
     parser.add_argument("--config", type=Path, default=os.environ.get("SSOP_CONFIG"), help="path of ssop.toml")
     config: Path | None = parser.parse_args().config
-    try:
+
+    def load() -> tuple[MeshSettings, GatewaySettings]:
         mesh = load_settings(MeshSettings, "mesh", path=config, environ=os.environ)
-        settings = load_settings(GatewaySettings, "gateway", path=config, environ=os.environ)
+        return mesh, load_settings(GatewaySettings, "gateway", path=config, environ=os.environ)
+
+    try:
+        mesh, settings = load()
     except SettingsError as error:
         sys.stderr.write(f"ssop-gateway: {error}\n")
         sys.exit(EXIT_SETTINGS)
@@ -46,14 +51,15 @@ def run() -> NoReturn:
     # Its warnings name each malformed request, which anybody can send.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     try:
-        uvloop.run(_serve(mesh, settings))
+        uvloop.run(_serve(mesh, settings, Reloader(mesh, settings, load, ())))
     except (OSError, SettingsError) as error:
         _log.critical("the service can't run: %s", error)
         sys.exit(1)
     sys.exit(0)
 
 
-async def _serve(mesh: MeshSettings, settings: GatewaySettings) -> None:
+async def _serve(mesh: MeshSettings, settings: GatewaySettings, reloader: Reloader[GatewaySettings]) -> None:
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.reload)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, start_export("gateway", mesh))
         await _serve_until_told(mesh, settings)
