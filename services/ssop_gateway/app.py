@@ -9,6 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ssop_gateway.chat import chat_completions, list_models, not_served, show_model
 from ssop_gateway.core.faults import EdgeError
 from ssop_gateway.exchange import Edge, Endpoint, Exchange, Handle
 from ssop_gateway.generate import generate
@@ -73,6 +74,11 @@ def make_app(edge: Edge, registry: CollectorRegistry, readiness: Readiness) -> A
     settings = edge.settings
     handles: dict[str, dict[str, Handle]] = {
         "/v1/generate": {"POST": generate},
+        "/v1/chat/completions": {"POST": chat_completions},
+        "/v1/models": {"GET": list_models},
+        "/v1/models/{model:path}": {"GET": show_model},
+        "/v1/responses": {"POST": not_served("the Responses API")},
+        "/v1/completions": {"POST": not_served("the API of plain completions")},
         "/v1/explain": {"POST": explain},
         "/v1/schema/check": {"POST": check_schema},
         "/v1/mesh/status": {"GET": mesh_status},

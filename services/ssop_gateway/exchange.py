@@ -48,6 +48,7 @@ class Exchange:
         self.edge = edge
         self.route = route
         self.method = str(scope["method"])
+        self.path_parameters: Mapping[str, str] = scope.get("path_params", {})
         self.headers = _join_headers(scope["headers"])
         self.status = 0
         self._receive = receive

@@ -4,8 +4,11 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any, Literal
 
 import httpx
+import openai
+import pydantic
 import pytest
 
 from helpers.collector import Collector
@@ -38,6 +41,24 @@ def test_the_real_model_answers_field_by_field(http: httpx.Client) -> None:
     ]
     assert next(frame["end"]["verdict"] for frame in frames if "end" in frame) == "VERDICT_OK"
     assert frames[-1]["kind"] == "FRAME_KIND_ACCOUNTING"
+
+
+def test_the_sdk_of_openai_gets_a_typed_answer_of_the_real_model(mesh: LiveMesh, client: SsopClient) -> None:
+    class Mood(pydantic.BaseModel):
+        mood: Literal["good", "bad"]
+
+    messages: Any = [{"role": "user", "content": "A good day."}]
+    with openai.OpenAI(base_url=f"{mesh.url}/v1", api_key=mesh.key, max_retries=0, timeout=60) as vendor:
+        done = vendor.chat.completions.parse(model="auto", messages=messages, response_format=Mood)
+        assert isinstance(done.choices[0].message.parsed, Mood)
+        stream = vendor.chat.completions.create(
+            model=vendor.models.list().data[0].id, messages=messages, stream=True, max_tokens=8, logprobs=True
+        )
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+        with pytest.raises(openai.BadRequestError) as caught:
+            vendor.chat.completions.create(model="auto", messages=messages, tools=tools)
+        assert caught.value.code == "content_unsupported"
 
 
 def test_a_schema_that_is_refused_is_422_with_the_pointer(http: httpx.Client) -> None:
