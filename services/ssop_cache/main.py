@@ -9,13 +9,15 @@ from prometheus_client import CollectorRegistry
 from ssop.v1 import cache_pb2, keys_pb2
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
+from ssop_cache.deployment import open_deployment
 from ssop_cache.feeds import Feeds
 from ssop_cache.key_store import KeyStoreServicer
 from ssop_cache.metrics import CacheMetrics
+from ssop_cache.redis_settings import Role
 from ssop_cache.roles import RoleChecker
 from ssop_cache.servicer import CacheServicer
 from ssop_cache.settings import CacheSettings
-from ssop_cache.store import RedisStore, Role
+from ssop_cache.store import RedisStore
 from ssop_cache.wakes import Wakes
 from ssop_chassis.call import Service, bind
 from ssop_chassis.serving import Process, Serving, run_service
@@ -36,12 +38,13 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
     """Make the service from its settings; the stack closes what it holds."""
     metrics = CacheMetrics(registry)
 
-    def open_store(role: Role, url: str) -> RedisStore:
+    def open_store(role: Role) -> RedisStore:
+        timeout_s = settings.redis_timeout_ms / 1000
         store = RedisStore(
             role,
-            url,
+            open_deployment(settings.access(role), timeout_s=timeout_s, connections=settings.redis_connections),
             metrics,
-            timeout_s=settings.redis_timeout_ms / 1000,
+            timeout_s=timeout_s,
             connections=settings.redis_connections,
             connection_wait_s=settings.connection_wait_ms / 1000,
             probe_interval_s=settings.probe_interval_ms / 1000,
@@ -49,7 +52,7 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
         stack.push_async_callback(store.close)
         return store
 
-    state, cache = open_store("state", settings.state_url), open_store("cache", settings.cache_url)
+    state, cache = open_store("state"), open_store("cache")
     layout = Layout(WIRE_VERSION, CODEC_VERSION)
     answers = AnswerStore(cache, layout, metrics)
     wakes = Wakes(state)

@@ -34,5 +34,13 @@ class CacheMetrics:
         self.store_errors = Counter(
             "ssop_cache_store_errors", "Failed calls of Redis, by role and kind.", ["role", "kind"], registry=registry
         )
-        self.is_store_up = Gauge("ssop_cache_store_up", "1 while the instance answers.", ["role"], registry=registry)
+        self.redirections = Counter(
+            "ssop_cache_redirections",
+            "Commands that a cluster sent elsewhere or put off, by role and kind: moved, ask, try_again.",
+            ["role", "kind"],
+            registry=registry,
+        )
+        self.is_store_up = Gauge(
+            "ssop_cache_store_up", "1 while all instances of the role answer.", ["role"], registry=registry
+        )
         self.feeds = Gauge("ssop_cache_followed_generations", "Generations that are followed here.", registry=registry)

@@ -114,10 +114,11 @@ class CacheServicer:
     async def read_usage(self, call: Call) -> None:
         """See CacheService.ReadUsage."""
         request = cache_pb2.ReadUsageRequest.FromString(call.request)
-        reply = await self._state.command("HGETALL", self._layout.of_tenant(call.principal.tenant).usage)
+        key = self._layout.of_tenant(call.principal.tenant).usage
+        reply = await self._state.command("HGETALL", key, key=key)
         fields = {name.decode(): int(amount) for name, amount in reply.items()}
         # The clock by which the days were counted.
-        seconds, _ = await self._state.command("TIME")
+        seconds, _ = await self._state.command("TIME", key=key)
         now_ms = int(seconds) * 1000
         response = cache_pb2.ReadUsageResponse(days=read_days(fields, days=request.days, now_ms=now_ms))
         await call.write(response.SerializeToString())

@@ -148,12 +148,16 @@ def _authenticate(metadata: Metadata) -> Principal:
 
 
 @asynccontextmanager
-async def running_cache(state: RedisServer, cache: RedisServer, **settings: Any) -> AsyncIterator[CacheUnderTest]:
-    """The service on two instances, in memory."""
+async def running_cache(
+    state: RedisServer | None, cache: RedisServer, **settings: Any
+) -> AsyncIterator[CacheUnderTest]:
+    """The service on two instances, in memory. `state` None: the settings say where the state is."""
     # A loaded build machine stalls for longer than production's 50 ms; tests of that bound give it.
-    values = {"redis_timeout_ms": 2000, "connection_wait_ms": 30_000} | settings
+    values = {"redis_timeout_ms": 2000, "connection_wait_ms": 30_000, "cache_url": cache.url} | settings
+    if state is not None:
+        values["state_url"] = state.url
     registry = CollectorRegistry()
     async with AsyncExitStack() as stack:
-        opened = open_cache(CacheSettings(state_url=state.url, cache_url=cache.url, **values), registry, stack)
+        opened = open_cache(CacheSettings(**values), registry, stack)
         await opened.roles.wait_until_right()
         yield CacheUnderTest(opened, registry, MemoryPeer(opened.services, _authenticate))
