@@ -36,13 +36,12 @@ from ssop_rag.core.record import COLLECTION, DOCUMENT, PASSAGE, TENANT, Record, 
 from ssop_rag.core.search import Chosen, gather, prove, rank, rank_within, versions
 from ssop_rag.core.table import PassageTable
 from ssop_rag.core.terms import Terms, extract_terms
+from ssop_rag.database import Database, IndexUnavailableError
 from ssop_rag.stored import StoredView
 
+__all__ = ["EmbeddedIndex", "IndexUnavailableError"]
+
 _log = logging.getLogger(__name__)
-
-
-class IndexUnavailableError(OSError):
-    """The index can't be opened or written: another process has it, or the folder can't be used."""
 
 
 @dataclass(slots=True)
@@ -76,7 +75,8 @@ class _Tenant:
 class EmbeddedIndex:
     """The index in a folder. `embedder` and `dim` are those of the vectors that will be put and compared.
 
-    `on_skipped(fault, count)` hears of records that were not loaded. Raises IndexUnavailableError.
+    `on_skipped(fault, count)` hears of records that were not loaded, `on_damage(what, count)` of what was lost with
+    files that can't be read. Raises IndexUnavailableError.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class EmbeddedIndex:
         dim: int,
         on_skipped: Callable[[str, int], None],
         rankers: RankerChoice = RankerChoice(),  # noqa: B008 - frozen
+        *,
+        on_damage: Callable[[str, int], None] = lambda _what, _count: None,
     ) -> None:
         self._embedder: Final = embedder
         self._dim: Final = dim
         self._rankers: Final = rankers
         self._on_skipped = on_skipped
-        self._db: Any = _open(directory)
-        self._synced: Any = rocksdict.WriteOptions()
-        self._synced.sync = True
+        self._db: Final = Database(directory, on_damage)
         self._tenants: dict[str, _Tenant] = {}
         self._tenants_lock = threading.Lock()
 
@@ -110,7 +110,7 @@ class EmbeddedIndex:
             for document, its_terms in zip(documents, terms, strict=True):
                 self._erase(batch, name, collection, document.document_id)
                 self._put(batch, name, collection, document, its_terms, version=version)
-            self._commit(batch)
+            self._db.write(batch)
             tenant.counter = version
             held = tenant.collections.setdefault(collection, _Collection(version, PassageTable(collection, self._dim)))
             held.version = version
@@ -140,7 +140,7 @@ class EmbeddedIndex:
             for kind in (DOCUMENT, PASSAGE):
                 for key, _ in self._below(codec.encode_key(kind, name, collection)):
                     batch.delete(key)
-            self._commit(batch)
+            self._db.write(batch)
             tenant.counter = version
             del tenant.collections[collection]
             return Change(held.documents, held.passages, version)
@@ -172,7 +172,7 @@ class EmbeddedIndex:
             for document, its_terms in zip(documents, terms, strict=True):
                 self._put(batch, name, collection, document, its_terms, version=version)
                 held.table.put(document.document_id, document.vectors, document.expires_at_ms, its_terms)
-            self._commit(batch)
+            self._db.write(batch)
             tenant.counter = version
             tenant.collections[collection] = held
         return Change(len(documents), sum(len(document.passages) for document in documents), version)
@@ -250,10 +250,13 @@ class EmbeddedIndex:
     @contextmanager
     def _opened(self, name: str, now_ms: int) -> Iterator[_Tenant]:
         """The tenant, locked, loaded, and without what has expired."""
-        tenant = self._tenant(name)
-        with tenant.lock:
-            self._refresh(name, tenant, now_ms)
-            yield tenant
+        # What was loaded may differ from what a failed write left on the disk.
+        self._db.reopen_failed(now_ms, self._tenants.clear)
+        with self._db.inside():
+            tenant = self._tenant(name)
+            with tenant.lock:
+                self._refresh(name, tenant, now_ms)
+                yield tenant
 
     def _choose(self, tenant: _Tenant, names: Sequence[str]) -> list[Chosen]:
         """The collections that are meant, in order of their names."""
@@ -328,15 +331,9 @@ class EmbeddedIndex:
         ]
         if not gone:
             return Change(0, 0, held.version)
-        self._commit(batch)
+        self._db.write(batch)
         tenant.counter = held.version = version
         return Change(len(gone), sum(held.remove(document_id) for document_id in gone), version)
-
-    def _commit(self, batch: Any) -> None:
-        try:
-            self._db.write(batch, self._synced)
-        except Exception as error:  # the library raises plain Exception for all faults
-            raise IndexUnavailableError("the index can't be written") from error
 
     def _begin(self, name: str, collection: str, version: int) -> Any:
         batch = rocksdict.WriteBatch(raw_mode=True)
@@ -391,24 +388,7 @@ class EmbeddedIndex:
         return found
 
     def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        for key, value in self._db.items(from_key=prefix):
+        for key, value in self._db.walk(prefix):
             if not key.startswith(prefix):
                 return
             yield key, value
-
-
-def _open(directory: Path) -> Any:
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise IndexUnavailableError(f"the index folder {directory} can't be made: {error.strerror}") from error
-    options = rocksdict.Options(raw_mode=True)
-    options.create_if_missing(True)
-    try:
-        return rocksdict.Rdict(str(directory), options)
-    except Exception as error:  # the library raises plain Exception for all faults
-        if "lock" in str(error).lower():
-            raise IndexUnavailableError(
-                f"the index folder {directory} is in use by another process; one process opens it at a time"
-            ) from error
-        raise IndexUnavailableError(f"the index folder {directory} can't be opened: {error}") from error

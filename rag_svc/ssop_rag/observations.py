@@ -61,6 +61,13 @@ class RagMetrics:
             "ssop_rag_documents_skipped", "Stored documents that were not loaded.", ["fault"], registry=registry
         )
 
+        self._damage = Gauge(
+            "ssop_rag_store_damage",
+            "What was lost with damaged files when the index was opened: files, places, documents known of.",
+            ["what"],
+            registry=registry,
+        )
+
     def prefetch_started(self, tenant: str, tokens: int) -> None:
         """A prefetch embeds so many tokens."""
         self._tokens.labels(self._label(tenant)).inc(tokens)
@@ -116,3 +123,7 @@ class RagMetrics:
     def skipped(self, fault: str, count: int) -> None:
         """Stored documents were not loaded. Safe on any thread."""
         self._skipped.labels(fault).inc(count)
+
+    def damaged(self, what: str, count: int) -> None:
+        """So much was lost with damaged files. Safe on any thread."""
+        self._damage.labels(what).set(count)

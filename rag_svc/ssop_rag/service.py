@@ -1,7 +1,6 @@
 """Puts the service together; main and the integration tests share it."""
 
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +60,7 @@ def open_service(
     """The service; `stack` closes its threads and the index. Raises IndexUnavailableError."""
     metrics = RagMetrics(registry)
     rankers = settings.rankers
-    index = _open_index(settings, embedder, metrics.skipped)
+    index = _open_index(settings, embedder, metrics)
     stack.callback(index.close)
     store_threads = _STORE_THREADS if settings.store == "embedded" else settings.milvus_threads
     store_pool = WorkPool("rag-store", threads=store_threads, max_queue=settings.max_queue)
@@ -130,14 +129,19 @@ def open_service(
     return RagService(service, pool, prefetch_pool, prefetcher)
 
 
-def _open_index(
-    settings: RagSettings, embedder: Embedder, on_skipped: Callable[[str, int], None]
-) -> EmbeddedIndex | MilvusIndex:
+def _open_index(settings: RagSettings, embedder: Embedder, metrics: RagMetrics) -> EmbeddedIndex | MilvusIndex:
     if settings.store == "embedded":
-        return EmbeddedIndex(settings.directory, embedder.tag, embedder.dim, on_skipped, settings.rankers)
+        return EmbeddedIndex(
+            settings.directory,
+            embedder.tag,
+            embedder.dim,
+            metrics.skipped,
+            settings.rankers,
+            on_damage=metrics.damaged,
+        )
     token = _read_secret(settings.milvus_token_file)
     link = MilvusLink(settings.milvus_uri, token, settings.milvus_timeout_ms / 1000, settings.milvus_index)
-    reader = MilvusReader(link, settings.milvus_prefix, embedder.tag, settings.rankers, on_skipped)
+    reader = MilvusReader(link, settings.milvus_prefix, embedder.tag, settings.rankers, metrics.skipped)
     return MilvusIndex(reader, embedder.dim)
 
 

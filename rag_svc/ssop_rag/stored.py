@@ -1,13 +1,13 @@
 """Documents as they lie in the embedded store: found, listed, read whole. Blocking."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ssop_rag.core import record as codec
 from ssop_rag.core.model import Document, StoredDocument
 from ssop_rag.core.record import DOCUMENT, PASSAGE, Record, RecordError
+from ssop_rag.database import Database, Snapshot
 
 
 class StoredView:
@@ -16,7 +16,7 @@ class StoredView:
     Documents with vectors of another embedder than `embedder` are passed over; "" takes those of any.
     """
 
-    def __init__(self, source: Any, tenant: str, embedder: str, dim: int) -> None:
+    def __init__(self, source: Database | Snapshot, tenant: str, embedder: str, dim: int) -> None:
         self._source = source
         self._tenant = tenant
         self._embedder = embedder
@@ -24,6 +24,8 @@ class StoredView:
 
     def find(self, collection: str, document_id: str) -> StoredDocument | None:
         """One document. Not on a snapshot, which can't be asked for one key."""
+        if isinstance(self._source, Snapshot):
+            raise TypeError("a snapshot can't be asked for one key")
         data = self._source.get(codec.encode_key(DOCUMENT, self._tenant, collection, document_id))
         record = self._decode(data) if data is not None else None
         return _stored(document_id, record) if record is not None else None
@@ -87,8 +89,8 @@ def _stored(document_id: str, record: Record) -> StoredDocument:
     )
 
 
-def _below(source: Any, prefix: bytes, *, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-    for key, value in source.items(from_key=begin or prefix):
+def _below(source: Database | Snapshot, prefix: bytes, *, begin: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    for key, value in source.walk(begin or prefix):
         if not key.startswith(prefix):
             return
         yield key, value

@@ -116,7 +116,7 @@ def test_terms_are_found_after_a_restart(tmp_path: Path) -> None:
 def test_a_corrupt_passage_is_skipped_and_counted(tmp_path: Path, damage: bytes) -> None:
     index = open_index(tmp_path)
     index.upsert("acme", "faq", [east("1", passages=2), east("2")], 1)
-    index._db.put(encode_key(PASSAGE, "acme", "faq", "1", number=1), damage)
+    index._db._db.put(encode_key(PASSAGE, "acme", "faq", "1", number=1), damage)
     index.close()
     skipped: Counter[str] = Counter()
     index = open_index(tmp_path, skipped=skipped)
