@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from ssop.v1 import rag_pb2, router_pb2, usage_pb2
+from ssop.v1 import cache_admin_pb2, rag_pb2, router_pb2, usage_pb2
 from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
 from ssop_router.background import Background
+from ssop_router.cache_admin import CacheAdmin
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
 from ssop_router.core.ahead import AheadJudge
@@ -144,7 +145,8 @@ def assemble(
         rng=rng,
     )
     limits = Limits(settings, metrics, clock_ms)
-    answers = Answers(cache, settings, background, metrics, limits)
+    levels = depend("levels", cache_peer)
+    answers = Answers(cache, settings, background, metrics, limits, levels=levels)
     retrieval = Retrieval(rag, settings, clock_ms, regimes)
     generator = Generator(
         nodes=nodes,
@@ -180,6 +182,8 @@ def assemble(
         nodes=nodes,
         receipts=receipts,
         limits=limits,
+        levels=levels,
+        sign_own=lambda: sign(OWN_PRINCIPAL),
         dependencies=[dependency for dependency in (cache, rag) if dependency is not None],
         settings=settings,
         clock_ms=clock_ms,
@@ -207,8 +211,18 @@ def assemble(
             depend("usage", cache_peer), settings.prices, sign=sign, timeout_s=settings.settle_timeout_ms / 1000
         ),
     )
+    levels_admin = CacheAdmin(depend("cache admin", cache_peer), sign=sign, settings=settings)
+    cache_admin = bind(cache_admin_pb2.DESCRIPTOR.services_by_name["CacheAdminService"], levels_admin)
     return Router(
-        (service, documents, usage), nodes, pipeline, recordings, background, metrics, recorder, regimes, draining
+        (service, documents, usage, cache_admin),
+        nodes,
+        pipeline,
+        recordings,
+        background,
+        metrics,
+        recorder,
+        regimes,
+        draining,
     )
 
 

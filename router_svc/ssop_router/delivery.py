@@ -2,9 +2,11 @@
 
 from typing import Final
 
+from ssop.v1.cache_pb2 import StoredAnswer
 from ssop.v1.frame_pb2 import FrameKind
 from ssop.v1.mesh_pb2 import (
     Accounting,
+    CacheLevel,
     Decision,
     DeliveryState,
     DeliveryStatus,
@@ -36,12 +38,15 @@ class Delivery:
         self.is_open = False
         self.is_closed = False
 
-    async def open(self, first: bytes, *, is_last: bool = False, is_cached: bool = False, age_ms: int = 0) -> None:
-        """Send decision and status, and the first document frames with them where they fit one chunk."""
+    async def open(self, first: bytes, *, is_last: bool = False, stored: StoredAnswer | None = None) -> None:
+        """Send decision and status, and the first document frames with them where they fit one chunk.
+
+        `stored`: what is replayed, where no node generates.
+        """
         self.is_open = True
         job = self._job
         head = mesh_chunk(_DECISION, self._decision().SerializeToString()) + mesh_chunk(
-            _STATUS, self._status(is_cached, age_ms).SerializeToString()
+            _STATUS, self._status(stored).SerializeToString()
         )
         if len(head) + len(first) <= job.chunk_bytes:
             await self.forward(head + first, count_frames(first), is_last=is_last)
@@ -77,7 +82,7 @@ class Delivery:
         """Say in the middle of the answer that another node goes on with it."""
         self._job.mark("continued")
         self._metrics.continuations.labels("taken").inc()
-        await self._outlet.write(mesh_chunk(_STATUS, self._status(is_cached=False, age_ms=0).SerializeToString()))
+        await self._outlet.write(mesh_chunk(_STATUS, self._status(None).SerializeToString()))
 
     def mark_first_field(self) -> None:
         """The first field is about to leave."""
@@ -86,11 +91,11 @@ class Delivery:
         job.mark("first_field")
         self._metrics.first_field_seconds.labels(Tier.Name(job.decision.tier)).observe(job.first_field_ms / 1000)
 
-    async def replay(self, chunk: bytes, age_ms: int) -> None:
+    async def replay(self, answer: StoredAnswer) -> None:
         """Send stored document frames, in chunks no larger than the request takes."""
         self.mark_first_field()
-        self.take_document(chunk)
-        await self.open(chunk, is_last=True, is_cached=True, age_ms=age_ms)
+        self.take_document(answer.chunk)
+        await self.open(answer.chunk, is_last=True, stored=answer)
 
     async def serve_canned(self, chunk: bytes) -> None:
         """Send a document that stood ready, instead of one that a node generates."""
@@ -143,7 +148,7 @@ class Delivery:
     def _decision(self) -> Decision:
         return describe_decision(self._job, self._job.target)
 
-    def _status(self, is_cached: bool, age_ms: int) -> DeliveryStatus:
+    def _status(self, stored: StoredAnswer | None) -> DeliveryStatus:
         job = self._job
         level = job.degraded_level
         return DeliveryStatus(
@@ -152,8 +157,10 @@ class Delivery:
             degraded_reason=job.degraded_reason,
             fallback_used=bool(level),
             constraint_mode=job.reading.constraint_mode,
-            is_cached=is_cached,
-            age_ms=age_ms,
+            is_cached=stored is not None,
+            age_ms=stored.age_ms if stored is not None else 0,
+            served_by="cache" if stored is not None else job.served_by,
+            cache_level=stored.level if stored is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED,
             engine_limits=job.reading.engine_limits,
             unavailable=job.unavailable,
             passages=[passage.ref for passage in job.passages],

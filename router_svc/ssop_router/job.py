@@ -201,6 +201,13 @@ class Job:
         return self.target.degraded_reason
 
     @property
+    def served_by(self) -> str:
+        """Whose document goes out where it is no replay: a node's name, `canned`, or empty for a follower."""
+        if self.canned_reason:
+            return "canned"
+        return self.target.candidate.node if self.target is not None else ""
+
+    @property
     def max_degraded_level(self) -> int:
         """The deepest level that the caller takes."""
         request = self.request

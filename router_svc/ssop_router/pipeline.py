@@ -169,7 +169,7 @@ class Pipeline:
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
                 fetch.drop()
                 await self._recall(job, key, collections)
-                await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
+                await delivery.replay(admission.answer)
             else:
                 is_followed, cut_by = False, None
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
@@ -227,6 +227,11 @@ class Pipeline:
             admission = await self._answers.admit(job, key)
         except Unavailable as error:
             self._do_without(job, "cache")
+            kept = await self._answers.find_kept(job, key, error)
+            if kept is not None:
+                self._admit_alone(job)
+                job.cache_reason = CacheReason.CACHE_REASON_HIT
+                return Admission(CacheOutcome.CACHE_OUTCOME_HIT, kept)
             job.cache_reason = job.cache_reason or CacheReason.CACHE_REASON_UNAVAILABLE
             if job.features.policy.is_cache_only:
                 raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "the cache does not answer") from error
@@ -295,7 +300,7 @@ class Pipeline:
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
                 if not delivery.is_open:
                     await self._recall(job, key, collections)
-                    await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
+                    await delivery.replay(admission.answer)
                     return True, admission, cut_by
                 try:
                     # Another follower has gone on with it, to the end.

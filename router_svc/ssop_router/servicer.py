@@ -126,7 +126,7 @@ class RouterServicer:
         """See the rpc GetMeshStatus."""
         call.principal.require("admin")
         GetMeshStatusRequest.FromString(call.request)
-        await call.write(self._inspection.mesh_status().SerializeToString())
+        await call.write((await self._inspection.mesh_status()).SerializeToString())
 
     def _record_receipt(self, tenant: str, message: SessionRequest) -> None:
         receipt = message.receipt

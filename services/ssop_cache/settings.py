@@ -1,5 +1,6 @@
 """Section `cache` of the settings."""
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -24,6 +25,24 @@ class CacheSettings(RedisSettings):
     probe_interval_ms: int = Field(100, ge=10, description="How often an instance that failed is tried again.")
     answer_ttl_ms: int = Field(
         86_400_000, gt=0, description="How long an answer is kept, unless the commit says otherwise."
+    )
+    local_bytes: int = Field(
+        67_108_864,
+        ge=0,
+        le=17_179_869_184,
+        description="Memory for stored answers on this host, the level before Redis. 0: no such level.",
+    )
+    local_directory: Path | None = Field(
+        None, description="Folder in which the host's answers survive restarts. Not given: they don't."
+    )
+    local_sync_ms: int = Field(
+        100, ge=10, le=10_000, description="How often this host looks for answers that others dropped."
+    )
+    local_unsynced_ms: int = Field(
+        600_000,
+        ge=0,
+        le=86_400_000,
+        description="How long the host's answers are good without news of changes, while Redis is gone. 0: not at all.",
     )
     max_answer_bytes: int = Field(1_048_576, gt=0, description="Larger answers are not stored; a metric counts them.")
     max_backlog_bytes: int = Field(2_097_152, gt=0, description="Most bytes of one generation that wait for followers.")

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from ssop_cli import posts as posts_
+from ssop_cli.app_cache import cache_app
 from ssop_cli.app_drill import drill_command
 from ssop_cli.app_index import index_app
 from ssop_cli.app_keys import keys_app
@@ -54,6 +55,7 @@ schema_app = typer.Typer(help="Schemas.", no_args_is_help=True)
 app.add_typer(schema_app, name="schema")
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
+app.add_typer(cache_app, name="cache")
 app.add_typer(route_app, name="route")
 app.add_typer(index_app, name="index")
 app.add_typer(rag_app, name="rag")

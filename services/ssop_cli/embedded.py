@@ -77,6 +77,7 @@ def default_settings(
             "cache_url": f"unix://{places.socket('redis-cache')}",
             "state_url": f"unix://{places.socket('redis-state')}",
             "redis_timeout_ms": STORE_TIMEOUT_MS,
+            "local_directory": str(places.state / "cache"),
         },
         "rag": {"listen": [address["rag"]], "directory": str(places.state / "rag")},
         "inference": {

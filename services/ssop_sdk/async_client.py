@@ -17,6 +17,7 @@ from ssop_sdk import connection
 from ssop_sdk.answer import Answer
 from ssop_sdk.async_stream import AsyncStream
 from ssop_sdk.batch import run_batch_async
+from ssop_sdk.cache import AsyncCacheAdmin
 from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan_resume
 from ssop_sdk.chat import AsyncChat
 from ssop_sdk.configuration import check_batch_size, set_up
@@ -86,6 +87,8 @@ class AsyncSsopClient:
         self._channel: grpc.aio.Channel | None = None
         self.chat = AsyncChat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
+        self.cache = AsyncCacheAdmin(self._unary)
+        """Stored answers of the mesh, for its operators: `client.cache.flush(...)`, `stats`."""
         self.keys = AsyncKeyAdmin(self._unary)
         """API keys of the mesh, for its operators: `client.keys.create(...)`, `show`, `rotate`, `revoke`."""
         self.index = AsyncIndex(self._unary)

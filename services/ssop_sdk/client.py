@@ -15,6 +15,7 @@ from ssop.v1 import usage_pb2
 from ssop_sdk import connection
 from ssop_sdk.answer import Answer
 from ssop_sdk.batch import run_batch
+from ssop_sdk.cache import CacheAdmin
 from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan_resume
 from ssop_sdk.chat import Chat
 from ssop_sdk.configuration import Setup, check_batch_size, set_up
@@ -103,6 +104,8 @@ class SsopClient:
         self._channel = _connect(self._setup)
         self.chat = Chat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
+        self.cache = CacheAdmin(self._unary)
+        """Stored answers of the mesh, for its operators: `client.cache.flush(...)`, `stats`."""
         self.keys = KeyAdmin(self._unary)
         """API keys of the mesh, for its operators: `client.keys.create(...)`, `show`, `rotate`, `revoke`."""
         self.index = Index(self._unary)

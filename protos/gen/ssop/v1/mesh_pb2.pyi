@@ -217,6 +217,30 @@ CACHE_REASON_SIMILAR: CacheReason.ValueType  # 7
 """A similar answer was served (level 1 of the ladder, or opted in)."""
 Global___CacheReason: _TypeAlias = CacheReason  # noqa: Y015
 
+class _CacheLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CacheLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CacheLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CACHE_LEVEL_UNSPECIFIED: _CacheLevel.ValueType  # 0
+    """Not a stored answer."""
+    CACHE_LEVEL_LOCAL: _CacheLevel.ValueType  # 1
+    """With the cache service, on its own host."""
+    CACHE_LEVEL_SHARED: _CacheLevel.ValueType  # 2
+    """In Redis."""
+
+class CacheLevel(_CacheLevel, metaclass=_CacheLevelEnumTypeWrapper):
+    """Where a stored answer was kept."""
+
+CACHE_LEVEL_UNSPECIFIED: CacheLevel.ValueType  # 0
+"""Not a stored answer."""
+CACHE_LEVEL_LOCAL: CacheLevel.ValueType  # 1
+"""With the cache service, on its own host."""
+CACHE_LEVEL_SHARED: CacheLevel.ValueType  # 2
+"""In Redis."""
+Global___CacheLevel: _TypeAlias = CacheLevel  # noqa: Y015
+
 class _CascadeReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -566,6 +590,8 @@ class DeliveryStatus(_message.Message):
     UNAVAILABLE_FIELD_NUMBER: _builtins.int
     PASSAGES_FIELD_NUMBER: _builtins.int
     CONTINUATIONS_FIELD_NUMBER: _builtins.int
+    SERVED_BY_FIELD_NUMBER: _builtins.int
+    CACHE_LEVEL_FIELD_NUMBER: _builtins.int
     state: Global___DeliveryState.ValueType
     """Whether the answer came from the tier that was chosen."""
     degraded_level: _builtins.int
@@ -582,6 +608,10 @@ class DeliveryStatus(_message.Message):
     """Replays and similar answers: age of the answer in milliseconds."""
     similarity: _builtins.float
     """Similar answers: cosine similarity of the prompts, from -1 to 1."""
+    served_by: _builtins.str
+    """What the answer came from: the name of a node, `cache`, `similar` or `canned`. Empty for followers."""
+    cache_level: Global___CacheLevel.ValueType
+    """Stored and similar answers: where they were kept."""
     @_builtins.property
     def engine_limits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Limits that the engine added to the schema so that a value ends, such as `maxLength=512 at /summary`."""
@@ -618,10 +648,12 @@ class DeliveryStatus(_message.Message):
         unavailable: _abc.Iterable[_builtins.str] | None = ...,
         passages: _abc.Iterable[Global___PassageRef] | None = ...,
         continuations: _abc.Iterable[Global___Continuation] | None = ...,
+        served_by: _builtins.str = ...,
+        cache_level: Global___CacheLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "constraint_mode", b"constraint_mode", "continuations", b"continuations", "degraded_level", b"degraded_level", "degraded_reason", b"degraded_reason", "engine_limits", b"engine_limits", "fallback_used", b"fallback_used", "is_cached", b"is_cached", "passages", b"passages", "similarity", b"similarity", "state", b"state", "unavailable", b"unavailable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "cache_level", b"cache_level", "constraint_mode", b"constraint_mode", "continuations", b"continuations", "degraded_level", b"degraded_level", "degraded_reason", b"degraded_reason", "engine_limits", b"engine_limits", "fallback_used", b"fallback_used", "is_cached", b"is_cached", "passages", b"passages", "served_by", b"served_by", "similarity", b"similarity", "state", b"state", "unavailable", b"unavailable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

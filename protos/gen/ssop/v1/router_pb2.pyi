@@ -8,6 +8,7 @@ from google.protobuf import any_pb2 as _any_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from ssop.v1 import cache_admin_pb2 as _cache_admin_pb2
 from ssop.v1 import content_pb2 as _content_pb2
 from ssop.v1 import frame_pb2 as _frame_pb2
 from ssop.v1 import inference_pb2 as _inference_pb2
@@ -1185,6 +1186,7 @@ class GetMeshStatusResponse(_message.Message):
     FRAMES_RECEIVED_FIELD_NUMBER: _builtins.int
     FRAMES_VERIFIED_FIELD_NUMBER: _builtins.int
     RATE_LIMIT_FIELD_NUMBER: _builtins.int
+    CACHE_FIELD_NUMBER: _builtins.int
     in_flight: _builtins.int
     """Requests that run on this router."""
     uptime_ms: _builtins.int
@@ -1207,6 +1209,10 @@ class GetMeshStatusResponse(_message.Message):
     def rate_limit(self) -> Global___RateLimitView:
         """Absent where there is no cache service, and so no limit."""
 
+    @_builtins.property
+    def cache(self) -> _cache_admin_pb2.CacheStats:
+        """Absent where there is no cache service, or it does not say."""
+
     def __init__(
         self,
         *,
@@ -1218,10 +1224,11 @@ class GetMeshStatusResponse(_message.Message):
         frames_received: _builtins.int = ...,
         frames_verified: _builtins.int = ...,
         rate_limit: Global___RateLimitView | None = ...,
+        cache: _cache_admin_pb2.CacheStats | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rate_limit", b"rate_limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "rate_limit", b"rate_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "uptime_ms", b"uptime_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
