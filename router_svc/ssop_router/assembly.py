@@ -31,6 +31,7 @@ from ssop_router.preparation import Preparation
 from ssop_router.profiles import Regimes
 from ssop_router.receipts import Receipts
 from ssop_router.recorder import Recorder
+from ssop_router.reports import Reports
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Retrieval
 from ssop_router.rotation import Rotation
@@ -38,6 +39,7 @@ from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
 from ssop_router.traces import Traces
+from ssop_router.traffic import Traffic
 from ssop_router.usage import UsageServicer
 
 OWN_PRINCIPAL = Principal("mesh", "router")
@@ -132,6 +134,7 @@ def assemble(
     receipts = Receipts(metrics)
     recorder = Recorder(settings, metrics, wall_ms)
     recordings = Recordings(settings, receipts)
+    traffic = Traffic(clock_ms)
     traces = Traces(settings.trace_requests, receipts, wall_ms)
     preparation = Preparation(
         nodes,
@@ -167,8 +170,7 @@ def assemble(
         cascade=Cascade(generator, settings),
         recordings=recordings,
         receipts=receipts,
-        recorder=recorder,
-        traces=traces,
+        reports=Reports(metrics, recorder, traces, traffic),
         regimes=regimes,
         settings=settings,
         background=background,
@@ -184,6 +186,7 @@ def assemble(
         limits=limits,
         levels=levels,
         sign_own=lambda: sign(OWN_PRINCIPAL),
+        traffic=traffic,
         dependencies=[dependency for dependency in (cache, rag) if dependency is not None],
         settings=settings,
         clock_ms=clock_ms,

@@ -47,6 +47,7 @@ from ssop_router.preparation import Preparation
 from ssop_router.receipts import Receipts
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
+from ssop_router.traffic import Traffic
 from ssop_router.validation import MAX_BUFFER_BYTES
 
 _CHECK: Final = "/ssop.v1.InferenceService/CheckConstraint"
@@ -67,6 +68,7 @@ class Inspection:
     limits: RateLimits
     levels: Dependency | None
     sign_own: Callable[[], InnerMetadata]
+    traffic: Traffic
     dependencies: Sequence[Dependency]
     settings: RouterSettings
     clock_ms: Callable[[], int]
@@ -181,6 +183,7 @@ class Inspection:
             frames_sent=self.receipts.sent,
             frames_received=self.receipts.received,
             frames_verified=self.receipts.verified,
+            traffic=self.traffic.view(),
             rate_limit=self.limits.view() if self.answers.is_configured else None,
             cache=await self._cache_stats(),
         )

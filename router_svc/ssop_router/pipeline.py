@@ -1,14 +1,12 @@
 """The life of a request: admission and look-up, retrieval, generation or replay, settlement."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from typing import Final
 
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.frame_pb2 import Verdict
-from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason
+from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
 from ssop_router.answers import Admission, Answers, Lease, make_key
@@ -16,14 +14,12 @@ from ssop_router.background import Background
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
 from ssop_router.citations import Citations
-from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
 from ssop_router.core.transcript import ContradictionError
 from ssop_router.delivery import Delivery
 from ssop_router.dependency import Unavailable
 from ssop_router.follower import Follower
-from ssop_router.footprint import describe_reasons
 from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
 from ssop_router.metrics import RouterMetrics
@@ -32,17 +28,15 @@ from ssop_router.passages import Fetch, Passages
 from ssop_router.preparation import Preparation
 from ssop_router.profiles import Regimes
 from ssop_router.receipts import Receipts
-from ssop_router.recorder import Recorder
+from ssop_router.reports import Reports
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
 from ssop_router.settlement import charge, count, deadline_error, judge
-from ssop_router.traces import Traces
 from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
 _ADMISSIONS: Final = 2
-_log = logging.getLogger(__name__)
 
 
 class Pipeline:
@@ -60,8 +54,7 @@ class Pipeline:
         cascade: Cascade,
         recordings: Recordings,
         receipts: Receipts,
-        recorder: Recorder,
-        traces: Traces,
+        reports: Reports,
         regimes: Regimes,
         settings: RouterSettings,
         background: Background,
@@ -76,8 +69,7 @@ class Pipeline:
         self._cascade = cascade
         self._recordings = recordings
         self._receipts = receipts
-        self._recorder = recorder
-        self._traces = traces
+        self._reports = reports
         self._regimes = regimes
         self._settings = settings
         self._background = background
@@ -106,7 +98,7 @@ class Pipeline:
             )
         self._preparation.remember(job)
         self._running[name] = job
-        self._traces.open(job)
+        self._reports.begin(job)
         self._metrics.in_flight.inc()
         return job
 
@@ -152,7 +144,7 @@ class Pipeline:
             raise failure from error
         finally:
             self._release(job)
-            self._report(job, outcome)
+            self._reports.end(job, outcome)
             if isinstance(outlet, DirectOutlet):
                 self._receipts.record_sent(job.tenant, job.request_id, job.frames_sent)
             else:
@@ -378,55 +370,3 @@ class Pipeline:
     def _release(self, job: Job) -> None:
         del self._running[(job.tenant, job.request_id)]
         self._metrics.in_flight.dec()
-
-    def _report(self, job: Job, outcome: str) -> None:
-        metrics = self._metrics
-        metrics.requests.labels(outcome).inc()
-        metrics.cache_outcomes.labels(CacheReason.Name(job.cache_reason)).inc()
-        metrics.retrievals.labels(RetrievalReason.Name(job.retrieval_reason)).inc()
-        if job.cascade is not None:
-            metrics.cascades.labels(_whose(job, job.cascade), CascadeReason.Name(job.cascade_reason)).inc()
-        if job.degraded_level:
-            metrics.degraded.labels(str(job.degraded_level)).inc()
-        self._recorder.record(job, outcome)
-        self._traces.end(job, outcome)
-        target, decision = job.target, job.decision
-        _log.info(
-            "request",
-            extra={
-                "request_id": job.request_id,
-                "tenant": job.tenant,
-                "outcome": outcome,
-                "tier": Tier.Name(decision.tier),
-                "tier_reason": TierReason.Name(decision.tier_reason),
-                **describe_reasons(decision),
-                "node": target.candidate.node if target is not None else "",
-                "node_reason": NodeReason.Name(target.node_reason) if target is not None else "",
-                "cache_reason": CacheReason.Name(job.cache_reason),
-                "retrieval_reason": RetrievalReason.Name(job.retrieval_reason),
-                "degraded_level": job.degraded_level,
-                "failed_attempts": len(job.failed),
-                "unavailable": job.unavailable,
-                "cascade_reason": CascadeReason.Name(job.cascade_reason),
-                "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,
-                "verdict": Verdict.Name(job.ending.verdict),
-                "frames_sent": job.frames_sent,
-                "admission_ms": job.admission_ms,
-                "retrieval_wait_ms": job.retrieval_wait_ms,
-                "rag_overlap_ms": job.rag_overlap_ms,
-                "prefetches": job.intake.prefetches.started,
-                "prefetch_hits": job.prefetch_hits,
-                "first_field_ms": job.first_field_ms,
-                "total_ms": job.elapsed_ms(),
-                **({"explanation": job.explanation} if job.request.debug else {}),
-            },
-        )
-
-
-def _whose(job: Job, judgement: Judgement) -> str:
-    """Whose answer a cascade delivered."""
-    if job.canned_reason or not job.first_field_ms:
-        return "none"
-    if job.degraded_level:
-        return "fallback"
-    return "kept" if judgement.is_kept else "escalated"

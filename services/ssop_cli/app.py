@@ -21,6 +21,7 @@ from ssop_cli.app_rag import rag_app
 from ssop_cli.app_route import route_app
 from ssop_cli.app_store import doctor as doctor_command
 from ssop_cli.app_store import models_app
+from ssop_cli.app_top import top_command
 from ssop_cli.app_trace import trace_command
 from ssop_cli.app_usage import usage_command
 from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_USAGE, CommandError
@@ -62,6 +63,7 @@ app.add_typer(rag_app, name="rag")
 app.command("doctor")(doctor_command)
 app.command("usage")(usage_command)
 app.command("trace")(trace_command)
+app.command("top")(top_command)
 app.command("drill")(drill_command)
 
 

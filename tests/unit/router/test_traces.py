@@ -86,7 +86,7 @@ async def test_a_trace_holds_nothing_that_was_asked_or_answered(mesh: Mesh) -> N
 
 async def test_an_ended_request_leaves_no_prompt_in_memory(mesh: Mesh) -> None:
     await mesh.generate(ask("canary-of-the-question", request_id="one"))
-    (entry,) = mesh.router.pipeline._traces._entries.values()
+    (entry,) = mesh.router.pipeline._reports.traces._entries.values()
     assert entry.job is None
 
 

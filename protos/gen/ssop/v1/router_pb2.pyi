@@ -1187,6 +1187,7 @@ class GetMeshStatusResponse(_message.Message):
     FRAMES_VERIFIED_FIELD_NUMBER: _builtins.int
     RATE_LIMIT_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
     in_flight: _builtins.int
     """Requests that run on this router."""
     uptime_ms: _builtins.int
@@ -1213,6 +1214,10 @@ class GetMeshStatusResponse(_message.Message):
     def cache(self) -> _cache_admin_pb2.CacheStats:
         """Absent where there is no cache service, or it does not say."""
 
+    @_builtins.property
+    def traffic(self) -> Global___TrafficView:
+        """Requests that ended of late."""
+
     def __init__(
         self,
         *,
@@ -1225,11 +1230,146 @@ class GetMeshStatusResponse(_message.Message):
         frames_verified: _builtins.int = ...,
         rate_limit: Global___RateLimitView | None = ...,
         cache: _cache_admin_pb2.CacheStats | None = ...,
+        traffic: Global___TrafficView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "rate_limit", b"rate_limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "rate_limit", b"rate_limit", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "traffic", b"traffic", "uptime_ms", b"uptime_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetMeshStatusResponse: _TypeAlias = GetMeshStatusResponse  # noqa: Y015
+
+@_typing.final
+class TrafficView(_message.Message):
+    """Requests that ended on this router within the last `window_ms`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OutcomesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CacheEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DegradedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TiersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    WINDOW_MS_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    CACHE_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_P50_MS_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_P95_MS_FIELD_NUMBER: _builtins.int
+    window_ms: _builtins.int
+    """Length of the window."""
+    first_field_p50_ms: _builtins.float
+    """Median time to the first field in milliseconds; 0 while there is none."""
+    first_field_p95_ms: _builtins.float
+    """95th percentile of it."""
+    @_builtins.property
+    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Requests by outcome: `OK`, or the reason of an error."""
+
+    @_builtins.property
+    def cache(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Requests by what the cache did: `hit`, `miss`, `follower`, ..."""
+
+    @_builtins.property
+    def degraded(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
+        """Answers by level of degradation, from 1."""
+
+    @_builtins.property
+    def tiers(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Answers by the tier that made them."""
+
+    def __init__(
+        self,
+        *,
+        window_ms: _builtins.int = ...,
+        outcomes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        cache: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        degraded: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        tiers: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        first_field_p50_ms: _builtins.float = ...,
+        first_field_p95_ms: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "degraded", b"degraded", "first_field_p50_ms", b"first_field_p50_ms", "first_field_p95_ms", b"first_field_p95_ms", "outcomes", b"outcomes", "tiers", b"tiers", "window_ms", b"window_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrafficView: _TypeAlias = TrafficView  # noqa: Y015
