@@ -1,10 +1,11 @@
 """Writes a classifier as one ONNX graph of standard operators.
 
 Inputs, for B texts: `dense` [B, F] and, where n-grams are used, `ids` [B, K] and `weights` [B, K], padded with weight
-0. Four heads say one number a text: its length, the gain that is foreseen from a stronger model, the margin of its task
-type, and what its n-grams say about the weak model's failures; the last is 0 without n-grams. Each becomes its rank
-among the training texts of its language; the ranks are blended, and the blend is ranked again, so that a score of 0.8
-means: harder than 80 % of the training texts. `spread` is the weighted deviation of the heads.
+0. Four heads say one number a text: its length, the gain that is foreseen from a stronger model, whether its task type
+needs one, and what its n-grams say about the weak model's failures; the last is 0 without n-grams. Each becomes its
+rank among the training texts of its language; the ranks are blended, and the blend is ranked again, so that a score of
+0.8 means: harder than 80 % of the training texts. `spread` is the weighted deviation of the heads. `heads` holds the
+four ranks and the margin of a fifth head, which is not blended: the tier of the task type by its label, full above 0.
 """
 
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Grams:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What the graph holds. F dense features, Q knots; languages are en, zh; heads are length, gain, task, grams.
+    """What the graph holds. F dense features, Q knots; languages are en, zh; heads are length, gain, need, grams.
 
     `mean` and `scale` [F]; `knots` [2, 4, Q]; `blend` [2, 4], rows sum to 1; `score_knots` [2, Q]; `ideographs` is the
     index of the share of Chinese characters among the dense features.
@@ -58,6 +59,7 @@ class Parameters:
     mean: Floats
     scale: Floats
     gain: Head
+    need: Head
     task: Head
     grams: Grams | None
     knots: Floats
@@ -123,11 +125,11 @@ def build_graph(parameters: Parameters, metadata: dict[str, str]) -> bytes:
     dense = b.op("Clip", centred, b.constant(-CLIP), b.constant(CLIP))
     share = b.op("Gather", "dense", b.constant([p.ideographs], np.int64), axis=1)
     is_zh = b.op("Cast", b.op("Greater", share, b.constant(CHINESE_SHARE)), to=TensorProto.FLOAT)
-    gain, task = _head(b, p.gain, dense, is_zh), _head(b, p.task, dense, is_zh)
+    gain, need, task = (_head(b, head, dense, is_zh) for head in (p.gain, p.need, p.task))
     grams = b.op("Mul", gain, b.constant(0.0)) if p.grams is None else _grams(b, p.grams)
     length = b.op("Gather", "dense", b.constant([0], np.int64), axis=1)
     # ranks, by language
-    raw = b.op("Unsqueeze", b.op("Concat", length, gain, task, grams, axis=1), b.axes(2))
+    raw = b.op("Unsqueeze", b.op("Concat", length, gain, need, grams, axis=1), b.axes(2))
     ranks = [_rank(b, raw, p.knots[language][None], 2) for language in (0, 1)]
     not_zh = b.op("Sub", b.constant(1.0), is_zh)
 
