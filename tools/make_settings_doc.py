@@ -2,12 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
 from ssop_cache.settings import CacheSettings
 from ssop_chassis.settings import MeshSettings, Settings
+from ssop_gateway.settings import GatewaySettings
 from ssop_inference.settings import InferenceSettings
 from ssop_rag.settings import RagSettings
 from ssop_router.settings import RouterSettings
@@ -19,6 +20,7 @@ SECTIONS: Final[dict[str, type[Settings]]] = {
     "inference": InferenceSettings,
     "cache": CacheSettings,
     "rag": RagSettings,
+    "gateway": GatewaySettings,
 }
 _HEAD: Final = """\
 # Settings
@@ -34,7 +36,7 @@ def describe(name: str, field: FieldInfo) -> str:
     """A row of a section's table."""
     if field.is_required():
         default = "required"
-    elif field.default_factory is not None:
+    elif field.default_factory is not None or _holds_tables(field.default):
         # Many are long, and some depend on the machine.
         default = "computed"
     else:
@@ -59,7 +61,14 @@ def describe_table(name: str, kind: type[Settings], heading: str) -> list[str]:
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, Settings):
             parts += describe_table(f"{name}.{key}", inner, "###")
+        for one in get_args(inner):
+            if get_origin(inner) is tuple and isinstance(one, type) and issubclass(one, Settings):
+                parts += describe_table(f"[{name}.{key}]", one, "###")
     return parts
+
+
+def _holds_tables(default: object) -> bool:
+    return isinstance(default, tuple) and any(isinstance(value, Settings) for value in default)
 
 
 if __name__ == "__main__":

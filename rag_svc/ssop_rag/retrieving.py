@@ -2,10 +2,11 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ssop_rag.core.memo import QueryMemo
-from ssop_rag.core.model import Answer, Candidates, Query, Vector
+from ssop_rag.core.model import Answer, Candidates, Matrix, Query, Vector
 from ssop_rag.core.prefetch import Entry, Use
 from ssop_rag.core.ranking import RankerChoice
 from ssop_rag.embedder import Embedder
@@ -100,6 +101,11 @@ class Retriever:
         vector: Vector = rows[0]
         self.memo.put(tenant, text, vector)
         return vector
+
+    async def embed(self, texts: Sequence[str], *, is_urgent: bool) -> Matrix:
+        """Vectors of questions that are not searched for here; nothing of them is kept. Raises OVERLOADED."""
+        priority = Priority.QUERY if is_urgent else Priority.PREFETCH
+        return await self.pool.run(priority, lambda: self.embedder.embed_query(texts))
 
     async def warm(self, tenant: str, query: str) -> bool:
         """Keep the vector of a normalised query that is expected; False when it is kept already, or can't be."""

@@ -234,6 +234,16 @@ class RagServicer:
             response.passages.append(inference_pb2.Passage(ref=ref, text=passage.text))
         await call.write(response.SerializeToString())
 
+    async def embed(self, call: Call) -> None:
+        """See Embed."""
+        request = rag_pb2.EmbedRequest.FromString(call.request)
+        _require(rules.check_embedding(request.texts))
+        rows = await self._retriever.embed(list(request.texts), is_urgent=request.is_urgent)
+        response = rag_pb2.EmbedResponse(
+            embedder=self._retriever.embedder.tag, vectors=[row.astype("<f4").tobytes() for row in rows]
+        )
+        await call.write(response.SerializeToString())
+
     async def get_prefetch_usage(self, call: Call) -> None:
         """See GetPrefetchUsage."""
         tenant = _tenant(call)

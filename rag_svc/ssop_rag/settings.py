@@ -102,7 +102,9 @@ class RagSettings(Settings):
     max_queue: int = Field(64, ge=0, description="Calls that may wait for a thread; more are OVERLOADED.")
     max_document_bytes: int = Field(262_144, gt=0, description="Largest document; larger ones are refused one by one.")
     max_tenant_passages: int = Field(
-        200_000, gt=0, description="Passages that a tenant may keep; about 2 KB of memory each. More: QUOTA_EXHAUSTED."
+        200_000,
+        gt=0,
+        description="Passages that a tenant may keep; about 2.5 KB of memory each. More: QUOTA_EXHAUSTED.",
     )
     snapshots_directory: Path | None = Field(
         None, description="Folder of snapshots. Default: beside the index, with `-snapshots` added to its name."

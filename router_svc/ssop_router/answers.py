@@ -20,6 +20,7 @@ from ssop.v1.cache_pb2 import (
     SettleRequest,
     StoredAnswer,
 )
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Usage
 from ssop.v1.usage_pb2 import RequestCounts
 from ssop_chassis.errors import MeshError
@@ -78,7 +79,10 @@ def _is_format_asserted(job: Job) -> bool:
 
 
 class Answers:
-    """Calls of the cache service, each with its deadline."""
+    """Calls of the cache service, each with its deadline.
+
+    `levels` is the same service for look-ups without admission: stored answers may be had where limits can't be asked.
+    """
 
     def __init__(
         self,
@@ -87,8 +91,12 @@ class Answers:
         background: Background,
         metrics: RouterMetrics,
         limits: Limits,
+        *,
+        levels: Dependency | None = None,
     ) -> None:
         self._cache = cache
+        self._levels = levels
+        self._is_store_gone = False
         self._limits = limits
         self._settings = settings
         self._background = background
@@ -170,6 +178,27 @@ class Answers:
         timeout_s = min(self._settings.admission_timeout_ms / 1000, job.remaining_s())
         response = LookupResponse.FromString(await self._call("Lookup", request.SerializeToString(), timeout_s, job))
         return response.outcome == CacheOutcome.CACHE_OUTCOME_HIT
+
+    async def find_kept(self, job: Job, key: bytes, error: Unavailable) -> StoredAnswer | None:
+        """The stored answer after an admission failed, where a level that still answers has it.
+
+        Nobody is asked who has just let a request wait for nothing.
+        """
+        if isinstance(cause := error.__cause__, MeshError):
+            self._is_store_gone = cause.reason == ErrorReason.ERROR_REASON_STORE_UNAVAILABLE
+        if self._levels is None or not key or not self._is_store_gone:
+            return None
+        request = LookupRequest(cache_key=key, max_age_ms=job.request.cache.max_age_ms)
+        timeout_s = min(self._settings.admission_timeout_ms / 1000, job.remaining_s())
+        try:
+            message = await self._levels.unary(
+                f"{_SERVICE}Lookup", request.SerializeToString(), timeout_s=timeout_s, metadata=job.inner_metadata
+            )
+        except (Unavailable, MeshError):
+            # Admission has flagged already that the cache does not answer.
+            return None
+        response = LookupResponse.FromString(message)
+        return response.answer if response.outcome == CacheOutcome.CACHE_OUTCOME_HIT else None
 
     async def follow(self, job: Job, key: bytes, on_chunk: Callable[[bytes], Awaitable[None]]) -> None:
         """Follow the leader's frames until its commit. Raises LEASE_LOST, REQUEST_UNKNOWN and Unavailable."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from ssop.v1 import rag_pb2, router_pb2, usage_pb2
+from ssop.v1 import cache_admin_pb2, rag_pb2, router_pb2, usage_pb2
 from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
 from ssop_router.background import Background
+from ssop_router.cache_admin import CacheAdmin
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
 from ssop_router.core.ahead import AheadJudge
@@ -30,12 +31,15 @@ from ssop_router.preparation import Preparation
 from ssop_router.profiles import Regimes
 from ssop_router.receipts import Receipts
 from ssop_router.recorder import Recorder
+from ssop_router.reports import Reports
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Retrieval
 from ssop_router.rotation import Rotation
 from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
+from ssop_router.traces import Traces
+from ssop_router.traffic import Traffic
 from ssop_router.usage import UsageServicer
 
 OWN_PRINCIPAL = Principal("mesh", "router")
@@ -56,6 +60,7 @@ class Router:
     background: Background
     metrics: RouterMetrics
     recorder: Recorder
+    regimes: Regimes
     draining: asyncio.Event
 
 
@@ -81,9 +86,8 @@ def assemble(
     metrics = RouterMetrics(registry)
     background = Background()
     draining = asyncio.Event()
-    decision = settings.decision(classifier.threshold)
     threshold_of: Callable[[float], float] | None = getattr(classifier.model, "threshold_of", None)
-    regimes = Regimes(settings, decision, threshold_of, wall_ms)
+    regimes = Regimes(settings, threshold_of, wall_ms)
     scorer = Scorer(classifier, metrics, timeout_us=settings.classifier_timeout_us)
     metrics.classifier_loaded.labels(scorer.version).set(classifier.model is not None)
     metrics.classifier_fallback.set(classifier.model is not None and bool(classifier.detail))
@@ -130,6 +134,8 @@ def assemble(
     receipts = Receipts(metrics)
     recorder = Recorder(settings, metrics, wall_ms)
     recordings = Recordings(settings, receipts)
+    traffic = Traffic(clock_ms)
+    traces = Traces(settings.trace_requests, receipts, wall_ms)
     preparation = Preparation(
         nodes,
         settings,
@@ -142,12 +148,13 @@ def assemble(
         rng=rng,
     )
     limits = Limits(settings, metrics, clock_ms)
-    answers = Answers(cache, settings, background, metrics, limits)
+    levels = depend("levels", cache_peer)
+    answers = Answers(cache, settings, background, metrics, limits, levels=levels)
     retrieval = Retrieval(rag, settings, clock_ms, regimes)
     generator = Generator(
         nodes=nodes,
         settings=settings,
-        decision=decision,
+        regimes=regimes,
         metrics=metrics,
         limits=limits,
         clock_ms=clock_ms,
@@ -163,7 +170,7 @@ def assemble(
         cascade=Cascade(generator, settings),
         recordings=recordings,
         receipts=receipts,
-        recorder=recorder,
+        reports=Reports(metrics, recorder, traces, traffic),
         regimes=regimes,
         settings=settings,
         background=background,
@@ -177,6 +184,9 @@ def assemble(
         nodes=nodes,
         receipts=receipts,
         limits=limits,
+        levels=levels,
+        sign_own=lambda: sign(OWN_PRINCIPAL),
+        traffic=traffic,
         dependencies=[dependency for dependency in (cache, rag) if dependency is not None],
         settings=settings,
         clock_ms=clock_ms,
@@ -188,6 +198,7 @@ def assemble(
         retrieval=retrieval,
         recordings=recordings,
         receipts=receipts,
+        traces=traces,
         settings=settings,
         background=background,
         sign=sign,
@@ -203,7 +214,19 @@ def assemble(
             depend("usage", cache_peer), settings.prices, sign=sign, timeout_s=settings.settle_timeout_ms / 1000
         ),
     )
-    return Router((service, documents, usage), nodes, pipeline, recordings, background, metrics, recorder, draining)
+    levels_admin = CacheAdmin(depend("cache admin", cache_peer), sign=sign, settings=settings)
+    cache_admin = bind(cache_admin_pb2.DESCRIPTOR.services_by_name["CacheAdminService"], levels_admin)
+    return Router(
+        (service, documents, usage, cache_admin),
+        nodes,
+        pipeline,
+        recordings,
+        background,
+        metrics,
+        recorder,
+        regimes,
+        draining,
+    )
 
 
 def _show_age(node: Node, metrics: RouterMetrics, clock_ms: Callable[[], int]) -> None:

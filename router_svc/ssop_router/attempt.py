@@ -10,11 +10,14 @@ from google.protobuf.message import DecodeError
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
+from ssop.v1.mesh_pb2 import Continuation
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, scan_heads
 from ssop_router.answers import Lease
 from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
-from ssop_router.delivery import FIELD_KINDS, Delivery, take_ends
+from ssop_router.core.ladder import Target
+from ssop_router.core.transcript import drop_ends
+from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames, take_ends
 from ssop_router.job import Ending, Job, Reading
 
 R = ErrorReason
@@ -39,6 +42,8 @@ Heads = list[tuple[int, int, int]]
 class Attempt:
     """One node's stream. Holds everything back until the first field, so that a failure before it is unseen.
 
+    An end that says that the node failed after fields is kept from the caller, for another node may go on.
+
     `on_commit` is called once, just before the first field leaves.
     """
 
@@ -46,6 +51,8 @@ class Attempt:
     """What the node is asked for; see `InferenceServiceGenerateRequest`."""
     stall_s: float | None = None
     """How long the node may be silent between two chunks once it has given a field; None: as long as the request."""
+    is_continued = False
+    """The node goes on with what another one has begun."""
 
     def __init__(
         self, job: Job, delivery: Delivery, lease: Lease | None, *, on_commit: Callable[[], None] | None = None
@@ -91,6 +98,8 @@ class Attempt:
             return self._weigh(has_field=has_field)
         if has_end:
             self._take_ends(chunk, heads)
+            if self._is_cut():
+                return self._cut(_without_own(chunk, heads))
         if not _OWN_KINDS.isdisjoint(kinds):
             chunk = _without_own(chunk, heads)
         self._keep(chunk, is_pure=documents == len(heads))
@@ -127,6 +136,21 @@ class Attempt:
         if self.held_bytes > _MAX_HELD_BYTES:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent too much before the first field")
 
+    def _is_cut(self) -> bool:
+        """The node says that it failed, and another one may go on."""
+        failed = IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED
+        return self.reading.ending.incomplete_reason == failed and self._job.can_continue
+
+    async def _cut(self, chunk: bytes) -> None:
+        """Send what came before the end of a node that failed."""
+        self.reading.ending = Ending()
+        self.reading.last_seq -= 1
+        self.is_finished = False
+        if chunk := drop_ends(chunk):
+            self._keep(chunk, is_pure=False)
+            await self._guard(self._delivery.forward(chunk, count_frames(chunk)))
+        raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed after fields")
+
     def _weigh(self, *, has_field: bool) -> Awaitable[None] | None:
         """Go on holding back, or commit."""
         return self._commit() if has_field or self.is_finished or self.reading.ending.has_ended else None
@@ -143,9 +167,19 @@ class Attempt:
         self._set_timer(None)
         first = b"".join(self._held)
         self._held.clear()
+        is_cut = self._is_cut()
+        if is_cut:
+            first = drop_ends(first)
+            self.is_finished = False
         self._keep(first, is_pure=False)
+        await self._guard(self._open(first))
+        if is_cut:
+            await self._cut(b"")
+
+    async def _open(self, first: bytes) -> None:
+        """Send the first frames."""
         self._delivery.mark_first_field()
-        await self._guard(self._delivery.open(first, is_last=self.is_finished))
+        await self._delivery.open(first, is_last=self.is_finished)
 
     async def _guard(self, writing: Awaitable[None]) -> None:
         # While its caller does not read, a node can't be blamed for its silence.
@@ -168,12 +202,12 @@ class Attempt:
                 self.timer.reschedule(when_s)
 
     def _keep(self, chunk: bytes, *, is_pure: bool) -> None:
-        if self._lease is None:
-            return
         if not is_pure:
             chunk = _documents_of(chunk)
         if chunk:
-            self._lease.add(chunk)
+            self._job.transcript.add(chunk, count_frames(chunk))
+            if self._lease is not None:
+                self._lease.add(chunk)
 
     def _merge(self, frame: bytes) -> None:
         try:
@@ -191,6 +225,33 @@ class Attempt:
         if self.reading.ending.verdict != Verdict.VERDICT_OK or not self._has_tools:
             # With tools, more documents may follow the first end.
             self.is_finished = True
+
+
+class ContinuedAttempt(Attempt):
+    """A node that goes on with a document whose beginning has been sent; unseen until it has a frame of its own."""
+
+    is_continued = True
+
+    def __init__(self, job: Job, delivery: Delivery, lease: Lease | None, target: Target, cause: str) -> None:
+        super().__init__(job, delivery, lease)
+        self._target = target
+        self._cause = cause
+        self.reading.last_seq = job.transcript.last_seq
+
+    async def _open(self, first: bytes) -> None:
+        job, target = self._job, self._target
+        job.target = target
+        job.continuations.append(
+            Continuation(
+                first_seq=job.transcript.last_seq - count_frames(first) + 1,
+                node=target.candidate.node,
+                model=target.candidate.model,
+                tier=target.tier,
+                cause=self._cause,
+            )
+        )
+        await self._delivery.tell_continuation()
+        await self._delivery.forward_all(first, is_last=self.is_finished)
 
 
 def _documents_of(chunk: bytes) -> bytes:

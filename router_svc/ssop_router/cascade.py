@@ -205,7 +205,10 @@ class _Run:
             await self.task
         except MeshError as error:
             self.generator.note_failure(self.job, target, self.attempt, error)
-            await self._take_over(CascadeReason.CASCADE_REASON_ESCALATED_FAILED)
+            if self.delivery.is_open:
+                await self.generator.generate(self.job, self.delivery, self.lease, cut_by=error)
+            else:
+                await self._take_over(CascadeReason.CASCADE_REASON_ESCALATED_FAILED)
 
     async def _replace(self) -> None:
         """Lite ended without a word that could be judged; full answers, and nothing of lite is left."""

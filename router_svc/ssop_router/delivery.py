@@ -2,9 +2,11 @@
 
 from typing import Final
 
+from ssop.v1.cache_pb2 import StoredAnswer
 from ssop.v1.frame_pb2 import FrameKind
 from ssop.v1.mesh_pb2 import (
     Accounting,
+    CacheLevel,
     Decision,
     DeliveryState,
     DeliveryStatus,
@@ -36,17 +38,20 @@ class Delivery:
         self.is_open = False
         self.is_closed = False
 
-    async def open(self, first: bytes, *, is_last: bool = False, is_cached: bool = False, age_ms: int = 0) -> None:
-        """Send decision and status, and the first document frames with them where they fit one chunk."""
+    async def open(self, first: bytes, *, is_last: bool = False, stored: StoredAnswer | None = None) -> None:
+        """Send decision and status, and the first document frames with them where they fit one chunk.
+
+        `stored`: what is replayed, where no node generates.
+        """
         self.is_open = True
         job = self._job
         head = mesh_chunk(_DECISION, self._decision().SerializeToString()) + mesh_chunk(
-            _STATUS, self._status(is_cached, age_ms).SerializeToString()
+            _STATUS, self._status(stored).SerializeToString()
         )
         if len(head) + len(first) <= job.chunk_bytes:
             await self.forward(head + first, count_frames(first), is_last=is_last)
             return
-        await self._outlet.write(head)
+        await self._send(head)
         await self.forward_all(first, is_last=is_last)
 
     async def forward(self, chunk: bytes, frames: int, *, is_last: bool = False) -> None:
@@ -60,7 +65,7 @@ class Delivery:
             self.is_closed = len(chunk) + len(tail) <= job.chunk_bytes
             if self.is_closed:
                 chunk += tail
-        await self._outlet.write(chunk)
+        await self._send(chunk)
         job.frames_sent += frames
         job.document_bytes += len(chunk)
 
@@ -73,17 +78,24 @@ class Delivery:
         for index, piece in enumerate(pieces, start=1):
             await self.forward(piece, count_frames(piece), is_last=is_last and index == len(pieces))
 
+    async def tell_continuation(self) -> None:
+        """Say in the middle of the answer that another node goes on with it."""
+        self._job.mark("continued")
+        self._metrics.continuations.labels("taken").inc()
+        await self._outlet.write(mesh_chunk(_STATUS, self._status(None).SerializeToString()))
+
     def mark_first_field(self) -> None:
         """The first field is about to leave."""
         job = self._job
         job.first_field_ms = job.elapsed_ms()
+        job.mark("first_field")
         self._metrics.first_field_seconds.labels(Tier.Name(job.decision.tier)).observe(job.first_field_ms / 1000)
 
-    async def replay(self, chunk: bytes, age_ms: int) -> None:
+    async def replay(self, answer: StoredAnswer) -> None:
         """Send stored document frames, in chunks no larger than the request takes."""
         self.mark_first_field()
-        self.take_document(chunk)
-        await self.open(chunk, is_last=True, is_cached=True, age_ms=age_ms)
+        self.take_document(answer.chunk)
+        await self.open(answer.chunk, is_last=True, stored=answer)
 
     async def serve_canned(self, chunk: bytes) -> None:
         """Send a document that stood ready, instead of one that a node generates."""
@@ -104,7 +116,13 @@ class Delivery:
     async def close(self) -> None:
         """Send the accounting, the last frame of a delivery, unless it went along with the end."""
         if not self.is_closed:
-            await self._outlet.write(self._accounting(0))
+            await self._send(self._accounting(0))
+
+    async def _send(self, chunk: bytes) -> None:
+        timeline = self._job.timeline
+        if timeline.is_on:
+            timeline.send(self._job.elapsed_us(), len(chunk), scan_heads(chunk))
+        await self._outlet.write(chunk)
 
     def _accounting(self, more_frames: int) -> bytes:
         job = self._job
@@ -123,13 +141,14 @@ class Delivery:
             frames_sent=job.frames_sent + more_frames,
             failed_attempts=len(job.failed),
             discarded_usage=job.discarded_usage,
+            continuations=len(job.continuations),
         )
         return mesh_chunk(_ACCOUNTING, accounting.SerializeToString())
 
     def _decision(self) -> Decision:
         return describe_decision(self._job, self._job.target)
 
-    def _status(self, is_cached: bool, age_ms: int) -> DeliveryStatus:
+    def _status(self, stored: StoredAnswer | None) -> DeliveryStatus:
         job = self._job
         level = job.degraded_level
         return DeliveryStatus(
@@ -138,11 +157,14 @@ class Delivery:
             degraded_reason=job.degraded_reason,
             fallback_used=bool(level),
             constraint_mode=job.reading.constraint_mode,
-            is_cached=is_cached,
-            age_ms=age_ms,
+            is_cached=stored is not None,
+            age_ms=stored.age_ms if stored is not None else 0,
+            served_by="cache" if stored is not None else job.served_by,
+            cache_level=stored.level if stored is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED,
             engine_limits=job.reading.engine_limits,
             unavailable=job.unavailable,
             passages=[passage.ref for passage in job.passages],
+            continuations=job.continuations,
         )
 
 

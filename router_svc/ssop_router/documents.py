@@ -100,6 +100,10 @@ class DocumentEdge:
         """See the rpc CancelPrefetch: a session does it for its requests."""
         raise _unsupported(call)
 
+    async def embed(self, call: Call) -> None:
+        """See the rpc Embed: routers do it for similar answers."""
+        raise _unsupported(call)
+
     async def _change(self, call: Call) -> None:
         try:
             await self._forward(call)
@@ -153,6 +157,6 @@ def _unsupported(call: Call) -> MeshError:
     call.principal.require(SCOPE)
     return MeshError(
         R.ERROR_REASON_UNSUPPORTED,
-        "prefetches are made by sessions, for their own requests",
+        "the router does this itself, for the requests that it serves",
         metadata={"feature": call.method},
     )

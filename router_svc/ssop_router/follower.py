@@ -4,22 +4,26 @@ from collections.abc import Awaitable, Callable
 
 from ssop.v1.frame_pb2 import FrameKind
 from ssop_codec import scan_heads
-from ssop_router.delivery import FIELD_KINDS, Delivery
+from ssop_router.core.transcript import Transcript
+from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames
 
 
 class Follower:
     """Takes the chunks of the leader; holds them back until the first field.
 
-    `prepare` runs before the delivery opens: by then the leader knows its passages, if it is one of this router.
+    A leader that took over from one that failed sends the whole document: what has been sent of it is compared, and
+    not sent again. `prepare` runs before the delivery opens: by then the leader knows its passages, if it is one of
+    this router.
     """
 
-    def __init__(self, delivery: Delivery, prepare: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, delivery: Delivery, transcript: Transcript, prepare: Callable[[], Awaitable[None]]) -> None:
         self._delivery = delivery
+        self._transcript = transcript
         self._prepare = prepare
         self._held: list[bytes] = []
 
     async def take(self, chunk: bytes) -> None:
-        """Chunk bytes of document frames."""
+        """Chunk bytes of document frames. Raises ContradictionError where they are not what has been sent."""
         if not chunk:
             return
         if not self._delivery.is_open:
@@ -29,8 +33,14 @@ class Follower:
             chunk = b"".join(self._held)
             await self._prepare()
             self._delivery.mark_first_field()
-            self._delivery.take_document(chunk)
+            self._note(chunk)
             await self._delivery.open(chunk)
             return
+        chunk = self._transcript.rest_of(chunk)
+        if chunk:
+            self._note(chunk)
+            await self._delivery.forward_all(chunk)
+
+    def _note(self, chunk: bytes) -> None:
+        self._transcript.add(chunk, count_frames(chunk))
         self._delivery.take_document(chunk)
-        await self._delivery.forward_all(chunk)

@@ -1,4 +1,4 @@
-"""Generating at nodes: attempts one after the other, until one has sent a field."""
+"""Generating at nodes: attempts one after the other, until one has brought the answer to its end."""
 
 import asyncio
 import random
@@ -7,13 +7,21 @@ from functools import partial
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
+from ssop.v1.inference_pb2 import ContinueFrom, InferenceServiceGenerateRequest
 from ssop.v1.mesh_pb2 import NodeReason
 from ssop_chassis.errors import MeshError
 from ssop_router.answers import Lease
-from ssop_router.attempt import Attempt
-from ssop_router.core.decision import DecisionSettings
-from ssop_router.core.ladder import Situation, Target, interrupt, is_node_failure, name_exhaustion, next_target
+from ssop_router.attempt import Attempt, ContinuedAttempt
+from ssop_router.core.ladder import (
+    Situation,
+    Target,
+    deepen,
+    explain_end,
+    interrupt,
+    is_node_failure,
+    name_exhaustion,
+    next_target,
+)
 from ssop_router.core.success import Outcome
 from ssop_router.delivery import Delivery
 from ssop_router.job import Job
@@ -21,6 +29,7 @@ from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
 from ssop_router.outcomes import recording
+from ssop_router.profiles import Regimes
 from ssop_router.settings import RouterSettings
 
 R = ErrorReason
@@ -28,14 +37,17 @@ _GENERATE: Final = "/ssop.v1.InferenceService/Generate"
 
 
 class Generator:
-    """Runs attempts at nodes until one has sent a field. `clock_ms` is that of the snapshots."""
+    """Runs attempts at nodes. Before the first field a failure is unseen; after it another node goes on.
+
+    `clock_ms` is that of the snapshots.
+    """
 
     def __init__(
         self,
         *,
         nodes: Nodes,
         settings: RouterSettings,
-        decision: DecisionSettings,
+        regimes: Regimes,
         metrics: RouterMetrics,
         limits: Limits,
         clock_ms: Callable[[], int],
@@ -43,7 +55,7 @@ class Generator:
     ) -> None:
         self._nodes = nodes
         self._settings = settings
-        self._decision = decision
+        self._regimes = regimes
         self._metrics = metrics
         self._limits = limits
         self._clock_ms = clock_ms
@@ -57,25 +69,37 @@ class Generator:
         *,
         has_reserve: bool = False,
         on_commit: Callable[[], None] | None = None,
+        cut_by: MeshError | None = None,
     ) -> None:
-        """Deliver an answer, its END included; the job has the verdict.
+        """Deliver an answer, its END included; the job has the verdict. Goes on with what the delivery has sent.
 
         `has_reserve`: the caller holds an answer of the lite tier back. `on_commit` is called before the first field.
+        `cut_by`: what cut the answer that the delivery has begun.
         Raises NO_BACKEND, OVERLOADED, DEGRADED_REFUSED, GENERATION_INTERRUPTED, and what nodes say of the request
         itself.
         """
-        failures: list[MeshError] = []
+        failures: list[MeshError] = [cut_by] if cut_by is not None else []
         while True:
+            is_begun = delivery.is_open
             try:
-                target = self.find_target(job, has_reserve=has_reserve)
+                # The reserve was given up with the first field.
+                target = self.find_target(job, has_reserve=has_reserve and not is_begun)
             except MeshError as error:
+                if is_begun:
+                    raise self._interrupt(job, explain_end(failures, error)) from error
                 raise name_exhaustion(error, failures) from error
-            job.target = target
+            if is_begun:
+                target = deepen(job.target, target)
+            else:
+                job.target = target
             if target.degraded_level and lease is not None:
                 # A follower's status could not say that its answer is degraded.
                 lease.give_up("degraded")
                 lease = None
-            attempt = Attempt(job, delivery, lease, on_commit=on_commit)
+            if is_begun:
+                attempt: Attempt = ContinuedAttempt(job, delivery, lease, target, failures[-1].reason_name)
+            else:
+                attempt = Attempt(job, delivery, lease, on_commit=on_commit)
             try:
                 await self.attempt(job, target, attempt)
             except MeshError as error:
@@ -90,7 +114,7 @@ class Generator:
             job.features,
             job.decision,
             self._nodes.snapshot(),
-            self._decision,
+            self._regimes.now().decision,
             job.max_degraded_level,
             job.failed,
             has_reserve,
@@ -99,14 +123,22 @@ class Generator:
 
     def note_failure(self, job: Job, target: Target, attempt: Attempt, error: MeshError) -> None:
         """An attempt failed. Raises what the caller is to hear, unless another node may try."""
-        if attempt.is_committed:
-            self._metrics.failed_attempts.labels(error.reason_name).inc()
-            job.is_interrupted = not attempt.is_client_gone
-            raise interrupt(error, job.last_seq) from error
-        if not is_node_failure(error) or attempt.is_client_gone:
+        job.mark("attempt_failed", error.reason_name)
+        has_sent = attempt.is_committed or attempt.is_continued
+        if attempt.is_client_gone:
+            raise (interrupt(error, job.last_seq) if has_sent else error) from error
+        is_final = not is_node_failure(error) or (has_sent and not job.can_continue)
+        if is_final and not has_sent:
             raise error
         self._metrics.failed_attempts.labels(error.reason_name).inc()
+        if is_final:
+            raise self._interrupt(job, error) from error
         job.failed = (*job.failed, target.candidate.address)
+
+    def _interrupt(self, job: Job, error: MeshError) -> MeshError:
+        self._metrics.continuations.labels("impossible").inc()
+        job.is_interrupted = True
+        return interrupt(error, job.last_seq)
 
     async def attempt(self, job: Job, target: Target, attempt: Attempt) -> None:
         """Run an attempt at its node to the end. Raises what the node says, and BACKEND_FAILED for what it breaks."""
@@ -118,9 +150,13 @@ class Generator:
             passages=job.passages,
             confidence_tokens=attempt.confidence_tokens,
         )
+        if attempt.is_continued:
+            beginning = ContinueFrom(chunk=job.transcript.chunk, next_seq=job.transcript.last_seq + 1)
+            request.continue_from.CopyFrom(beginning)
         first_field_s = self._settings.first_field_timeout_ms / 1000
         attempt.stall_s = self._settings.stall_timeout_ms / 1000 or None
         job.stage = "first_field"
+        job.mark("attempt", target.candidate.node or target.candidate.address)
         try:
             with (
                 self._nodes.occupy(target.candidate.address) as node,

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ssop.v1.cache_admin_pb2 import CacheStats
+from ssop.v1.cache_pb2 import ReadStatsResponse
 from ssop.v1.frame_pb2 import Frame, Header
 from ssop.v1.inference_pb2 import CheckConstraintRequest, CheckConstraintResponse, ModelState
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier
@@ -28,6 +30,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
 from ssop_codec import Encoder, Limits, Schema
 from ssop_router.answers import Answers, make_key
+from ssop_router.cache_admin import READ_STATS
 from ssop_router.core.cascade import describe
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.frames import parse_frame, split_frames
@@ -44,6 +47,7 @@ from ssop_router.preparation import Preparation
 from ssop_router.receipts import Receipts
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
+from ssop_router.traffic import Traffic
 from ssop_router.validation import MAX_BUFFER_BYTES
 
 _CHECK: Final = "/ssop.v1.InferenceService/CheckConstraint"
@@ -62,6 +66,9 @@ class Inspection:
     nodes: Nodes
     receipts: Receipts
     limits: RateLimits
+    levels: Dependency | None
+    sign_own: Callable[[], InnerMetadata]
+    traffic: Traffic
     dependencies: Sequence[Dependency]
     settings: RouterSettings
     clock_ms: Callable[[], int]
@@ -144,8 +151,8 @@ class Inspection:
                 models.append(ModelInfo(model=name, tier=tier, context_tokens=context))
         return ListModelsResponse(models=models)
 
-    def mesh_status(self) -> GetMeshStatusResponse:
-        """The nodes, what the router depends on, and the three numbers of frames."""
+    async def mesh_status(self) -> GetMeshStatusResponse:
+        """The nodes, what the router depends on, the cache's levels, and the three numbers of frames."""
         now_ms = self.clock_ms()
         nodes = []
         for node in self.nodes:
@@ -176,8 +183,21 @@ class Inspection:
             frames_sent=self.receipts.sent,
             frames_received=self.receipts.received,
             frames_verified=self.receipts.verified,
+            traffic=self.traffic.view(),
             rate_limit=self.limits.view() if self.answers.is_configured else None,
+            cache=await self._cache_stats(),
         )
+
+    async def _cache_stats(self) -> CacheStats | None:
+        if self.levels is None:
+            return None
+        timeout_s = self.settings.settle_timeout_ms / 1000
+        try:
+            message = await self.levels.unary(READ_STATS, b"", timeout_s=timeout_s, metadata=self.sign_own())
+        except (Unavailable, MeshError):
+            # Its absence says so, and `dependencies` since when.
+            return None
+        return ReadStatsResponse.FromString(message).stats
 
     async def _check(
         self, node: Node, request: CheckConstraintRequest, metadata: InnerMetadata

@@ -11,6 +11,7 @@ from ssop.v1.mesh_pb2 import (
     CacheReason,
     CascadeReason,
     ConstraintMode,
+    Continuation,
     DegradedReason,
     RetrievalReason,
     Usage,
@@ -21,6 +22,8 @@ from ssop_codec import Schema
 from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
 from ssop_router.core.ladder import CANNED_LEVEL, Target
+from ssop_router.core.timeline import Timeline
+from ssop_router.core.transcript import Transcript
 from ssop_router.validation import MAX_DEGRADED_LEVEL
 
 _BYTES_PER_TOKEN: Final = 4
@@ -123,6 +126,8 @@ class Job:
     reading: Reading = field(default_factory=Reading)
     cascade: Judgement | None = None
     discarded_usage: Usage | None = None
+    transcript: Transcript = field(default_factory=lambda: Transcript(0))
+    continuations: list[Continuation] = field(default_factory=list)
     frames_sent: int = 0
     document_bytes: int = 0
     admission_ms: int = 0
@@ -135,6 +140,7 @@ class Job:
     is_refused: bool = False
     is_interrupted: bool = False
     lease: "Shared | None" = None
+    timeline: Timeline = field(default_factory=Timeline)
 
     @property
     def ending(self) -> Ending:
@@ -143,8 +149,8 @@ class Job:
 
     @property
     def last_seq(self) -> int:
-        """Sequence number of the last frame of the answer that has arrived."""
-        return self.reading.last_seq
+        """Sequence number of the last frame of the answer that is final: it went out, or is about to."""
+        return self.transcript.last_seq or self.reading.last_seq
 
     @property
     def cascade_reason(self) -> CascadeReason.ValueType:
@@ -154,6 +160,11 @@ class Job:
         if self.degraded_level:
             return CascadeReason.CASCADE_REASON_KEPT_FULL_UNAVAILABLE
         return self.cascade.reason
+
+    @property
+    def can_continue(self) -> bool:
+        """Another node may go on with what has been sent: it is all here, and is one document."""
+        return self.transcript.is_kept and not self.request.prompt.tools
 
     @property
     def request(self) -> GenerateRequest:
@@ -190,6 +201,13 @@ class Job:
         return self.target.degraded_reason
 
     @property
+    def served_by(self) -> str:
+        """Whose document goes out where it is no replay: a node's name, `canned`, or empty for a follower."""
+        if self.canned_reason:
+            return "canned"
+        return self.target.candidate.node if self.target is not None else ""
+
+    @property
     def max_degraded_level(self) -> int:
         """The deepest level that the caller takes."""
         request = self.request
@@ -216,6 +234,14 @@ class Job:
     def elapsed_ms(self) -> int:
         """Milliseconds since the request arrived, at least 1."""
         return max(1, round((time.monotonic() - self.started_s) * 1000))
+
+    def elapsed_us(self) -> int:
+        """Microseconds since the request arrived."""
+        return int((time.monotonic() - self.started_s) * 1_000_000)
+
+    def mark(self, name: str, detail: str = "") -> None:
+        """Note a moment for the trace; `detail` is a word of the mesh's, never the caller's."""
+        self.timeline.mark(self.elapsed_us(), name, detail)
 
     def remaining_s(self) -> float:
         """Seconds until the deadline."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
 
 from ssop.v1 import keys_pb2
@@ -18,6 +19,7 @@ from ssop_router.inspection import monotonic_ms
 from ssop_router.key_admin import KeyServicer
 from ssop_router.keys import Keys, KeysFile, KeysStore
 from ssop_router.metrics import RouterMetrics
+from ssop_router.profiles import RELOADABLE, Regimes
 from ssop_router.scoring import open_classifier
 from ssop_router.settings import RouterSettings
 
@@ -59,6 +61,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         classifier=classifier,
         canned=load_canned(settings.canned),
     )
+    process.reloads.append(lambda new: _reload(router.regimes, new))
     keys, key_service = _open_keys(process, cache_peer, router.metrics)
     await keys.refresh()
     stack.push_async_callback(_stop, asyncio.create_task(router.recorder.run()))
@@ -71,6 +74,11 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         authenticate=keys.authenticate,
         drain=router.draining.set,
     )
+
+
+def _reload(regimes: Regimes, settings: RouterSettings) -> Collection[str]:
+    regimes.take(settings)
+    return RELOADABLE
 
 
 def _open_keys(

@@ -21,6 +21,12 @@ class RouterMetrics:
         self.cache_outcomes = Counter(
             "ssop_router_cache_outcomes", "Requests by what happened about the cache.", ["reason"], registry=registry
         )
+        self.continuations = Counter(
+            "ssop_router_continuations",
+            "Answers that were cut after fields: another node's frames went on (taken), or none could (impossible).",
+            ["outcome"],
+            registry=registry,
+        )
         self.retrievals = Counter(
             "ssop_router_retrievals", "Requests by what happened about retrieval.", ["reason"], registry=registry
         )

@@ -93,6 +93,7 @@ class Fetch:
             self._passages.metrics.retrievals_ahead.labels("used").inc()
         job.prefetch_hits = int(found.is_prefetch_hit)
         job.retrieval_reason = found.reason
+        job.mark("retrieved", RetrievalReason.Name(found.reason).removeprefix("RETRIEVAL_REASON_").lower())
         add_event("ssop.retrieval", lambda: _describe(job))
         if found.is_lossy:
             return "passages_lossy"

@@ -1,14 +1,12 @@
 """The life of a request: admission and look-up, retrieval, generation or replay, settlement."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from typing import Final
 
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.frame_pb2 import Verdict
-from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason
+from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
 from ssop_router.answers import Admission, Answers, Lease, make_key
@@ -16,13 +14,12 @@ from ssop_router.background import Background
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
 from ssop_router.citations import Citations
-from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
+from ssop_router.core.transcript import ContradictionError
 from ssop_router.delivery import Delivery
 from ssop_router.dependency import Unavailable
 from ssop_router.follower import Follower
-from ssop_router.footprint import describe_reasons
 from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
 from ssop_router.metrics import RouterMetrics
@@ -31,7 +28,7 @@ from ssop_router.passages import Fetch, Passages
 from ssop_router.preparation import Preparation
 from ssop_router.profiles import Regimes
 from ssop_router.receipts import Receipts
-from ssop_router.recorder import Recorder
+from ssop_router.reports import Reports
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
@@ -40,7 +37,6 @@ from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
 _ADMISSIONS: Final = 2
-_log = logging.getLogger(__name__)
 
 
 class Pipeline:
@@ -58,7 +54,7 @@ class Pipeline:
         cascade: Cascade,
         recordings: Recordings,
         receipts: Receipts,
-        recorder: Recorder,
+        reports: Reports,
         regimes: Regimes,
         settings: RouterSettings,
         background: Background,
@@ -73,7 +69,7 @@ class Pipeline:
         self._cascade = cascade
         self._recordings = recordings
         self._receipts = receipts
-        self._recorder = recorder
+        self._reports = reports
         self._regimes = regimes
         self._settings = settings
         self._background = background
@@ -102,6 +98,7 @@ class Pipeline:
             )
         self._preparation.remember(job)
         self._running[name] = job
+        self._reports.begin(job)
         self._metrics.in_flight.inc()
         return job
 
@@ -147,7 +144,7 @@ class Pipeline:
             raise failure from error
         finally:
             self._release(job)
-            self._report(job, outcome)
+            self._reports.end(job, outcome)
             if isinstance(outlet, DirectOutlet):
                 self._receipts.record_sent(job.tenant, job.request_id, job.frames_sent)
             else:
@@ -164,15 +161,15 @@ class Pipeline:
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
                 fetch.drop()
                 await self._recall(job, key, collections)
-                await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
+                await delivery.replay(admission.answer)
             else:
-                is_followed = False
+                is_followed, cut_by = False, None
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
                     fetch.drop()
-                    is_followed, admission = await self._follow(job, delivery, key, collections)
+                    is_followed, admission, cut_by = await self._follow(job, delivery, key, collections)
                 if not is_followed:
                     is_generated = job.is_billed = True
-                    await self._generate(job, delivery, key, fetch, admission.lease)
+                    await self._generate(job, delivery, key, fetch, admission.lease, cut_by=cut_by)
             await delivery.close()
         finally:
             fetch.close()
@@ -222,6 +219,11 @@ class Pipeline:
             admission = await self._answers.admit(job, key)
         except Unavailable as error:
             self._do_without(job, "cache")
+            kept = await self._answers.find_kept(job, key, error)
+            if kept is not None:
+                self._admit_alone(job)
+                job.cache_reason = CacheReason.CACHE_REASON_HIT
+                return Admission(CacheOutcome.CACHE_OUTCOME_HIT, kept)
             job.cache_reason = job.cache_reason or CacheReason.CACHE_REASON_UNAVAILABLE
             if job.features.policy.is_cache_only:
                 raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "the cache does not answer") from error
@@ -241,6 +243,7 @@ class Pipeline:
             job.cache_reason = CacheReason.CACHE_REASON_FOLLOWER
         elif key and self._answers.is_configured:
             job.cache_reason = CacheReason.CACHE_REASON_MISS
+        job.mark("admitted", CacheReason.Name(job.cache_reason).removeprefix("CACHE_REASON_").lower())
         if job.features.policy.is_cache_only and job.cache_reason not in (
             CacheReason.CACHE_REASON_HIT,
             CacheReason.CACHE_REASON_FOLLOWER,
@@ -269,38 +272,62 @@ class Pipeline:
 
     async def _follow(
         self, job: Job, delivery: Delivery, key: bytes, collections: Collections
-    ) -> tuple[bool, Admission]:
-        """Follow another request's generation; False, and a new admission, when its leader failed before a field."""
+    ) -> tuple[bool, Admission, MeshError | None]:
+        """Follow another request's generation; False, and a new admission, when its leader failed.
+
+        With fields already sent the rest is to be generated, for the reason that comes third.
+        """
         admission = Admission()
+        cut_by: MeshError | None = None
         for _ in range(_ADMISSIONS):
             job.stage = "follow"
-            follower = Follower(delivery, lambda: self._recall(job, key, collections))
-            try:
-                await self._answers.follow(job, key, follower.take)
-            except (MeshError, Unavailable) as error:
-                if job.ending.has_ended:
-                    return True, admission
-                if isinstance(error, MeshError) and error.reason in (
-                    R.ERROR_REASON_CANCELLED,
-                    R.ERROR_REASON_DEADLINE_EXCEEDED,
-                ):
-                    raise
-            if job.ending.has_ended:
-                return True, admission
+            follower = Follower(delivery, job.transcript, lambda: self._recall(job, key, collections))
+            if await self._follow_leader(job, key, follower):
+                return True, admission, cut_by
             if delivery.is_open:
-                lost = MeshError(R.ERROR_REASON_LEASE_LOST, "the generation that was followed failed")
-                raise interrupt(lost, job.last_seq)
+                cut_by = MeshError(R.ERROR_REASON_LEASE_LOST, "the generation that was followed failed")
+                if not job.can_continue:
+                    raise interrupt(cut_by, job.last_seq)
             admission = await self._admit(job, key)
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
-                await self._recall(job, key, collections)
-                await delivery.replay(admission.answer.chunk, admission.answer.age_ms)
-                return True, admission
+                if not delivery.is_open:
+                    await self._recall(job, key, collections)
+                    await delivery.replay(admission.answer)
+                    return True, admission, cut_by
+                try:
+                    # Another follower has gone on with it, to the end.
+                    await follower.take(admission.answer.chunk)
+                except ContradictionError:
+                    break
+                return True, admission, cut_by
             if job.cache_reason != CacheReason.CACHE_REASON_FOLLOWER:
-                return False, admission
+                return False, admission, cut_by
         job.cache_reason = CacheReason.CACHE_REASON_MISS
-        return False, Admission()
+        return False, Admission(), cut_by
 
-    async def _generate(self, job: Job, delivery: Delivery, key: bytes, fetch: Fetch, lease: Lease | None) -> None:
+    async def _follow_leader(self, job: Job, key: bytes, follower: Follower) -> bool:
+        """Follow one leader; whether the answer has ended."""
+        try:
+            await self._answers.follow(job, key, follower.take)
+        except (MeshError, Unavailable) as error:
+            is_final = isinstance(error, MeshError) and error.reason in (
+                R.ERROR_REASON_CANCELLED,
+                R.ERROR_REASON_DEADLINE_EXCEEDED,
+            )
+            if is_final and not job.ending.has_ended:
+                raise
+        return job.ending.has_ended
+
+    async def _generate(
+        self,
+        job: Job,
+        delivery: Delivery,
+        key: bytes,
+        fetch: Fetch,
+        lease: Lease | None,
+        *,
+        cut_by: MeshError | None,
+    ) -> None:
         try:
             spoiled_by = await fetch.collect()
         except Unavailable:
@@ -310,9 +337,16 @@ class Pipeline:
             lease.give_up(spoiled_by)
         if job.passages and not spoiled_by:
             self._citations.remember(job, key)
-        generator = self._cascade if job.features.policy.is_cascade else self._generator
         try:
-            await generator.generate(job, delivery, lease)
+            if cut_by is not None:
+                if lease is not None:
+                    # Others that lost the same leader follow from the first frame, and check what they have.
+                    lease.add(job.transcript.chunk)
+                await self._generator.generate(job, delivery, lease, cut_by=cut_by)
+            elif job.features.policy.is_cascade:
+                await self._cascade.generate(job, delivery, lease)
+            else:
+                await self._generator.generate(job, delivery, lease)
         except MeshError as error:
             canned = None if delivery.is_open else self._canned.find(job, error)
             if canned is None:
@@ -336,54 +370,3 @@ class Pipeline:
     def _release(self, job: Job) -> None:
         del self._running[(job.tenant, job.request_id)]
         self._metrics.in_flight.dec()
-
-    def _report(self, job: Job, outcome: str) -> None:
-        metrics = self._metrics
-        metrics.requests.labels(outcome).inc()
-        metrics.cache_outcomes.labels(CacheReason.Name(job.cache_reason)).inc()
-        metrics.retrievals.labels(RetrievalReason.Name(job.retrieval_reason)).inc()
-        if job.cascade is not None:
-            metrics.cascades.labels(_whose(job, job.cascade), CascadeReason.Name(job.cascade_reason)).inc()
-        if job.degraded_level:
-            metrics.degraded.labels(str(job.degraded_level)).inc()
-        self._recorder.record(job, outcome)
-        target, decision = job.target, job.decision
-        _log.info(
-            "request",
-            extra={
-                "request_id": job.request_id,
-                "tenant": job.tenant,
-                "outcome": outcome,
-                "tier": Tier.Name(decision.tier),
-                "tier_reason": TierReason.Name(decision.tier_reason),
-                **describe_reasons(decision),
-                "node": target.candidate.node if target is not None else "",
-                "node_reason": NodeReason.Name(target.node_reason) if target is not None else "",
-                "cache_reason": CacheReason.Name(job.cache_reason),
-                "retrieval_reason": RetrievalReason.Name(job.retrieval_reason),
-                "degraded_level": job.degraded_level,
-                "failed_attempts": len(job.failed),
-                "unavailable": job.unavailable,
-                "cascade_reason": CascadeReason.Name(job.cascade_reason),
-                "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,
-                "verdict": Verdict.Name(job.ending.verdict),
-                "frames_sent": job.frames_sent,
-                "admission_ms": job.admission_ms,
-                "retrieval_wait_ms": job.retrieval_wait_ms,
-                "rag_overlap_ms": job.rag_overlap_ms,
-                "prefetches": job.intake.prefetches.started,
-                "prefetch_hits": job.prefetch_hits,
-                "first_field_ms": job.first_field_ms,
-                "total_ms": job.elapsed_ms(),
-                **({"explanation": job.explanation} if job.request.debug else {}),
-            },
-        )
-
-
-def _whose(job: Job, judgement: Judgement) -> str:
-    """Whose answer a cascade delivered."""
-    if job.canned_reason or not job.first_field_ms:
-        return "none"
-    if job.degraded_level:
-        return "fallback"
-    return "kept" if judgement.is_kept else "escalated"

@@ -16,6 +16,7 @@ from ssop_router.core.decision import Decision, DecisionSettings, Features, deci
 from ssop_router.core.explanation import Explanation, explain
 from ssop_router.core.policy import parse_policy
 from ssop_router.core.score import Score
+from ssop_router.core.transcript import Transcript
 from ssop_router.features import read_features
 from ssop_router.footprint import leave
 from ssop_router.job import Intake, Job
@@ -97,6 +98,7 @@ class Preparation:
             record=self._describe(features, decision, intake) if self._recorder.is_on else None,
             cache_reason=decision.cache_reason,
             retrieval_reason=decision.retrieval_reason,
+            transcript=Transcript(self._settings.continue_max_bytes),
         )
 
     def _decide(self, features: Features) -> Decision:

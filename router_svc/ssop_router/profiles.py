@@ -1,9 +1,9 @@
-"""Settings that hold for some time: the ratio of prefetches, the share of the full tier, requests at a time."""
+"""Settings that change while the router runs: by the clock (profiles), or as the file says now (a reload)."""
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
@@ -13,6 +13,20 @@ from ssop_router.core.decision import DecisionSettings
 if TYPE_CHECKING:
     from ssop_router.settings import RouterSettings
 
+RELOADABLE: Final = frozenset(
+    {
+        "default_tier",
+        "follow_up_chars",
+        "low_memory_ratio",
+        "max_attempts",
+        "max_in_flight",
+        "profiles",
+        "rag_prefetch_ratio",
+        "rules",
+        "score",
+    }
+)
+"""Settings of `[router]` that a reload changes; the others hold from the next start."""
 _log = logging.getLogger(__name__)
 
 
@@ -42,14 +56,18 @@ class Regimes:
     def __init__(
         self,
         settings: "RouterSettings",
-        decision: DecisionSettings,
         threshold_of: Callable[[float], float] | None,
         wall_ms: Callable[[], int],
     ) -> None:
-        self._profiles = Profiles(settings.profiles)
+        self._threshold_of = threshold_of
         self._wall_ms = wall_ms
-        self._own = Regime(decision, settings.rag_prefetch_ratio, settings.max_in_flight)
-        self._of = {id(profile): _apply(profile, self._own, threshold_of) for profile in settings.profiles}
+        self.take(settings)
+
+    def take(self, settings: "RouterSettings") -> None:
+        """From now on these hold, as far as they are RELOADABLE. Requests that run go on with what they began with."""
+        self._profiles = Profiles(settings.profiles)
+        self._own = Regime(settings.decision(), settings.rag_prefetch_ratio, settings.max_in_flight)
+        self._of = {id(profile): _apply(profile, self._own, self._threshold_of) for profile in settings.profiles}
         self._active: RouterProfile | None = None
 
     def now(self) -> Regime:

@@ -37,6 +37,11 @@ class Receipts:
         if len(self._entries) > _SIZE:
             self._entries.popitem(last=False)
 
+    def of_request(self, tenant: str, request_id: str) -> tuple[int, int, int]:
+        """Document frames of one request: sent, received, verified."""
+        entry = self._entries.get((tenant, request_id), _Entry())
+        return entry.sent, entry.received, entry.verified
+
     def record(self, tenant: str, receipts: Iterable[Receipt]) -> None:
         """Count what a client says it got; requests of other tenants, or long gone, count nothing."""
         for receipt in receipts:

@@ -8,6 +8,7 @@ from ssop.v1.router_pb2 import (
     ExplainDecisionRequest,
     GenerateRequest,
     GetMeshStatusRequest,
+    GetTraceRequest,
     ListModelsRequest,
     ResumeRequest,
     SessionRequest,
@@ -24,6 +25,7 @@ from ssop_router.resume import Recordings
 from ssop_router.retrieval import Retrieval
 from ssop_router.session import Session
 from ssop_router.settings import RouterSettings
+from ssop_router.traces import Traces
 from ssop_router.validation import check_request_id
 
 POLICY_METADATA = "x-router-policy"
@@ -43,6 +45,7 @@ class RouterServicer:
         retrieval: Retrieval,
         recordings: Recordings,
         receipts: Receipts,
+        traces: Traces,
         settings: RouterSettings,
         background: Background,
         sign: Callable[[Principal], InnerMetadata],
@@ -54,6 +57,7 @@ class RouterServicer:
         self._retrieval = retrieval
         self._recordings = recordings
         self._receipts = receipts
+        self._traces = traces
         self._settings = settings
         self._background = background
         self._sign = sign
@@ -112,11 +116,17 @@ class RouterServicer:
         ListModelsRequest.FromString(call.request)
         await call.write(self._inspection.list_models(call.principal).SerializeToString())
 
+    async def get_trace(self, call: Call) -> None:
+        """See the rpc GetTrace."""
+        request_id = GetTraceRequest.FromString(call.request).request_id
+        check_request_id(request_id)
+        await call.write(self._traces.find(call.principal.tenant, request_id).SerializeToString())
+
     async def get_mesh_status(self, call: Call) -> None:
         """See the rpc GetMeshStatus."""
         call.principal.require("admin")
         GetMeshStatusRequest.FromString(call.request)
-        await call.write(self._inspection.mesh_status().SerializeToString())
+        await call.write((await self._inspection.mesh_status()).SerializeToString())
 
     def _record_receipt(self, tenant: str, message: SessionRequest) -> None:
         receipt = message.receipt

@@ -51,6 +51,12 @@ class RouterSettings(PolicySettings):
     stall_timeout_ms: int = Field(
         30_000, ge=0, description="Silence of a node after a field that is a hard failure; 0: any length is borne."
     )
+    continue_max_bytes: int = Field(
+        262_144,
+        ge=0,
+        le=2_097_152,
+        description="Largest beginning of a document that another node goes on with after a failure. 0: none.",
+    )
     default_timeout_ms: int = Field(30_000, gt=0, description="Time for a request on a session that names none.")
     max_timeout_ms: int = Field(300_000, gt=0, description="Longest time for a request.")
     hop_margin_ms: int = Field(20, ge=0, description="What each inner call's deadline is shorter by.")
@@ -122,6 +128,9 @@ class RouterSettings(PolicySettings):
     resume_entry_bytes: int = Field(4_194_304, gt=0, description="Largest answer kept for a reconnect.")
     schema_cache_size: int = Field(256, gt=0, description="Compiled schemas that are kept.")
     conversations_size: int = Field(10_000, gt=0, description="Conversations whose tier is remembered.")
+    trace_requests: int = Field(
+        512, ge=0, le=100_000, description="Requests whose frame heads and times are kept for `ssop trace`. 0: none."
+    )
     decision_log: str = Field("", description="File to which every decision and its outcome is written; empty: none.")
     decision_log_text: bool = Field(False, description="The decision log holds the users' texts.")
     decision_log_max_bytes: int = Field(

@@ -1,41 +1,156 @@
-"""Stored answers, in the cache instance."""
+"""Stored answers at both levels: on this host, and in the cache instance. One key for both."""
 
+import secrets
+from collections import Counter
 from dataclasses import dataclass
 
+from ssop.v1.mesh_pb2 import CacheLevel
 from ssop_cache.core import scripts
+from ssop_cache.core.changes import Change, Cursor, read_changes
 from ssop_cache.core.keys import Layout
+from ssop_cache.core.local import LocalAnswer
 from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_record
+from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.store import RedisStore
+from ssop_chassis.errors import MeshError
+
+_FOREVER: int = 2**53
+"""A fence above all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer that was found."""
+    """An answer that was found, and at which level."""
 
     chunk: bytes
     model: str
     age_ms: int
+    level: CacheLevel.ValueType = CacheLevel.CACHE_LEVEL_SHARED
 
 
 class AnswerStore:
-    """Reads and writes the answers of all tenants; every method names the tenant."""
+    """Reads and writes the answers of all tenants; every method names the tenant. `local` None: no level on the host.
 
-    def __init__(self, store: RedisStore, layout: Layout, metrics: CacheMetrics) -> None:
+    `hits` counts by level.
+    """
+
+    def __init__(
+        self,
+        store: RedisStore,
+        layout: Layout,
+        metrics: CacheMetrics,
+        *,
+        state: RedisStore,
+        local: LocalLevel | None = None,
+    ) -> None:
         self._store = store
+        self._state = state
         self._layout = layout
         self._metrics = metrics
+        self.local = local
+        self.hits: Counter[CacheLevel.ValueType] = Counter()
 
     async def find(
         self, tenant: str, cache_key: bytes, *, max_age_ms: int = 0, timeout_s: float | None = None
     ) -> Answer | None:
         """The answer, or None; a record that is not this tenant's and these versions' is none. Raises as RedisStore."""
-        call = scripts.find_answer(self._layout.of_tenant(tenant), cache_key, max_age_ms)
-        reply = await self._store.run(call, timeout_s)
+        answer = self._find_local(tenant, cache_key, max_age_ms)
+        if answer is None:
+            try:
+                answer = await self._find_shared(tenant, cache_key, max_age_ms, timeout_s)
+            except MeshError:
+                answer = self._find_local(tenant, cache_key, max_age_ms, is_last_resort=True)
+                if answer is None:
+                    raise
+        # A look-up that found nothing counts under UNSPECIFIED.
+        level = answer.level if answer is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED
+        self.hits[level] += 1
+        if answer is not None:
+            self._metrics.hits.labels(CacheLevel.Name(level).removeprefix("CACHE_LEVEL_").lower()).inc()
+        return answer
+
+    async def put(self, tenant: str, cache_key: bytes, fence: int, chunk: bytes, *, model: str, ttl_ms: int) -> bool:
+        """Store an answer; False when a later generation has stored one, or the tenant's answers were flushed since.
+
+        Raises as RedisStore.
+        """
+        record = encode_record(
+            AnswerRecord(tenant, self._layout.wire_version, self._layout.codec_version, model, chunk)
+        )
+        keys = self._layout.of_tenant(tenant)
+        call = scripts.put_answer(keys, cache_key, fence, record, ttl_ms=ttl_ms, nonce=secrets.token_bytes(16))
+        is_stored = bool(await self._store.run(call))
+        if is_stored and self.local is not None:
+            self.local.put((keys.tag, cache_key), record, fence=fence, age_ms=0, ttl_ms=ttl_ms, is_new=True)
+        return is_stored
+
+    async def drop(self, tenant: str, cache_key: bytes) -> None:
+        """Delete an answer at every level and on every host. Raises as RedisStore."""
+        keys = self._layout.of_tenant(tenant)
+        await self._store.run(scripts.drop_answer(keys, cache_key))
+        await self._spread(Change(keys.tag, cache_key, _FOREVER))
+
+    async def flush(self, tenant: str) -> None:
+        """Delete all answers of a tenant at every level and on every host. Raises as RedisStore.
+
+        Redis forgets first: who reads it after the change is known can't bring an old answer back.
+        """
+        keys = self._layout.of_tenant(tenant)
+        # By the clock that fences are made from.
+        floor = scripts.number((await self._state.run(read_changes(Cursor(last=_FOREVER))))[0])
+        await self._store.run(scripts.flush_answers(keys, floor, secrets.token_bytes(16)))
+        await self._spread(Change(keys.tag, b"", floor))
+
+    async def _spread(self, change: Change) -> None:
+        if self.local is None:
+            return
+        self.local.apply(change)
+        await self.local.tell(change)
+
+    def _find_local(
+        self, tenant: str, cache_key: bytes, max_age_ms: int, *, is_last_resort: bool = False
+    ) -> Answer | None:
+        local = self.local
+        if local is None:
+            return None
+        name = (self._layout.of_tenant(tenant).tag, cache_key)
+        found = local.find_unsynced(name, max_age_ms) if is_last_resort else local.find(name, max_age_ms)
+        if found is None:
+            return None
+        return self._read(tenant, found, local)
+
+    async def _find_shared(
+        self, tenant: str, cache_key: bytes, max_age_ms: int, timeout_s: float | None
+    ) -> Answer | None:
+        keys = self._layout.of_tenant(tenant)
+        reply = await self._store.run(scripts.find_answer(keys, cache_key, max_age_ms), timeout_s)
         if not reply:
             return None
+        age_ms, fence, data, ttl_ms = (
+            scripts.number(reply[0]),
+            scripts.number(reply[1]),
+            scripts.data(reply[2]),
+            reply[3],
+        )
+        record = self._decode(tenant, data)
+        if record is None:
+            return None
+        if self.local is not None and scripts.number(ttl_ms) > 0:
+            self.local.put(
+                (keys.tag, cache_key), data, fence=fence, age_ms=age_ms, ttl_ms=scripts.number(ttl_ms), is_new=False
+            )
+        return Answer(record.chunk, record.model, age_ms)
+
+    def _read(self, tenant: str, found: LocalAnswer, local: LocalLevel) -> Answer | None:
+        record = self._decode(tenant, found.record)
+        if record is None:
+            return None
+        return Answer(record.chunk, record.model, local.age_ms(found), CacheLevel.CACHE_LEVEL_LOCAL)
+
+    def _decode(self, tenant: str, data: bytes) -> AnswerRecord | None:
         try:
-            record = decode_record(scripts.data(reply[2]))
+            record = decode_record(data)
         except RecordError:
             self._metrics.unusable.inc()
             return None
@@ -43,11 +158,4 @@ class AnswerStore:
         if record.tenant != tenant or versions != (self._layout.wire_version, self._layout.codec_version):
             self._metrics.unusable.inc()
             return None
-        return Answer(record.chunk, record.model, scripts.number(reply[0]))
-
-    async def put(self, tenant: str, cache_key: bytes, fence: int, chunk: bytes, *, model: str, ttl_ms: int) -> bool:
-        """Store an answer; False when a later generation has stored one. Raises as RedisStore."""
-        record = AnswerRecord(tenant, self._layout.wire_version, self._layout.codec_version, model, chunk)
-        call = scripts.put_answer(self._layout.of_tenant(tenant), cache_key, fence, encode_record(record), ttl_ms)
-        reply = await self._store.run(call)
-        return bool(reply)
+        return record

@@ -9,16 +9,19 @@ from prometheus_client import CollectorRegistry
 from ssop.v1 import cache_pb2, keys_pb2
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
+from ssop_cache.deployment import open_deployment
 from ssop_cache.feeds import Feeds
 from ssop_cache.key_store import KeyStoreServicer
+from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
+from ssop_cache.redis_settings import Role
 from ssop_cache.roles import RoleChecker
 from ssop_cache.servicer import CacheServicer
 from ssop_cache.settings import CacheSettings
-from ssop_cache.store import RedisStore, Role
+from ssop_cache.store import RedisStore
 from ssop_cache.wakes import Wakes
 from ssop_chassis.call import Service, bind
-from ssop_chassis.serving import Process, Serving, run_service
+from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
 
@@ -30,18 +33,20 @@ class Cache:
     state: RedisStore
     cache: RedisStore
     roles: RoleChecker
+    answers: AnswerStore
 
 
 def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: AsyncExitStack) -> Cache:
     """Make the service from its settings; the stack closes what it holds."""
     metrics = CacheMetrics(registry)
 
-    def open_store(role: Role, url: str) -> RedisStore:
+    def open_store(role: Role) -> RedisStore:
+        timeout_s = settings.redis_timeout_ms / 1000
         store = RedisStore(
             role,
-            url,
+            open_deployment(settings.access(role), timeout_s=timeout_s, connections=settings.redis_connections),
             metrics,
-            timeout_s=settings.redis_timeout_ms / 1000,
+            timeout_s=timeout_s,
             connections=settings.redis_connections,
             connection_wait_s=settings.connection_wait_ms / 1000,
             probe_interval_s=settings.probe_interval_ms / 1000,
@@ -49,9 +54,22 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
         stack.push_async_callback(store.close)
         return store
 
-    state, cache = open_store("state", settings.state_url), open_store("cache", settings.cache_url)
+    state, cache = open_store("state"), open_store("cache")
     layout = Layout(WIRE_VERSION, CODEC_VERSION)
-    answers = AnswerStore(cache, layout, metrics)
+    local = None
+    if settings.local_bytes:
+        local = LocalLevel(
+            state,
+            metrics,
+            max_bytes=settings.local_bytes,
+            directory=settings.local_directory,
+            sync_interval_ms=settings.local_sync_ms,
+            unsynced_ms=settings.local_unsynced_ms,
+            wall_ms=wall_clock_ms,
+        )
+        local.start()
+        stack.push_async_callback(local.close)
+    answers = AnswerStore(cache, layout, metrics, state=state, local=local)
     wakes = Wakes(state)
     stack.push_async_callback(wakes.close)
     feeds = Feeds(state, answers, layout, wakes, most=settings.max_followed, gauge=metrics.feeds)
@@ -64,7 +82,7 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
         bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], servicer),
         bind(keys_pb2.DESCRIPTOR.services_by_name["KeyStoreService"], KeyStoreServicer(state)),
     )
-    return Cache(services, state, cache, roles)
+    return Cache(services, state, cache, roles, answers)
 
 
 async def build(process: Process[CacheSettings], stack: AsyncExitStack) -> Serving:

@@ -34,5 +34,31 @@ class CacheMetrics:
         self.store_errors = Counter(
             "ssop_cache_store_errors", "Failed calls of Redis, by role and kind.", ["role", "kind"], registry=registry
         )
-        self.is_store_up = Gauge("ssop_cache_store_up", "1 while the instance answers.", ["role"], registry=registry)
+        self.redirections = Counter(
+            "ssop_cache_redirections",
+            "Commands that a cluster sent elsewhere or put off, by role and kind: moved, ask, try_again.",
+            ["role", "kind"],
+            registry=registry,
+        )
+        self.is_store_up = Gauge(
+            "ssop_cache_store_up", "1 while all instances of the role answer.", ["role"], registry=registry
+        )
+        self.hits = Counter("ssop_cache_hits", "Answers found, by level: local, shared.", ["level"], registry=registry)
+        self.local_bytes = Gauge("ssop_cache_local_bytes", "Bytes of answers on this host.", registry=registry)
+        self.local_answers = Gauge("ssop_cache_local_answers", "Answers on this host.", registry=registry)
+        self.is_local_synced = Gauge(
+            "ssop_cache_local_synced", "1 while this host hears of changes of stored answers.", registry=registry
+        )
+        self.is_local_kept = Gauge(
+            "ssop_cache_local_kept", "1 while the answers of this host survive a restart.", registry=registry
+        )
+        self.local_evictions = Counter(
+            "ssop_cache_local_evictions", "Answers that left this host for want of room.", registry=registry
+        )
+        self.local_faults = Counter(
+            "ssop_cache_local_faults",
+            "Faults of this host's level: folder, entry, cursor (thrown away); open, write; gap, untold (changes).",
+            ["kind"],
+            registry=registry,
+        )
         self.feeds = Gauge("ssop_cache_followed_generations", "Generations that are followed here.", registry=registry)

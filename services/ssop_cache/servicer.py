@@ -6,8 +6,10 @@ import re
 from typing import Final
 
 from ssop.v1 import cache_pb2
+from ssop.v1.cache_admin_pb2 import CacheStats
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.mesh_pb2 import CacheLevel
 from ssop_cache.answers import Answer, AnswerStore
 from ssop_cache.core import scripts
 from ssop_cache.core.keys import Layout
@@ -114,10 +116,11 @@ class CacheServicer:
     async def read_usage(self, call: Call) -> None:
         """See CacheService.ReadUsage."""
         request = cache_pb2.ReadUsageRequest.FromString(call.request)
-        reply = await self._state.command("HGETALL", self._layout.of_tenant(call.principal.tenant).usage)
+        key = self._layout.of_tenant(call.principal.tenant).usage
+        reply = await self._state.command("HGETALL", key, key=key)
         fields = {name.decode(): int(amount) for name, amount in reply.items()}
         # The clock by which the days were counted.
-        seconds, _ = await self._state.command("TIME")
+        seconds, _ = await self._state.command("TIME", key=key)
         now_ms = int(seconds) * 1000
         response = cache_pb2.ReadUsageResponse(days=read_days(fields, days=request.days, now_ms=now_ms))
         await call.write(response.SerializeToString())
@@ -131,6 +134,31 @@ class CacheServicer:
         if answer is not None:
             response = cache_pb2.LookupResponse(outcome=CacheOutcome.CACHE_OUTCOME_HIT, answer=_stored(answer))
         await call.write(response.SerializeToString())
+
+    async def flush(self, call: Call) -> None:
+        """See CacheService.Flush."""
+        request = cache_pb2.FlushRequest.FromString(call.request)
+        _check_key(request.cache_key, is_required=False)
+        tenant = call.principal.tenant
+        if request.cache_key:
+            await self._answers.drop(tenant, request.cache_key)
+        else:
+            await self._answers.flush(tenant)
+            _log.warning("the stored answers of a tenant were flushed", extra={"tenant": tenant})
+        await call.write(cache_pb2.FlushResponse().SerializeToString())
+
+    async def read_stats(self, call: Call) -> None:
+        """See CacheService.ReadStats."""
+        cache_pb2.ReadStatsRequest.FromString(call.request)
+        await call.write(cache_pb2.ReadStatsResponse(stats=describe_levels(self._answers)).SerializeToString())
+
+    async def put_similar(self, call: Call) -> None:
+        """See CacheService.PutSimilar."""
+        raise MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, f"{call.method}: similar answers are not kept")
+
+    async def find_similar(self, call: Call) -> None:
+        """See CacheService.FindSimilar."""
+        raise MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, f"{call.method}: similar answers are not kept")
 
     async def follow(self, call: Call) -> None:
         """See CacheService.Follow."""
@@ -312,7 +340,22 @@ def _now_s() -> float:
 
 
 def _stored(answer: Answer) -> cache_pb2.StoredAnswer:
-    return cache_pb2.StoredAnswer(chunk=answer.chunk, age_ms=answer.age_ms, model=answer.model)
+    return cache_pb2.StoredAnswer(chunk=answer.chunk, age_ms=answer.age_ms, model=answer.model, level=answer.level)
+
+
+def describe_levels(answers: AnswerStore) -> CacheStats:
+    """What the levels hold and did."""
+    stats = CacheStats(
+        local_hits=answers.hits[CacheLevel.CACHE_LEVEL_LOCAL],
+        shared_hits=answers.hits[CacheLevel.CACHE_LEVEL_SHARED],
+        misses=answers.hits[CacheLevel.CACHE_LEVEL_UNSPECIFIED],
+    )
+    if (local := answers.local) is not None:
+        stats.has_local = True
+        stats.local_answers, stats.local_bytes = len(local.answers), local.answers.size_bytes
+        stats.local_max_bytes = local.answers.max_bytes
+        stats.is_local_kept, stats.is_local_synced = local.is_kept, local.is_synced
+    return stats
 
 
 def _lease_lost() -> MeshError:

@@ -1,29 +1,48 @@
 """Section `cache` of the settings."""
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from ssop_cache.core.scripts import Limits
-from ssop_chassis.settings import Settings
+from ssop_cache.redis_settings import RedisSettings
 
 
-class CacheSettings(Settings):
-    """What the cache service needs. URLs are those of redis-py: `redis://`, `rediss://` or `unix://`."""
+class CacheSettings(RedisSettings):
+    """What the cache service needs."""
 
     listen: list[str] = Field(
         ["127.0.0.1:7340"], min_length=1, description="Where it listens: host:port or unix:/path."
     )
-    state_url: str = Field(description="Redis for quotas, leases and logs: noeviction, AOF with appendfsync always.")
-    cache_url: str = Field(description="Redis for stored answers: an allkeys policy, no persistence. Another instance.")
     redis_timeout_ms: int = Field(50, ge=1, le=10_000, description="Most that a frozen or gone Redis costs a call.")
-    redis_connections: int = Field(16, ge=1, le=1024, description="Connections to each instance.")
+    redis_connections: int = Field(
+        16, ge=1, le=1024, description="Connections to each role; calls that run at the same time."
+    )
     connection_wait_ms: int = Field(
         2000, ge=1, le=60_000, description="Longest wait for a free connection; then the call is OVERLOADED."
     )
     probe_interval_ms: int = Field(100, ge=10, description="How often an instance that failed is tried again.")
     answer_ttl_ms: int = Field(
         86_400_000, gt=0, description="How long an answer is kept, unless the commit says otherwise."
+    )
+    local_bytes: int = Field(
+        67_108_864,
+        ge=0,
+        le=17_179_869_184,
+        description="Memory for stored answers on this host, the level before Redis. 0: no such level.",
+    )
+    local_directory: Path | None = Field(
+        None, description="Folder in which the host's answers survive restarts. Not given: they don't."
+    )
+    local_sync_ms: int = Field(
+        100, ge=10, le=10_000, description="How often this host looks for answers that others dropped."
+    )
+    local_unsynced_ms: int = Field(
+        600_000,
+        ge=0,
+        le=86_400_000,
+        description="How long the host's answers are good without news of changes, while Redis is gone. 0: not at all.",
     )
     max_answer_bytes: int = Field(1_048_576, gt=0, description="Larger answers are not stored; a metric counts them.")
     max_backlog_bytes: int = Field(2_097_152, gt=0, description="Most bytes of one generation that wait for followers.")
@@ -51,8 +70,6 @@ class CacheSettings(Settings):
     def _answers_fit_the_backlog(self) -> Self:
         if self.max_answer_bytes > self.max_backlog_bytes:
             raise ValueError("max_answer_bytes is larger than max_backlog_bytes: such an answer could not be followed")
-        if self.state_url == self.cache_url:
-            raise ValueError("state_url and cache_url are the same: one instance can't both evict and keep")
         if self.rate_limit_mode == "dynamic" and self.min_rps > self.full_rps:
             raise ValueError("min_rps is larger than the rate that it is the least of: max_rps, or ceiling_rps")
         return self

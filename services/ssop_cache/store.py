@@ -1,34 +1,45 @@
-"""One Redis instance behind a call with a bound: at most `timeout_s`, and nothing is ever sent twice.
+"""One role of Redis behind a call with a bound: at most `timeout_s`, and nothing is ever sent twice.
 
-A reply that did not come may belong to a script that ran. So there are no retries; the one thing that is sent again is
-a script that the server says it does not know, for that one did not run.
+A reply that did not come may belong to a script that ran. So there are no retries. What is sent again is what a server
+said that it did not run: a script that it does not know, and a command whose keys it does not have (MOVED, ASK,
+TRYAGAIN of a cluster). Each instance has a short circuit of its own, so that a master that is gone costs the keys of
+others nothing.
 """
 
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from importlib import resources
-from typing import Any, Literal, cast
+from typing import Any, Final, cast
 
-from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.core.circuit import Circuit
 from ssop_cache.core.scripts import Reply, ScriptCall
+from ssop_cache.deployment import Deployment, Instance, Word
 from ssop_cache.metrics import CacheMetrics
+from ssop_cache.redis_settings import Role
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
 from ssop_chassis.settings import SettingsError
 
-Role = Literal["cache", "state"]
+MAX_REDIRECTIONS: Final = 5
+"""More than a slot that moves takes; two nodes that name each other would go on for ever."""
+_TRY_AGAIN_S: Final = 0.005
 _log = logging.getLogger(__name__)
 
 
@@ -40,13 +51,30 @@ def load_scripts() -> dict[str, str]:
     }
 
 
+class _Shard:
+    """An instance as calls see it."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.circuit = Circuit()
+        self.task: asyncio.Task[None] | None = None
+
+
+class _Route:
+    """Where a call is now; redirections change it. While `is_moving` it waits for its slot, and not for a reply."""
+
+    def __init__(self, shard: _Shard) -> None:
+        self.shard = shard
+        self.is_moving = False
+
+
 class RedisStore:
-    """A bounded, short-circuited client of one instance. `verify` is asked before the circuit closes again."""
+    """A bounded, short-circuited client of a role. `verify` is asked of an instance before its circuit closes again."""
 
     def __init__(
         self,
         role: Role,
-        url: str,
+        deployment: Deployment,
         metrics: CacheMetrics,
         *,
         timeout_s: float,
@@ -59,103 +87,124 @@ class RedisStore:
         self._metrics = metrics
         self._connection_wait_s = connection_wait_s
         self._probe_interval_s = probe_interval_s
-        self._redis = Redis.from_url(
-            url,
-            decode_responses=False,
-            # One more than calls may run: the probe's.
-            max_connections=connections + 1,
-            # The one bound is that of `_bounded`, around connecting, sending and reading; redis-py's own would add a
-            # task to every send.
-            socket_timeout=None,
-            socket_connect_timeout=None,
-            retry=Retry(NoBackoff(), 0),
-            retry_on_error=[],
-            health_check_interval=0,
-        )
-        # Subscriptions wait without end, so they have connections of their own.
-        self._listener = Redis.from_url(
-            url, max_connections=1, socket_timeout=None, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)
-        )
+        self._deployment = deployment
         self._slots = asyncio.Semaphore(connections)
         self._scripts = load_scripts()
         self._digests = {name: _sha1(text) for name, text in self._scripts.items()}
-        self._circuit = Circuit()
-        self._probe: asyncio.Task[None] | None = None
-        self.verify: Callable[[], Awaitable[None]] = self._ping
+        self._shards: dict[str, _Shard] = {}
+        self._learning: asyncio.Task[None] | None = None
+        self.failures = 0
+        """Rises whenever an instance is lost: who listens to one should then see whether it still does."""
+        self.verify: Callable[[Instance], Awaitable[None]] = self._ping
         metrics.is_store_up.labels(role).set(1)
 
     @property
     def is_up(self) -> bool:
-        """Calls are tried."""
-        return not self._circuit.is_open
+        """Calls are tried, whatever their key."""
+        return self._learning is None and not any(shard.circuit.is_open for shard in self._shards.values())
 
     async def run(self, call: ScriptCall, timeout_s: float | None = None) -> Reply:
         """Run a script; its reply, within `timeout_s` (None: the configured time).
 
         Raises STORE_UNAVAILABLE, then the script may or may not have run; and OVERLOADED when no connection gets free.
         """
-        digest = self._digests[call.script]
         arguments = (len(call.keys), *call.keys, *call.args)
+        known = ("EVALSHA", self._digests[call.script], *arguments)
+        whole = ("EVAL", self._scripts[call.script], *arguments)
+        return cast("Reply", await self._bounded(call.keys[0], (known, whole), timeout_s))
 
-        async def send() -> Any:
-            try:
-                return await self._send("EVALSHA", digest, *arguments)
-            except NoScriptError:
-                return await self._send("EVAL", self._scripts[call.script], *arguments)
+    async def command(self, *words: str, key: str) -> Any:
+        """Run a plain command where a key is, under the same bounds."""
+        return await self._bounded(key, (words,), None)
 
-        return cast("Reply", await self._bounded(send, timeout_s))
+    async def instances(self) -> Sequence[Instance]:
+        """All that take writes now, asked for anew. Raises RedisError, OSError and TimeoutError."""
+        await self._deployment.learn()
+        return self._deployment.instances()
 
-    async def command(self, *words: str) -> Any:
-        """Run a plain command under the same bounds."""
-        return await self._bounded(lambda: self._send(*words), None)
-
-    async def command_unguarded(self, *words: str) -> Any:
+    async def command_unguarded(self, instance: Instance, *words: str) -> Any:
         """Run a plain command although the circuit may be open: for `verify`. Raises RedisError and TimeoutError."""
         async with asyncio.timeout(self.timeout_s):
-            return await self._send(*words)
+            return await instance.send(*words)
 
     def subscriber(self) -> PubSub:
-        """A subscription on a connection of its own."""
-        return self._listener.pubsub(ignore_subscribe_messages=True)
+        """A subscription on a connection of its own. Raises RedisError when no instance is known."""
+        return self._deployment.subscriber()
 
     async def close(self) -> None:
         """Stop probing and drop the connections."""
-        if self._probe is not None:
-            self._probe.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._probe
-        await self._redis.aclose()
-        await self._listener.aclose()
+        tasks = [self._learning, *(shard.task for shard in self._shards.values())]
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        await self._deployment.close()
 
-    def _send(self, *words: str | bytes | int) -> Awaitable[Any]:
-        return cast("Awaitable[Any]", self._redis.execute_command(*words))  # type: ignore[no-untyped-call]
+    # --- a call
 
-    async def _bounded(self, send: Callable[[], Awaitable[Any]], timeout_s: float | None) -> Any:
-        if self._circuit.is_open:
-            raise self._unavailable("short_circuit")
+    async def _bounded(self, key: str, forms: Sequence[tuple[Word, ...]], timeout_s: float | None) -> Any:
+        route = _Route(self._shard_of(key))
         await self._take_slot()
         try:
-            if self._circuit.is_open:
-                raise self._unavailable("short_circuit")
+            self._refuse_if_open(route.shard)
             async with asyncio.timeout(self.timeout_s if timeout_s is None else timeout_s):
-                reply = await send()
+                reply = await self._send(route, forms)
         except (TimeoutError, RedisTimeoutError) as error:
-            self._fail(is_gone=False)
+            if route.is_moving:
+                raise self._unavailable("moving") from error
+            self._fail(route.shard, is_gone=False)
             raise self._unavailable("timeout") from error
+        except AskError as error:
+            self._learn_soon()
+            raise self._unavailable("moving") from error
         except ResponseError as error:
-            # The instance answers and refuses: out of memory, loading, read-only, or a fault in a script.
-            _log.error("the store refused a command", extra={"role": self.role, "refusal": _first_word(error)})
+            self._take_refusal(route.shard, error)
             raise self._unavailable("refused") from error
         except (RedisConnectionError, OSError) as error:
-            self._fail(is_gone=True)
+            self._fail(route.shard, is_gone=True)
             raise self._unavailable("connection") from error
         except RedisError as error:
-            self._fail(is_gone=False)
+            self._fail(route.shard, is_gone=False)
             raise self._unavailable("protocol") from error
         finally:
             self._slots.release()
-        self._circuit.succeed()
+        route.shard.circuit.succeed()
         return reply
+
+    async def _send(self, route: _Route, forms: Sequence[tuple[Word, ...]]) -> Any:
+        """Send a command to whoever has its keys, in its next form where a server does not know the first."""
+        form, redirections, is_asking = 0, 0, False
+        while True:
+            try:
+                return await route.shard.instance.send(*forms[form], is_asking=is_asking)
+            except NoScriptError:
+                form += 1
+                if form == len(forms):
+                    raise
+            except AskError as error:
+                redirections += 1
+                if redirections > MAX_REDIRECTIONS:
+                    raise
+                is_asking = not isinstance(error, MovedError)
+                self._metrics.redirections.labels(self.role, "ask" if is_asking else "moved").inc()
+                route.shard = self._shard(await self._deployment.redirect(error))
+                self._refuse_if_open(route.shard)
+            except TryAgainError:
+                # Some keys of the slot are here and some have gone ahead; the bound ends this.
+                self._metrics.redirections.labels(self.role, "try_again").inc()
+                route.is_moving = True
+                await asyncio.sleep(_TRY_AGAIN_S)
+                route.is_moving = False
+
+    def _take_refusal(self, shard: _Shard, error: ResponseError) -> None:
+        """The instance answers and refuses: out of memory, loading, read-only, or a fault in a script."""
+        _log.error("the store refused a command", extra={"role": self.role, "refusal": _first_word(error)})
+        if "READONLY" in str(error):
+            # A master that was made a replica; the words stand within the error of a script in Redis 6.2.
+            self._fail(shard, is_gone=True)
+        elif isinstance(error, ClusterDownError):
+            self._learn_soon()
 
     async def _take_slot(self) -> None:
         try:
@@ -175,30 +224,103 @@ class RedisStore:
             metadata={"role": self.role},
         )
 
-    def _fail(self, *, is_gone: bool) -> None:
-        if self._circuit.fail(asyncio.get_running_loop().time(), is_gone=is_gone):
-            _log.error("the store does not answer; calls fail at once until it does", extra={"role": self.role})
-            self._metrics.is_store_up.labels(self.role).set(0)
-            self._probe = asyncio.ensure_future(self._probe_until_up())
+    # --- who is there, and who is well
 
-    async def _probe_until_up(self) -> None:
+    def _shard_of(self, key: str) -> _Shard:
+        instance = self._deployment.owner(key)
+        if instance is None:
+            self._learn_soon()
+            raise self._unavailable("no_owner")
+        shard = self._shard(instance)
+        self._refuse_if_open(shard)
+        return shard
+
+    def _shard(self, instance: Instance) -> _Shard:
+        shard = self._shards.get(instance.name)
+        if shard is None:
+            is_first = not self._shards
+            shard = self._shards[instance.name] = _Shard(instance)
+            if not is_first:
+                # Those that are there at the start are checked before anything is served.
+                shard.task = asyncio.ensure_future(self._check(shard))
+        shard.instance = instance
+        return shard
+
+    def _refuse_if_open(self, shard: _Shard) -> None:
+        if shard.circuit.is_open:
+            raise self._unavailable("short_circuit")
+
+    async def _check(self, shard: _Shard) -> None:
+        """An instance that is new here must fit its role; one that does not answer shows that by itself."""
+        try:
+            await self.verify(shard.instance)
+        except RoleError as error:
+            _log.error("an instance is in the wrong role: %s", error, extra={"role": self.role})
+            shard.task = None
+            self._fail(shard, is_gone=True)
+        except (RedisError, OSError, TimeoutError) as error:
+            _log.debug("a new instance was not checked: %s", describe(error), extra={"role": self.role})
+
+    def _fail(self, shard: _Shard, *, is_gone: bool) -> None:
+        if shard.circuit.fail(asyncio.get_running_loop().time(), is_gone=is_gone):
+            told = {"role": self.role, "instance": shard.instance.name}
+            _log.error("the store does not answer; calls fail at once until it does", extra=told)
+            self.failures += 1
+            self._metrics.is_store_up.labels(self.role).set(0)
+            if shard.task is not None:
+                shard.task.cancel()
+            shard.task = asyncio.ensure_future(self._probe_until_up(shard))
+
+    async def _probe_until_up(self, shard: _Shard) -> None:
+        # Who was asked until now may come back as what it is no more.
+        await self._deployment.drop(shard.instance)
         while True:
             await asyncio.sleep(self._probe_interval_s)
             try:
-                await self.verify()
+                instances = {instance.name: instance for instance in await self.instances()}
+                found = instances.get(shard.instance.name)
+                if found is not None:
+                    shard.instance = found
+                    await self.verify(found)
             except (RedisError, OSError, TimeoutError) as error:
                 _log.debug("the probe failed: %s", describe(error), extra={"role": self.role})
                 continue
             except RoleError as error:
                 _log.error("the store came back in the wrong role: %s", error, extra={"role": self.role})
                 continue
-            self._circuit.close()
-            self._metrics.is_store_up.labels(self.role).set(1)
-            _log.warning("the store answers again", extra={"role": self.role})
+            if found is None:
+                # Others have its keys now.
+                del self._shards[shard.instance.name]
+            shard.circuit.close()
+            self._tell_up()
+            _log.warning("the store answers again", extra={"role": self.role, "instance": shard.instance.name})
             return
 
-    async def _ping(self) -> None:
-        await self.command_unguarded("PING")
+    def _learn_soon(self) -> None:
+        if self._learning is None:
+            self._learning = asyncio.ensure_future(self._learn())
+            self._metrics.is_store_up.labels(self.role).set(0)
+
+    async def _learn(self) -> None:
+        """Find out who serves, until somebody says so."""
+        try:
+            while True:
+                try:
+                    if await self.instances():
+                        return
+                except (RedisError, OSError, TimeoutError) as error:
+                    _log.debug("who serves is not known: %s", describe(error), extra={"role": self.role})
+                await asyncio.sleep(self._probe_interval_s)
+        finally:
+            self._learning = None
+            self._tell_up()
+
+    def _tell_up(self) -> None:
+        if self.is_up:
+            self._metrics.is_store_up.labels(self.role).set(1)
+
+    async def _ping(self, instance: Instance) -> None:
+        await self.command_unguarded(instance, "PING")
 
 
 class RoleError(SettingsError):

@@ -18,7 +18,9 @@ from ssop_chassis.logs import describe
 
 _IDLE_CHANNEL: Final = "ssop:wake:none"
 _RECONNECT_S: Final = 0.2
-_READ_S: Final = 5.0
+_SUBSCRIBE_S: Final = 5.0
+_READ_S: Final = 0.5
+"""How long a subscription at an instance that was lost, and says nothing, is kept at most."""
 _log = logging.getLogger(__name__)
 
 
@@ -65,13 +67,15 @@ class Wakes:
 
     async def _listen(self) -> None:
         while True:
-            subscription = self._store.subscriber()
+            failures = self._store.failures
+            subscription: PubSub | None = None
             try:
-                async with asyncio.timeout(_READ_S):
+                subscription = self._store.subscriber()
+                async with asyncio.timeout(_SUBSCRIBE_S):
                     await subscription.subscribe(_IDLE_CHANNEL, *self._events)
                 self._subscription = subscription
                 self._wake_all()
-                while True:
+                while failures == self._store.failures:
                     message = await subscription.get_message(timeout=_READ_S)
                     if message is not None and (event := self._events.get(message["channel"].decode())) is not None:
                         event.set()
@@ -79,7 +83,8 @@ class Wakes:
                 _log.debug("the subscription was lost: %s", describe(error))
             finally:
                 self._subscription = None
-                await subscription.aclose()  # type: ignore[no-untyped-call]
+                if subscription is not None:
+                    await subscription.aclose()  # type: ignore[no-untyped-call]
             await asyncio.sleep(_RECONNECT_S)
 
     def _wake_all(self) -> None:

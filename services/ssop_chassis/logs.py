@@ -55,6 +55,11 @@ def describe(error: BaseException) -> str:
     return " because of ".join(parts)
 
 
+def set_level(level: str) -> None:
+    """Log from `level` on."""
+    logging.getLogger().setLevel(level.upper())
+
+
 def configure(service: str, level: str) -> None:
     """Send the process's logs to stderr at `level` (debug, info, warning, error). Called once, by `main`."""
     handler = logging.StreamHandler(sys.stderr)

@@ -11,9 +11,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
@@ -23,10 +23,12 @@ from prometheus_client import CollectorRegistry, start_http_server
 from ssop_chassis import logs
 from ssop_chassis.call import Service
 from ssop_chassis.dispatch import Authenticate, inner_authenticate
+from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import start_server
 from ssop_chassis.health import Health
 from ssop_chassis.identity import Signer, load_secret
 from ssop_chassis.metrics import CallMetrics
+from ssop_chassis.reload import Reloader
 from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings
 
 S = TypeVar("S", bound=Settings)
@@ -37,7 +39,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Process(Generic[S]):
-    """What a service is given. `signer` signs principals for its own inner calls."""
+    """What a service is given. `signer` signs principals for its own inner calls.
+
+    `reloads` takes functions that make new settings hold on SIGHUP; each returns the names of those that it can change.
+    """
 
     name: str
     settings: S
@@ -45,6 +50,7 @@ class Process(Generic[S]):
     secret: bytes
     registry: CollectorRegistry
     signer: Signer
+    reloads: list[Callable[[S], Collection[str]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Serving:
     drain: Callable[[], None] | None = None
 
 
+Load = Callable[[], tuple[MeshSettings, S]]
 Build = Callable[[Process[S], AsyncExitStack], Awaitable[Serving]]
 
 
@@ -76,8 +83,7 @@ def run_service(name: str, kind: type[S], build: Build[S]) -> NoReturn:
     parser.add_argument("--config", type=Path, default=os.environ.get("SSOP_CONFIG"), help="path of ssop.toml")
     config: Path | None = parser.parse_args().config
     try:
-        mesh = load_settings(MeshSettings, "mesh", path=config, environ=os.environ)
-        settings = load_settings(kind, name, path=config, environ=os.environ)
+        mesh, settings = _load(name, kind, config)
         secret = load_secret(mesh.secret_file)
     except (SettingsError, OSError, ValueError) as error:
         sys.stderr.write(f"ssop-{name}: {error}\n")
@@ -85,21 +91,28 @@ def run_service(name: str, kind: type[S], build: Build[S]) -> NoReturn:
     logs.configure(name, mesh.log_level)
     process = Process(name, settings, mesh, secret, CollectorRegistry(), Signer(secret, name, wall_clock_ms))
     try:
-        uvloop.run(_serve(process, build))
+        uvloop.run(_serve(process, build, lambda: _load(name, kind, config)))
     except (OSError, SettingsError) as error:
         _log.critical("the service can't run: %s", error)
         sys.exit(1)
     sys.exit(0)
 
 
-async def _serve(process: Process[S], build: Build[S]) -> None:
+def _load(name: str, kind: type[S], config: Path | None) -> tuple[MeshSettings, S]:
+    mesh = load_settings(MeshSettings, "mesh", path=config, environ=os.environ)
+    return mesh, load_settings(kind, name, path=config, environ=os.environ)
+
+
+async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     mesh = process.mesh
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, start_export(process.name, mesh))
         serving = await build(process, stack)
+        loop.add_signal_handler(signal.SIGHUP, Reloader(mesh, process.settings, load, process.reloads).reload)
         health = Health(service.name for service in serving.services)
         server = await start_server(
             [*serving.services, health.service()],

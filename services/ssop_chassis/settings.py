@@ -47,6 +47,17 @@ class MeshSettings(Settings):
         description="By service: `host:port` of its Prometheus metrics, port 0 for any free one.",
     )
     has_reflection: bool = Field(True, description="Serve gRPC reflection.")
+    otlp_endpoint: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        description="An OpenTelemetry collector for traces, OTLP over gRPC, as `http://127.0.0.1:4317`. Empty: none.",
+    )
+    trace_ratio: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of the traces begun here that is kept; a caller's `traceparent` decides its own.",
+    )
 
 
 S = TypeVar("S", bound=Settings)

@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from ssop_cli import posts as posts_
+from ssop_cli.app_cache import cache_app
 from ssop_cli.app_drill import drill_command
 from ssop_cli.app_index import index_app
 from ssop_cli.app_keys import keys_app
@@ -20,6 +21,8 @@ from ssop_cli.app_rag import rag_app
 from ssop_cli.app_route import route_app
 from ssop_cli.app_store import doctor as doctor_command
 from ssop_cli.app_store import models_app
+from ssop_cli.app_top import top_command
+from ssop_cli.app_trace import trace_command
 from ssop_cli.app_usage import usage_command
 from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_USAGE, CommandError
 from ssop_cli.terminal import (
@@ -53,11 +56,14 @@ schema_app = typer.Typer(help="Schemas.", no_args_is_help=True)
 app.add_typer(schema_app, name="schema")
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
+app.add_typer(cache_app, name="cache")
 app.add_typer(route_app, name="route")
 app.add_typer(index_app, name="index")
 app.add_typer(rag_app, name="rag")
 app.command("doctor")(doctor_command)
 app.command("usage")(usage_command)
+app.command("trace")(trace_command)
+app.command("top")(top_command)
 app.command("drill")(drill_command)
 
 
@@ -81,9 +87,13 @@ def up(  # noqa: PLR0917 - each is an option, given by name
     model: Annotated[
         str, typer.Option("--model", help="Model of both tiers; else those of `models add --tier`, else a small one.")
     ] = "",
+    http_port: Annotated[
+        int | None, typer.Option("--http-port", min=0, max=65535, help="Port of the HTTP edge; 0: any. [7380]")
+    ] = None,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Start no HTTP edge.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a mesh on this machine and keep it running: caches, retrieval, a model, the router."""
+    """Start a mesh on this machine and keep it running: caches, retrieval, a model, the router, the HTTP edge."""
     with guard(as_json):
         need_embedded()
         from ssop_cli.up import UpOptions, run_detached, run_up  # noqa: PLC0415 - needs the extra [embedded]
@@ -93,13 +103,21 @@ def up(  # noqa: PLR0917 - each is an option, given by name
             raise CommandError(
                 "--port and --config exclude each other", advice="set listen in [router]", exit_code=EXIT_USAGE
             )
-        options = UpOptions(places, port, config, models_dir, model)
+        if config is not None and (http_port is not None or no_http):
+            raise CommandError(
+                "--http-port, --no-http and --config exclude each other",
+                advice="the section [gateway] says whether there is an HTTP edge, and where",
+                exit_code=EXIT_USAGE,
+            )
+        options = UpOptions(places, port, config, models_dir, model, http_port, not no_http)
         if not detach:
             run_up(options, err if as_json else out, on_report=print_json if as_json else None)
             return
         arguments = ["--state-dir", str(places.state)]
         arguments += [] if not model else ["--model", model]
         arguments += [] if port is None else ["--port", str(port)]
+        arguments += [] if http_port is None else ["--http-port", str(http_port)]
+        arguments += ["--no-http"] if no_http else []
         arguments += [] if config is None else ["--config", str(config.expanduser().absolute())]
         arguments += [] if models_dir is None else ["--models-dir", str(models_dir.expanduser().absolute())]
         report = run_detached(options, arguments, err if as_json else out)
@@ -119,6 +137,21 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
             print_json({"was_running": was_running})
         else:
             out.print("the mesh is down" if was_running else "no mesh runs on this state directory", soft_wrap=True)
+
+
+@app.command()
+def reload(state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Make the services read their settings again; what can't change while they run waits for a restart."""
+    with guard(as_json):
+        need_embedded()
+        from ssop_cli.reload import reload_mesh  # noqa: PLC0415 - needs the extra [embedded]
+
+        places = places_of(state_dir)
+        told = reload_mesh(places)
+        if as_json:
+            print_json({"told": told})
+        else:
+            out.print(f"told {', '.join(told) or 'no service'}; what changed is in {places.log('router').parent}")
 
 
 @app.command()

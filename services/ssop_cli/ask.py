@@ -175,6 +175,7 @@ def delivery_line(answer: Mapping[str, Any]) -> str:
         parts.append(f"first field {show_ms(accounting['first_field_ms'])}")
         parts.append(f"total {show_ms(accounting['total_ms'])}")
         parts.append(f"{accounting['input_tokens']} + {accounting['output_tokens']} tokens")
+    parts.append(f"request {decision['request_id']}")
     line = ", ".join(parts)
     if decision["is_shared_model"]:
         line += "; one model serves both tiers"

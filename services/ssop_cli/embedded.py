@@ -16,6 +16,8 @@ from ssop_cli.failure import EXIT_SETTINGS, CommandError
 from ssop_cli.places import Places, write_private
 
 DEFAULT_PORT: Final = 7300
+HTTP_PORT_OFFSET: Final = 80
+"""What the port of the HTTP edge is above the router's, unless it is given."""
 DEFAULT_MODEL: Final = "smollm2-135m-instruct"
 TENANT: Final = "local"
 FIRST_FIELD_TIMEOUT_MS: Final = 60_000
@@ -56,16 +58,18 @@ def make_identity(places: Places) -> None:
 
 
 def default_settings(
-    places: Places, *, port: int, models_dir: Path, model: str, full_model: str = ""
+    places: Places, *, port: int, models_dir: Path, model: str, full_model: str = "", http_port: int = 0
 ) -> dict[str, Any]:
     """The settings of the default mesh; inner services listen on unix sockets only. `port` is not 0.
 
-    `model` serves the lite tier, and the full one too unless there is a `full_model` for it.
+    `model` serves the lite tier, and the full one too unless there is a `full_model` for it. Without an `http_port`
+    there is no HTTP edge.
     """
     models = [{"name": model, "tiers": ["lite", "full"]}]
     if full_model and full_model != model:
         models = [{"name": model, "tiers": ["lite"]}, {"name": full_model, "tiers": ["full"]}]
     address = {name: f"unix:{places.socket(name)}" for name in ("cache", "rag", "inference")}
+    gateway = {"listen": [f"127.0.0.1:{http_port}"], "router_address": f"127.0.0.1:{port}"}
     return {
         "mesh": {"secret_file": str(places.secret)},
         "cache": {
@@ -73,6 +77,7 @@ def default_settings(
             "cache_url": f"unix://{places.socket('redis-cache')}",
             "state_url": f"unix://{places.socket('redis-state')}",
             "redis_timeout_ms": STORE_TIMEOUT_MS,
+            "local_directory": str(places.state / "cache"),
         },
         "rag": {"listen": [address["rag"]], "directory": str(places.state / "rag")},
         "inference": {
@@ -91,6 +96,7 @@ def default_settings(
             # The one node here is slow by nature, and a queue in front of it is no failure.
             "first_field_timeout_ms": FIRST_FIELD_TIMEOUT_MS,
         },
+        **({"gateway": gateway} if http_port else {}),
     }
 
 
@@ -121,8 +127,15 @@ def free_port() -> int:
         return port
 
 
-def check_port(port: int) -> None:
-    """Raise CommandError when somebody listens on the port already."""
+def http_port(asked: int | None, router_port: int, *, is_any: bool) -> int:
+    """The port of the HTTP edge: the one asked for, or one beside the router's. 0, or `is_any`: any free one."""
+    if asked is None and not is_any:
+        asked = router_port + HTTP_PORT_OFFSET
+    return asked if asked and asked < 65_536 else free_port()
+
+
+def check_port(port: int, option: str = "--port") -> None:
+    """Raise CommandError, naming the option, when somebody listens on the port already."""
     with socket.socket() as probe:
         # As gRPC does, so that a port in TIME_WAIT is not taken for a busy one.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -131,7 +144,7 @@ def check_port(port: int) -> None:
         except OSError as error:
             raise CommandError(
                 f"port {port} of 127.0.0.1 can't be used: {error.strerror}",
-                advice="give another one with --port; 0 takes any free one",
+                advice=f"give another one with {option}; 0 takes any free one",
                 exit_code=EXIT_SETTINGS,
                 reason="PORT_IN_USE",
             ) from error

@@ -17,6 +17,7 @@ _DEFAULT_LISTEN: Final = {
     "rag": "127.0.0.1:7330",
     "inference": "127.0.0.1:7310",
     "router": "127.0.0.1:7300",
+    "gateway": "127.0.0.1:7380",
 }
 
 
@@ -30,6 +31,7 @@ class ChildPlan:
     folder: Path
     after: tuple[str, ...] = ()
     is_redis: bool = False
+    is_http: bool = False
 
     @property
     def is_unix(self) -> bool:
@@ -65,6 +67,8 @@ def plan_children(document: Mapping[str, Any], settings: Path, places: Places, r
     ]
     others = tuple(plan.name for plan in plans)
     plans.append(_plan_service("router", document, settings, places, others))
+    if "gateway" in document:
+        plans.append(_plan_service("gateway", document, settings, places, (*others, "router")))
     return plans
 
 
@@ -84,12 +88,21 @@ def _plan_service(
 ) -> ChildPlan:
     command = [sys.executable, "-m", f"ssop_{name}.main", "--config", str(settings)]
     listen = document[name].get("listen") or [_DEFAULT_LISTEN[name]]
-    return ChildPlan(name, command, str(listen[0]), places.state, after)
+    return ChildPlan(name, command, str(listen[0]), places.state, after, is_http=name == "gateway")
 
 
 def router_target(plans: Sequence[ChildPlan]) -> str:
     """Where clients find the router: its address, with a host that they can connect to."""
-    address = next(plan.address for plan in plans if plan.name == "router")
+    return _reachable(next(plan.address for plan in plans if plan.name == "router"))
+
+
+def gateway_url(plans: Sequence[ChildPlan]) -> str:
+    """Where the HTTP edge is found; empty without one, or where it listens on a socket only."""
+    address = next((plan.address for plan in plans if plan.name == "gateway" and not plan.is_unix), "")
+    return f"http://{_reachable(address)}" if address else ""
+
+
+def _reachable(address: str) -> str:
     host, _, port = address.rpartition(":")
     if address.startswith("unix:") or host not in {"0.0.0.0", "[::]"}:  # noqa: S104 - compared, not bound
         return address

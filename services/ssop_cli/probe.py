@@ -1,4 +1,4 @@
-"""Asking a child whether it serves: grpc.health.v1 of services, PING of Redis."""
+"""Asking a child whether it serves: grpc.health.v1 of services, PING of Redis, /readyz of the HTTP edge."""
 
 import asyncio
 from typing import Final
@@ -32,6 +32,36 @@ class HealthProbe:
     async def close(self) -> None:
         """Drop the connection."""
         await self._peer.close()
+
+
+class HttpProbe:
+    """Asks the HTTP edge."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def ask(self) -> bool | None:
+        """True: it serves; False: it answers and does not serve; None: no answer."""
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                reader, writer = await self._connect()
+                try:
+                    writer.write(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                    line = await reader.readline()
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return None
+        return line.split()[1:2] == [b"200"] if line else None
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._address.startswith("unix:"):
+            return await asyncio.open_unix_connection(self._address.removeprefix("unix:").removeprefix("//"))
+        host, _, port = self._address.rpartition(":")
+        return await asyncio.open_connection(host.strip("[]"), int(port))
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 class RedisProbe:

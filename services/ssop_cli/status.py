@@ -7,6 +7,7 @@ from rich.text import Text
 
 from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
 from ssop_cli.board import mode_name, nodes_table, services_table, shared_model_note, short_address, show_age
+from ssop_cli.cache import cache_json, cache_lines
 from ssop_cli.failure import CommandError
 from ssop_cli.lock import lock_holder
 from ssop_cli.mesh import Access, mesh_errors, word
@@ -97,6 +98,7 @@ def status_json(
             for dependency in status.dependencies
         ],
         "rate_limit": _limit_json(status) if status.HasField("rate_limit") else None,
+        "cache": cache_json(status.cache) if status.HasField("cache") else None,
     }
     return found
 
@@ -145,6 +147,8 @@ def status_view(
             parts.append(Text.assemble(f"{dependency.name}: ", state, f"  {short_address(dependency.address)}"))
         if status.HasField("rate_limit"):
             parts.append(_limit_view(status.rate_limit))
+        if status.HasField("cache"):
+            parts += [Text(f"cache {line}") for line in cache_lines(status.cache)]
         parts.append(
             Text(
                 f"in flight {status.in_flight}; document frames: {status.frames_sent} sent, by receipts "

@@ -30,7 +30,7 @@ from ssop_cli.child import (
 )
 from ssop_cli.logfile import LogFile
 from ssop_cli.plan import ChildPlan
-from ssop_cli.probe import HealthProbe, RedisProbe
+from ssop_cli.probe import HealthProbe, HttpProbe, RedisProbe
 from ssop_cli.report import ChildReport, start_ticks
 
 TICK_S: Final = 0.1
@@ -54,7 +54,9 @@ class Probe(Protocol):
 
 
 def make_probe(plan: ChildPlan) -> Probe:
-    """The probe for a child: PING for Redis, grpc.health.v1 for services."""
+    """The probe for a child: PING for Redis, /readyz for the HTTP edge, grpc.health.v1 for services."""
+    if plan.is_http:
+        return HttpProbe(plan.address)
     return RedisProbe(plan.socket) if plan.is_redis else HealthProbe(plan.address)
 
 

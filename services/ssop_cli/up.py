@@ -32,9 +32,10 @@ from ssop_cli.lock import hold_lock, lock_holder
 from ssop_cli.logfile import MAX_BYTES, read_tail
 from ssop_cli.models import fetch_with_progress, read_tiers
 from ssop_cli.places import Places, make_places, make_private
-from ssop_cli.plan import ChildPlan, plan_children, router_target, shared_model
+from ssop_cli.plan import ChildPlan, gateway_url, plan_children, router_target, shared_model
 from ssop_cli.report import Report, is_alive, read_report, write_report
 from ssop_cli.supervisor import Runner, Supervisor
+from ssop_gateway.settings import GatewaySettings
 from ssop_inference.settings import InferenceSettings
 from ssop_rag.settings import RagSettings
 from ssop_router.settings import RouterSettings
@@ -51,19 +52,22 @@ SECTIONS: Final[Mapping[str, type[Settings]]] = {
     "rag": RagSettings,
     "inference": InferenceSettings,
     "router": RouterSettings,
+    "gateway": GatewaySettings,
 }
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What `ssop up` was asked for. `port` None is the default port, 0 any free one."""
+    """What `ssop up` was asked for. `port` None is the default port, 0 any free one; so is `http_port`."""
 
     places: Places
     port: int | None = None
     config: Path | None = None
     models_dir: Path | None = None
     model: str = ""
+    http_port: int | None = None
+    has_http: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,13 @@ def prepare(options: UpOptions, console: Console) -> Mesh:
         tiers = read_tiers(places)
         lite = options.model or tiers.get("lite", embedded.DEFAULT_MODEL)
         full = options.model or tiers.get("full", lite)
-        document = embedded.default_settings(places, port=port, models_dir=models_dir, model=lite, full_model=full)
+        http_port = 0
+        if options.has_http:
+            http_port = embedded.http_port(options.http_port, port, is_any=options.port == 0)
+            embedded.check_port(http_port, "--http-port")
+        document = embedded.default_settings(
+            places, port=port, models_dir=models_dir, model=lite, full_model=full, http_port=http_port
+        )
         for model in dict.fromkeys((lite, full)):
             fetch_with_progress(model, models_dir, console)
         settings = embedded.write_settings(places, document, SECTIONS)
@@ -123,7 +133,9 @@ def prepare(options: UpOptions, console: Console) -> Mesh:
     for plan in plans:
         make_private(plan.folder)
     model = shared_model(document)
-    return Mesh(settings, plans, [shared_model_note(model)] if model else [])
+    notes = [shared_model_note(model)] if model else []
+    url = gateway_url(plans)
+    return Mesh(settings, plans, [*notes, f"HTTP at {url}, with the console at {url}/console"] if url else notes)
 
 
 def read_settings(path: Path) -> Mapping[str, Any]:

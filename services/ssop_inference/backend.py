@@ -3,23 +3,38 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ssop_inference.core.constraint import TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
 from ssop_inference.core.request import SamplingOptions
+from ssop_inference.core.tokens import Outcome, Stop, Token
+
+__all__: Final = [
+    "Backend",
+    "Capabilities",
+    "GenerateRequest",
+    "Generation",
+    "Load",
+    "Outcome",
+    "Stop",
+    "Token",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What the model can do. `context_tokens` is for one request, prompt and answer together."""
+    """What the model can do. `context_tokens` is for one request, prompt and answer together.
+
+    `has_prefill`: it goes on from `GenerateRequest.beginning`; a backend without takes requests with an empty one only.
+    """
 
     context_tokens: int
     slots: int
     has_logprobs: bool
     strictest_mode: Mode = Mode.ENVELOPE
     weights_sha256: str = ""
+    has_prefill: bool = False
     features: tuple[str, ...] = ()
 
 
@@ -28,6 +43,8 @@ class GenerateRequest:
     """What to generate. `deadline_s` is on the loop's clock. `priority`: lower runs first.
 
     `confidence`: the log-probabilities of tokens are those after the grammar's mask, where the backend can say them.
+    `beginning`: the answer begins with this text already, and the constraint's grammar is that of the rest. Its tokens
+    are input; the limit on output counts them too, so that an answer grows no longer for having been begun twice.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -37,34 +54,7 @@ class GenerateRequest:
     logprobs: bool = False
     confidence: bool = False
     priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A piece of the answer, in the order of generation. Never splits a code point. `logprob` natural, at most 0."""
-
-    text: bytes
-    logprob: float | None = None
-
-
-class Stop(Enum):
-    """Why the model stopped."""
-
-    END = "end"
-    OUTPUT_LIMIT = "output_limit"
-    CONTEXT_FULL = "context_full"
-    CONTENT_FILTER = "content_filter"
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a generation ended and what it consumed."""
-
-    stop: Stop
-    input_tokens: int
-    output_tokens: int
-    cached_input_tokens: int = 0
+    beginning: str = ""
 
 
 class Generation(Protocol):
@@ -136,8 +126,8 @@ class Backend(Protocol):
     def generate(self, request: GenerateRequest) -> AbstractAsyncContextManager[Generation]:
         """Generate; entering waits for a slot.
 
-        Raises CONTEXT_EXCEEDED before a slot is taken, OVERLOADED when the queue is full, DEADLINE_EXCEEDED
-        when the deadline passes in the queue.
+        Raises UNSUPPORTED for a beginning that it can't go on from, CONTEXT_EXCEEDED before a slot is taken,
+        OVERLOADED when the queue is full, DEADLINE_EXCEEDED when the deadline passes in the queue.
         """
         ...
 

@@ -9,6 +9,7 @@ from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import Schema
 from ssop_inference.backend import Generation, Outcome, Stop
+from ssop_inference.core.beginning import Beginning
 from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.constraint import Constraint, Mode, is_lost
@@ -46,6 +47,7 @@ class Delivery:
         metrics: NodeMetrics,
         deadline_s: float,
         confidence: ConfidenceWriter | None = None,
+        beginning: Beginning | None = None,
     ) -> None:
         self._call = call
         self._model = model
@@ -54,19 +56,27 @@ class Delivery:
         self._clock = asyncio.get_running_loop().time
         self._started_s = self._clock()
         self._first_token_s: float | None = None
-        self._has_first_field = False
+        # The first field of a document that goes on was another node's.
+        self._has_first_field = beginning is not None
         self.has_lost_constraint = False
         # A size that the caller fixed says nothing about the schema.
-        self._buffer = None if prompt.stream_buffer_size else buffer
+        self._buffer = None if prompt.stream_buffer_size or beginning is not None else buffer
+        fixed_bytes = prompt.stream_buffer_size if beginning is None else beginning.stream_buffer_bytes
         self._writer = DocumentWriter(
             schema,
-            stream_buffer_bytes=prompt.stream_buffer_size if self._buffer is None else self._buffer.buffer_bytes,
+            stream_buffer_bytes=fixed_bytes if self._buffer is None else self._buffer.buffer_bytes,
             is_envelope=constraint.mode is Mode.ENVELOPE,
             has_logprobs=prompt.logprobs,
             confidence=confidence,
+            beginning=beginning,
         )
         margin_s = min(_MAX_MARGIN_S, _MARGIN_SHARE * (deadline_s - self._started_s))
         self.deadline_s = deadline_s - margin_s
+
+    @property
+    def is_whole(self) -> bool:
+        """The document that another node began lacks nothing but its end."""
+        return self._writer.is_done
 
     async def run(self, generation: Generation) -> None:
         """Deliver to the END frame. Raises BACKEND_FAILED and DEADLINE_EXCEEDED before the first field only."""
@@ -84,6 +94,11 @@ class Delivery:
             raise
         finally:
             self._observe_end(outcome.lower(), generation.outcome)
+
+    async def end_whole(self) -> None:
+        """Write the end that a whole document lacks; no model runs, and nothing is consumed."""
+        for chunk in self._writer.finish(Ending(frame_pb2.FINISH_REASON_STOP)):
+            await self._call.write(chunk)
 
     async def _stream(self, generation: Generation) -> Ending:
         try:

@@ -25,6 +25,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
 from ssop_inference.backend import Capabilities, GenerateRequest, Load, Outcome, Stop, Token
+from ssop_inference.core.beginning import refuse_continuing
 from ssop_inference.core.budget import Budget, fit_budget
 from ssop_inference.core.constraint import Constraint, Mode, choose_constraint
 from ssop_inference.core.limits import EngineLimits
@@ -237,6 +238,7 @@ class EmbeddedBackend:
             has_logprobs=True,
             strictest_mode=Mode.FULL,
             weights_sha256=self._sha256,
+            has_prefill=True,
         )
 
     def load_now(self) -> Load:
@@ -274,15 +276,20 @@ class EmbeddedBackend:
 
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """See `backend.Backend`."""
-        return len(await self._tokenize(messages))
+        tokens, _ = await self._tokenize(messages)
+        return len(tokens)
 
-    async def _tokenize(self, messages: Sequence[ChatMessage]) -> list[int]:
+    async def _tokenize(self, messages: Sequence[ChatMessage], beginning: str = "") -> tuple[list[int], int]:
+        """The tokens of a prompt with the beginning of its answer, and how many of them are the beginning's."""
         engine, head = self._loaded()
 
-        def tokenize() -> list[int]:
+        def tokenize() -> tuple[list[int], int]:
             if head.has_chat_template:
-                return engine.client.tokenize(engine.client.render(messages), parse_special=True)
-            return engine.client.tokenize(render_plain(messages), parse_special=False)
+                tokens = engine.client.tokenize(engine.client.render(messages), parse_special=True)
+            else:
+                tokens = engine.client.tokenize(render_plain(messages), parse_special=False)
+            begun = engine.client.tokenize(beginning, parse_special=False, is_begun=True) if beginning else []
+            return tokens + begun, len(begun)
 
         try:
             return await self._in_helper(tokenize)
@@ -293,10 +300,14 @@ class EmbeddedBackend:
     async def generate(self, request: GenerateRequest) -> AsyncIterator[EmbeddedGeneration]:
         """See `backend.Backend`."""
         # What is hopelessly long is refused by its least possible count, before megabytes are tokenised.
-        chars = sum(len(message.content) for message in request.messages)
+        chars = sum(len(message.content) for message in request.messages) + len(request.beginning)
         self._fit(chars // self._longest_token_chars, request)
-        tokens = await self._tokenize(request.messages)
-        budget = self._fit(len(tokens), request)
+        grammar = request.constraint.grammar
+        # The engine would go on without a word, and without the grammar.
+        if request.beginning and grammar is not None and (refusal := self._gate.try_grammar(grammar)):
+            raise refuse_continuing(f"the engine can't compile the rest of the schema: {refusal}"[:500])
+        tokens, begun_tokens = await self._tokenize(request.messages, request.beginning)
+        budget = self._fit(len(tokens), request, begun_tokens)
         slot = await self._queue.take(priority=request.priority, deadline_s=request.deadline_s)
         loop = asyncio.get_running_loop()
         stream = TokenStream(loop)
@@ -320,12 +331,13 @@ class EmbeddedBackend:
         finally:
             generation.cancel()
 
-    def _fit(self, input_tokens: int, request: GenerateRequest) -> Budget:
+    def _fit(self, input_tokens: int, request: GenerateRequest, begun_tokens: int = 0) -> Budget:
+        asked_tokens = request.sampling.max_output_tokens
         return fit_budget(
             input_tokens,
             context_tokens=self._options.context_tokens,
-            asked_tokens=request.sampling.max_output_tokens,
-            default_tokens=self._options.max_output_tokens,
+            asked_tokens=asked_tokens and max(1, asked_tokens - begun_tokens),
+            default_tokens=max(1, self._options.max_output_tokens - begun_tokens),
         )
 
     def _run(

@@ -44,9 +44,9 @@ class EngineClient:
         body = {"messages": turns, "chat_template_kwargs": {"enable_thinking": False}}
         return str(self._post("/apply-template", body)["prompt"])
 
-    def tokenize(self, text: str, *, parse_special: bool) -> list[int]:
-        """Token ids, with those that the model wants at the start. Raises EngineError."""
-        body = {"content": text, "add_special": True, "parse_special": parse_special}
+    def tokenize(self, text: str, *, parse_special: bool, is_begun: bool = False) -> list[int]:
+        """Token ids, with those that the model wants at the start unless it `is_begun`. Raises EngineError."""
+        body = {"content": text, "add_special": not is_begun, "parse_special": parse_special}
         return list(self._post("/tokenize", body)["tokens"])
 
     def busy_slots(self) -> int:

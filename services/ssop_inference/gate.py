@@ -24,6 +24,10 @@ class SchemaGate:
             grammar = llguidance.LLMatcher.grammar_from_json_schema(schema)
         except ValueError as error:
             return str(error)
+        return self.try_grammar(grammar)
+
+    def try_grammar(self, grammar: str) -> str:
+        """The same for a grammar."""
         return str(llguidance.LLMatcher.validate_grammar(grammar, self._tokenizer)) or self._begin(grammar)
 
     def _begin(self, grammar: str) -> str:

@@ -1,5 +1,6 @@
 """The `ssop-inference` process: a node."""
 
+import logging
 from contextlib import AsyncExitStack
 
 from ssop.v1 import inference_pb2
@@ -17,6 +18,8 @@ from ssop_inference.settings import InferenceSettings
 async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> Serving:
     """Make the node of the settings. Raises SettingsError when a model's file is not there."""
     settings = process.settings
+    # It says every request at `info`, with its URL.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         node = build_node(settings)
     except ModelError as error:

@@ -30,6 +30,8 @@ class Model:
     backend: Backend
     tiers: tuple[str, ...]
     has_schema_in_prompt: bool = False
+    is_remote: bool = False
+    """Its engine is another process, which may come later than the node."""
     state: inference_pb2.ModelState.ValueType = inference_pb2.MODEL_STATE_LOADING
 
     @property
@@ -53,6 +55,9 @@ class Node:
     started_at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     memory: Callable[[], Memory] = read_memory
     is_draining: bool = False
+    retry_s: float = 1.0
+    """Pause between two attempts at a model server."""
+    _attempts: list[asyncio.Task[None]] = field(default_factory=list)
     _memory: _MemorySample | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -80,17 +85,51 @@ class Node:
         return model
 
     async def start(self, *, timeout_s: float) -> None:
-        """Load each model and generate with it; each is READY only after that. Raises BACKEND_FAILED."""
+        """Load each model and generate with it; each is READY only after that.
+
+        Model servers that do not answer are waited for, at most `timeout_s`, and then on in the background. Raises
+        BACKEND_FAILED, and INTERNAL for a model server that refuses what this node is set to ask of it.
+        """
+        remote = [model for model in self.models if model.is_remote]
+        self._attempts = [asyncio.create_task(self._attempt(model, timeout_s=timeout_s)) for model in remote]
         for model in self.models:
+            if not model.is_remote:
+                await self._bring_up(model, timeout_s=timeout_s)
+        if self._attempts:
+            done, late = await asyncio.wait(self._attempts, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
+            for attempt in done:
+                attempt.result()
+            if late:
+                _log.warning(
+                    "the node serves without a model whose server does not answer", extra={"models": len(late)}
+                )
+
+    async def _bring_up(self, model: Model, *, timeout_s: float) -> None:
+        self._set(model, inference_pb2.MODEL_STATE_LOADING)
+        try:
+            await model.backend.load()
+            self._set(model, inference_pb2.MODEL_STATE_WARMING)
+            elapsed_ms = await self.warm_up(model, timeout_s=timeout_s)
+        except MeshError:
+            self._set(model, inference_pb2.MODEL_STATE_FAILED)
+            raise
+        self._set(model, inference_pb2.MODEL_STATE_READY)
+        _log.info("a model is ready", extra={"model": model.name, "generation_ms": elapsed_ms})
+
+    async def _attempt(self, model: Model, *, timeout_s: float) -> None:
+        last = ""
+        while not self.is_draining:
             try:
-                await model.backend.load()
-                self._set(model, inference_pb2.MODEL_STATE_WARMING)
-                elapsed_ms = await self.warm_up(model, timeout_s=timeout_s)
-            except MeshError:
-                self._set(model, inference_pb2.MODEL_STATE_FAILED)
-                raise
-            self._set(model, inference_pb2.MODEL_STATE_READY)
-            _log.info("a model is ready", extra={"model": model.name, "generation_ms": elapsed_ms})
+                await self._bring_up(model, timeout_s=timeout_s)
+            except MeshError as error:
+                if error.reason == ErrorReason.ERROR_REASON_INTERNAL:
+                    raise
+                if error.message != last:
+                    last = error.message
+                    _log.warning("a model server is not ready", extra={"model": model.name, "cause": last})
+                await asyncio.sleep(self.retry_s)
+            else:
+                return
 
     async def warm_up(self, model: Model, *, timeout_s: float) -> int:
         """Generate one token; how long it took, in milliseconds. Raises BACKEND_FAILED, OVERLOADED."""
@@ -124,6 +163,9 @@ class Node:
     async def close(self) -> None:
         """Drain, and close every backend."""
         self.drain()
+        for attempt in self._attempts:
+            attempt.cancel()
+        await asyncio.gather(*self._attempts, return_exceptions=True)
         for model in self.models:
             await model.backend.close()
 

@@ -14,10 +14,12 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.tracing import AttributeValue, generation_span
 from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
 from ssop_inference.backend import GenerateRequest, Outcome
+from ssop_inference.core.beginning import Beginning, read_beginning, refuse_continuing
 from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.confidence import ConfidenceWriter, find_choices
 from ssop_inference.core.constraint import LOST, TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, build_messages, compact_schema
+from ssop_inference.core.remainder import UnfinishableError, write_remainder
 from ssop_inference.core.request import check_buffer, check_request, read_sampling
 from ssop_inference.delivery import Delivery
 from ssop_inference.metrics import NodeMetrics
@@ -73,6 +75,7 @@ class InferenceServicer:
         confidence = None
         if request.confidence_tokens:
             confidence = ConfidenceWriter(find_choices(plan.schema), request.confidence_tokens)
+        beginning, rest = _read_rest(model, plan, request)
         deadline_s = asyncio.get_running_loop().time() + call.remaining_s()
         delivery = Delivery(
             call,
@@ -84,17 +87,23 @@ class InferenceServicer:
             metrics=self._metrics,
             deadline_s=deadline_s,
             confidence=confidence,
+            beginning=beginning,
         )
         backend_request = GenerateRequest(
             messages=_messages(model, plan, prompt, request.passages),
             deadline_s=delivery.deadline_s,
             sampling=sampling,
-            constraint=plan.constraint,
+            constraint=rest,
             logprobs=prompt.logprobs,
             confidence=is_scored,
             priority=request.priority,
+            beginning=beginning.text if beginning is not None else "",
         )
         status = _status_chunk(plan.constraint, request)
+        if beginning is not None and delivery.is_whole:
+            await call.write(status)
+            await delivery.end_whole()
+            return
         attributes: dict[str, AttributeValue] = {
             "gen_ai.request.temperature": sampling.temperature,
             "gen_ai.output.type": "text" if plan.constraint.mode is Mode.TEXT else "json",
@@ -182,6 +191,24 @@ class InferenceServicer:
             extra={"model": model.name, "mode": plan.constraint.mode.name, "schema": plan.schema.hash.hex()},
         )
         self._plans[_plan_key(model, output_schema)] = replace(plan, constraint=LOST)
+
+
+def _read_rest(
+    model: Model, plan: Plan, request: inference_pb2.InferenceServiceGenerateRequest
+) -> tuple[Beginning | None, Constraint]:
+    """What is final already, and what the model is held to from there. Raises REQUEST_INVALID and UNSUPPORTED."""
+    if not request.HasField("continue_from"):
+        return None, plan.constraint
+    beginning = read_beginning(request.continue_from.chunk, request.continue_from.next_seq)
+    if request.prompt.tools or not model.backend.capabilities.has_prefill:
+        raise refuse_continuing(f"model {model.name} can't go on from a text")
+    if plan.constraint.grammar is None or beginning.is_whole:
+        return beginning, plan.constraint
+    try:
+        grammar = write_remainder(plan.constraint.schema, beginning)
+    except UnfinishableError as error:
+        raise refuse_continuing(str(error)) from error
+    return beginning, replace(plan.constraint, grammar=grammar)
 
 
 def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> tuple[str, str, bool]:

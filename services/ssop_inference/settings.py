@@ -2,13 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from ssop_chassis.settings import Settings
+from ssop_inference.core.dialect import DIALECTS
 
 Tier = Literal["lite", "full"]
+BackendKind = Literal["embedded", "openai", "anthropic", "replay"]
+_DEFAULT_CONTEXT_TOKENS: Final = 2048
+_MIN_CONTEXT_TOKENS: Final = 64
+_OF_SERVERS: Final = frozenset({"openai", "anthropic"})
 
 
 def _default_models_dir() -> Path:
@@ -26,18 +31,68 @@ class LimitSettings(Settings):
 
 
 class ModelSettings(Settings):
-    """One model: from the store by its name, or a GGUF file by `path`."""
+    """One model: run in this process (`embedded`), behind a model server, or played from a file (`replay`)."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$", description="Name that requests use.")]
-    path: Path | None = Field(None, description="GGUF file. Absent: the model of that name in the store.")
+    backend: BackendKind = Field(
+        "embedded",
+        description="`embedded`: llama.cpp in this process. `openai`: a server that speaks OpenAI's chat API"
+        " (vLLM, SGLang, llama-server, vendors). `anthropic`: Anthropic's Messages API. `replay`: recorded streams,"
+        " for tests and benchmarks.",
+    )
+    path: Path | None = Field(
+        None, description="GGUF file, or the recording of `replay`. Absent: the model of that name in the store."
+    )
+    url: str = Field("", description="Of a model server: the base URL of its API, such as `http://127.0.0.1:8000/v1`.")
+    upstream_model: str = Field("", description="The model's name on its server. Empty: the first one that it lists.")
+    api_key_file: Path | None = Field(None, description="File with the key for the server, mode 0600.")
+    dialect: str = Field(
+        "auto",
+        description=f"How an `openai` server is told a schema: {', '.join(sorted(DIALECTS))}. `auto`: found out.",
+    )
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict, description="Fields that each request to the server carries besides."
+    )
+    ca_file: Path | None = Field(None, description="Certificates (PEM) that the server's own must come from.")
+    proxy: str = Field("", description="URL of an HTTP proxy on the way to the server.")
+    connect_timeout_ms: int = Field(2_000, gt=0, description="Longest time for a connection to the server.")
+    first_token_timeout_ms: int = Field(
+        30_000, gt=0, description="Longest time from a request to the server until its first token."
+    )
+    stall_timeout_ms: int = Field(10_000, gt=0, description="Longest time between two tokens of the server.")
+    load_period_ms: int = Field(1_000, ge=100, description="How often the server is asked how busy it is.")
     tiers: tuple[Tier, ...] = Field(("lite",), min_length=1, description="Tiers that it serves.")
-    context_tokens: int = Field(2048, ge=64, description="Context of one request, prompt and answer together.")
-    slots: int = Field(4, gt=0, le=256, description="Requests that generate at the same time.")
+    context_tokens: int = Field(
+        0,
+        ge=0,
+        description="Context of one request, prompt and answer together. 0: 2048 where `embedded`, else what the server"
+        " says, or 8192.",
+    )
+    slots: int = Field(4, gt=0, le=4096, description="Requests that generate at the same time.")
     has_schema_in_prompt: bool = Field(
         False,
         description="Show the model the schema even where a grammar holds it: better answers from models that can"
         " read one, more prompt tokens.",
     )
+
+    @model_validator(mode="after")
+    def _check_backend(self) -> Self:
+        if self.backend in _OF_SERVERS and not self.url:
+            raise ValueError(f"backend `{self.backend}` needs a `url`")
+        if self.backend not in _OF_SERVERS and self.url:
+            raise ValueError(f"backend `{self.backend}` takes no `url`")
+        if self.backend == "replay" and self.path is None:
+            raise ValueError("backend `replay` needs the `path` of a recording")
+        if self.dialect != "auto" and self.dialect not in DIALECTS:
+            raise ValueError(f"there is no dialect `{self.dialect}`; there are: auto, {', '.join(sorted(DIALECTS))}")
+        if self.backend == "embedded" and 0 < self.context_tokens < _MIN_CONTEXT_TOKENS:
+            raise ValueError(f"`context_tokens` must be 0 or at least {_MIN_CONTEXT_TOKENS}")
+        return self
+
+    @property
+    def embedded_context_tokens(self) -> int:
+        """Context of the embedded engine."""
+        return self.context_tokens or _DEFAULT_CONTEXT_TOKENS
 
 
 def _unique_names(models: tuple[ModelSettings, ...]) -> tuple[ModelSettings, ...]:

@@ -17,6 +17,7 @@ from ssop_sdk import connection
 from ssop_sdk.answer import Answer
 from ssop_sdk.async_stream import AsyncStream
 from ssop_sdk.batch import run_batch_async
+from ssop_sdk.cache import AsyncCacheAdmin
 from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan_resume
 from ssop_sdk.chat import AsyncChat
 from ssop_sdk.configuration import check_batch_size, set_up
@@ -24,7 +25,7 @@ from ssop_sdk.index import AsyncIndex
 from ssop_sdk.keys import AsyncKeyAdmin
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
-from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_timeout, plan_request
+from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_request_id, check_timeout, plan_request
 from ssop_sdk.retry import RetryPolicy, wait_before_retry_s
 from ssop_sdk.schema import SchemaLike
 from ssop_sdk.session import AsyncSession
@@ -86,6 +87,8 @@ class AsyncSsopClient:
         self._channel: grpc.aio.Channel | None = None
         self.chat = AsyncChat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
+        self.cache = AsyncCacheAdmin(self._unary)
+        """Stored answers of the mesh, for its operators: `client.cache.flush(...)`, `stats`."""
         self.keys = AsyncKeyAdmin(self._unary)
         """API keys of the mesh, for its operators: `client.keys.create(...)`, `show`, `rotate`, `revoke`."""
         self.index = AsyncIndex(self._unary)
@@ -238,6 +241,15 @@ class AsyncSsopClient:
         """The models that the key may use, by name."""
         response = await self._unary(connection.LIST_MODELS, pb.ListModelsRequest(), pb.ListModelsResponse, timeout_s)
         return list(response.models)
+
+    async def trace(self, request_id: str, *, timeout_s: float | None = None) -> pb.GetTraceResponse:
+        """What happened to one of the tenant's last requests: stages, heads and times of its frames; no text.
+
+        Raises RequestUnknown for one that the router has forgotten, or that another router served.
+        """
+        check_request_id(request_id)
+        request = pb.GetTraceRequest(request_id=request_id)
+        return await self._unary(connection.GET_TRACE, request, pb.GetTraceResponse, timeout_s)
 
     async def mesh_status(self, *, timeout_s: float | None = None) -> pb.GetMeshStatusResponse:
         """How the mesh is. Raises ScopeMissing without the scope `admin`."""

@@ -15,6 +15,7 @@ from ssop.v1 import usage_pb2
 from ssop_sdk import connection
 from ssop_sdk.answer import Answer
 from ssop_sdk.batch import run_batch
+from ssop_sdk.cache import CacheAdmin
 from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan_resume
 from ssop_sdk.chat import Chat
 from ssop_sdk.configuration import Setup, check_batch_size, set_up
@@ -23,7 +24,7 @@ from ssop_sdk.index import Index
 from ssop_sdk.keys import KeyAdmin
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
-from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_timeout, plan_request
+from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_request_id, check_timeout, plan_request
 from ssop_sdk.retry import RetryPolicy, wait_before_retry_s
 from ssop_sdk.schema import SchemaLike
 from ssop_sdk.stream import Stream
@@ -103,6 +104,8 @@ class SsopClient:
         self._channel = _connect(self._setup)
         self.chat = Chat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
+        self.cache = CacheAdmin(self._unary)
+        """Stored answers of the mesh, for its operators: `client.cache.flush(...)`, `stats`."""
         self.keys = KeyAdmin(self._unary)
         """API keys of the mesh, for its operators: `client.keys.create(...)`, `show`, `rotate`, `revoke`."""
         self.index = Index(self._unary)
@@ -245,6 +248,15 @@ class SsopClient:
         """The models that the key may use, by name."""
         response = self._unary(connection.LIST_MODELS, pb.ListModelsRequest(), pb.ListModelsResponse, timeout_s)
         return list(response.models)
+
+    def trace(self, request_id: str, *, timeout_s: float | None = None) -> pb.GetTraceResponse:
+        """What happened to one of the tenant's last requests: stages, heads and times of its frames; no text.
+
+        Raises RequestUnknown for one that the router has forgotten, or that another router served.
+        """
+        check_request_id(request_id)
+        request = pb.GetTraceRequest(request_id=request_id)
+        return self._unary(connection.GET_TRACE, request, pb.GetTraceResponse, timeout_s)
 
     def mesh_status(self, *, timeout_s: float | None = None) -> pb.GetMeshStatusResponse:
         """How the mesh is. Raises ScopeMissing without the scope `admin`."""

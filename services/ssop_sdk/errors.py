@@ -283,7 +283,7 @@ class Aborted(SsopError):
 
 
 class GenerationInterrupted(Aborted):
-    """The generation was cut after fields had been sent."""
+    """The generation was cut after fields had been sent, and no node could go on with it."""
 
     default_reason = "GENERATION_INTERRUPTED"
 
@@ -291,6 +291,11 @@ class GenerationInterrupted(Aborted):
     def last_seq(self) -> int:
         """Document frames up to this sequence number are final."""
         return self._number("last_seq")
+
+    @property
+    def not_continued(self) -> str:
+        """Why no node went on, such as `NO_BACKEND` or the part of the schema that is in the way; empty if not said."""
+        return self.metadata.get("not_continued", "")
 
 
 class Unsupported(SsopError):

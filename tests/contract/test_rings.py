@@ -32,7 +32,17 @@ ALLOWED = {
     "ssop_inference": {"ssop_codec", "ssop_chassis"},
     "ssop_cache": {"ssop_codec", "ssop_chassis"},
     "ssop_rag": {"ssop_codec", "ssop_chassis"},
-    "ssop_cli": {"ssop_codec", "ssop_chassis", "ssop_sdk", "ssop_inference", "ssop_cache", "ssop_rag", "ssop_router"},
+    "ssop_gateway": {"ssop_codec", "ssop_chassis", "ssop_sdk"},
+    "ssop_cli": {
+        "ssop_codec",
+        "ssop_chassis",
+        "ssop_sdk",
+        "ssop_inference",
+        "ssop_cache",
+        "ssop_rag",
+        "ssop_router",
+        "ssop_gateway",
+    },
 }
 
 

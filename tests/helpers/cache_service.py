@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from helpers.redis_server import RedisServer
 from ssop.v1 import cache_pb2, mesh_pb2, usage_pb2
+from ssop.v1.cache_admin_pb2 import CacheStats
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.frame_pb2 import FRAME_KIND_END, FRAME_KIND_VALUE, VERDICT_OK, Chunk, Verdict
 from ssop_cache.main import Cache, open_cache
@@ -111,6 +112,22 @@ class CacheClient:
         )
         await self._unary("Commit", request, cache_pb2.CommitResponse)
 
+    async def flush(self, key: bytes = b"") -> None:
+        await self._unary("Flush", cache_pb2.FlushRequest(cache_key=key), cache_pb2.FlushResponse)
+
+    async def stats(self) -> CacheStats:
+        response: cache_pb2.ReadStatsResponse = await self._unary(
+            "ReadStats", cache_pb2.ReadStatsRequest(), cache_pb2.ReadStatsResponse
+        )
+        return response.stats
+
+    async def store(self, request_id: str, key: bytes, chunk: bytes, *, ttl_ms: int = 0) -> int:
+        """Generate and store an answer; its fence."""
+        fence: int = (await self.admit(request_id, key, max_age_ms=1)).fencing_token
+        assert fence
+        await self.commit(key, fence, chunk, ttl_ms=ttl_ms)
+        return fence
+
     def open_follow(self, key: bytes) -> MemoryStream:
         request = cache_pb2.FollowRequest(cache_key=key)
         path = "/ssop.v1.CacheService/Follow"
@@ -147,13 +164,22 @@ def _authenticate(metadata: Metadata) -> Principal:
     return Principal(tenant.decode(), "k1")
 
 
+def memory_peer(cache: Cache) -> MemoryPeer:
+    """A peer of the service whose metadata names the tenant."""
+    return MemoryPeer(cache.services, _authenticate)
+
+
 @asynccontextmanager
-async def running_cache(state: RedisServer, cache: RedisServer, **settings: Any) -> AsyncIterator[CacheUnderTest]:
-    """The service on two instances, in memory."""
+async def running_cache(
+    state: RedisServer | None, cache: RedisServer, **settings: Any
+) -> AsyncIterator[CacheUnderTest]:
+    """The service on two instances, in memory. `state` None: the settings say where the state is."""
     # A loaded build machine stalls for longer than production's 50 ms; tests of that bound give it.
-    values = {"redis_timeout_ms": 2000, "connection_wait_ms": 30_000} | settings
+    values = {"redis_timeout_ms": 2000, "connection_wait_ms": 30_000, "cache_url": cache.url} | settings
+    if state is not None:
+        values["state_url"] = state.url
     registry = CollectorRegistry()
     async with AsyncExitStack() as stack:
-        opened = open_cache(CacheSettings(state_url=state.url, cache_url=cache.url, **values), registry, stack)
+        opened = open_cache(CacheSettings(**values), registry, stack)
         await opened.roles.wait_until_right()
-        yield CacheUnderTest(opened, registry, MemoryPeer(opened.services, _authenticate))
+        yield CacheUnderTest(opened, registry, memory_peer(opened))

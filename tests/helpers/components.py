@@ -6,6 +6,7 @@ comma-separated list, it fails instead. EXEMPT components stay skips even then.
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -51,12 +52,21 @@ def _sdt() -> str | None:
     return None if shutil.which("readelf") else "no readelf on the PATH"
 
 
+def _openai_node() -> str | None:
+    node = shutil.which("node")
+    if node is None:
+        return "no node on the PATH"
+    found = subprocess.run([node, "-e", "require('openai')"], capture_output=True, timeout=60, check=False)
+    return None if found.returncode == 0 else "node finds no package openai: npm install openai, and set NODE_PATH"
+
+
 COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "buf": _program("buf"),
     "gpu": _gpu,
     "redis_7_0": _program("redis-server"),
     "sdt": _sdt,
     "suites": _suites,
+    "openai_node": _openai_node,
     "milvus_lite": lambda: None if _has_module("milvus_lite") else "the package milvus-lite is not installed",
     "openssl": _program("openssl"),
     "protoc": lambda: None if GENERATOR.exists() else "the protobuf generator is not installed: make protos",

@@ -18,7 +18,7 @@ from ssop_chassis.identity import Principal
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_codec import Decoder
 from ssop_inference.assembly import build_node
-from ssop_inference.backend import Capabilities, GenerateRequest, Load, Outcome, Stop, Token
+from ssop_inference.backend import Backend, Capabilities, GenerateRequest, Load, Outcome, Stop, Token
 from ssop_inference.core.constraint import Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
 from ssop_inference.embedded import EmbeddedBackend
@@ -220,6 +220,7 @@ class ScriptedBackend:
         name: str = "scripted",
         constraint: Constraint = HELD,
         has_logprobs: bool = True,
+        has_prefill: bool = True,
     ) -> None:
         self.name = name
         self.control = ControlTokens()
@@ -230,7 +231,9 @@ class ScriptedBackend:
         self.load_value = Load(0, 0, 0.0, 0.0)
         self.load_error: MeshError | None = None
         self.is_closed = False
-        self.capabilities = Capabilities(2048, 4, has_logprobs=has_logprobs, strictest_mode=Mode.FULL)
+        self.capabilities = Capabilities(
+            2048, 4, has_logprobs=has_logprobs, strictest_mode=Mode.FULL, has_prefill=has_prefill
+        )
 
     async def load(self) -> None:
         if self.load_error is not None:
@@ -259,7 +262,7 @@ class ScriptedBackend:
         self.is_closed = True
 
 
-def ready_model(backend: ScriptedBackend, **fields: Any) -> Model:
+def ready_model(backend: Backend, **fields: Any) -> Model:
     """A model that serves."""
     return Model(backend, ("lite",), state=inference_pb2.MODEL_STATE_READY, **fields)
 

@@ -63,6 +63,11 @@ class LiveMesh:
         return self.report.target
 
     @property
+    def url(self) -> str:
+        """Address of the HTTP edge."""
+        return f"http://{self.child('gateway').address}"
+
+    @property
     def key(self) -> str:
         """The API key of tenant `local`."""
         return self.places.client_key.read_text().strip()
@@ -117,12 +122,15 @@ class LiveMesh:
 
 
 @contextmanager
-def run_mesh(folder: Path, changes: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[LiveMesh]:
+def run_mesh(
+    folder: Path, changes: Mapping[str, Mapping[str, Any]] | None = None, *, has_http: bool = False
+) -> Iterator[LiveMesh]:
     """Run a mesh with its state in `folder`, and `changes` to its default settings by section, until the block ends."""
     places = find_places(folder, os.environ)
     make_places(places)
     make_identity(places)
-    document = default_settings(places, port=free_port(), models_dir=models_cache(), model=MODEL)
+    http_port = free_port() if has_http else 0
+    document = default_settings(places, port=free_port(), models_dir=models_cache(), model=MODEL, http_port=http_port)
     for section, values in (changes or {}).items():
         document.setdefault(section, {}).update(values)
     config = folder / "test.toml"

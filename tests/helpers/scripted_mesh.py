@@ -23,6 +23,7 @@ from helpers.scripted_node import (
     answering,
     encode,
     failing,
+    going_on,
     hanging,
     judged,
     node_status_chunk,
@@ -64,6 +65,7 @@ __all__ = [
     "default_nodes",
     "encode",
     "failing",
+    "going_on",
     "hanging",
     "judged",
     "node_status_chunk",
@@ -106,6 +108,10 @@ class Answer:
     @property
     def status(self) -> mesh_pb2.DeliveryStatus:
         return next(frame.status for frame in self.frames if frame.kind == FrameKind.FRAME_KIND_STATUS)
+
+    @property
+    def last_status(self) -> mesh_pb2.DeliveryStatus:
+        return [frame.status for frame in self.frames if frame.kind == FrameKind.FRAME_KIND_STATUS][-1]
 
     @property
     def accounting(self) -> mesh_pb2.Accounting:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ssop.v1 import inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.frame_pb2 import FrameKind
+from ssop.v1.frame_pb2 import Chunk, FrameKind
 from ssop_chassis.call import Call, Service, bind
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
@@ -112,6 +112,22 @@ def failing(reason: ErrorReason.ValueType = R.ERROR_REASON_BACKEND_FAILED, after
         for chunk in chunks[:after]:
             await call.write(chunk)
         raise MeshError(reason, "scripted")
+
+    return script
+
+
+def going_on(text: str = GOOD, *, frames: int | None = None, schema: Mapping[str, Any] | None = SCHEMA) -> Script:
+    """A script that goes on with a document from where it is asked to, and fails after so many frames of its own."""
+    whole = list(Chunk.FromString(b"".join(encode(text, schema=schema))).frames)
+
+    async def script(call: Call, request: inference_pb2.InferenceServiceGenerateRequest) -> None:
+        await call.write(node_status_chunk())
+        begun = request.continue_from.next_seq - 1 if request.HasField("continue_from") else 0
+        rest = whole[begun:]
+        for frame in rest[:frames]:
+            await call.write(Chunk(frames=[frame]).SerializeToString(deterministic=True))
+        if frames is not None and frames < len(rest):
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
 
     return script
 

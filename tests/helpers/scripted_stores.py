@@ -4,8 +4,10 @@ import asyncio
 from dataclasses import dataclass, field
 
 from ssop.v1 import cache_pb2, keys_pb2, mesh_pb2, rag_pb2, usage_pb2
+from ssop.v1.cache_admin_pb2 import CacheStats
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.mesh_pb2 import CACHE_LEVEL_LOCAL, CACHE_LEVEL_SHARED
 from ssop_chassis.call import Call, Service, bind
 from ssop_chassis.errors import MeshError
 
@@ -33,6 +35,11 @@ class ScriptedCache:
         self.usage: list[usage_pb2.DayUsage] = []
         self.commits: list[cache_pb2.CommitRequest] = []
         self.limits = cache_pb2.TenantLimits()
+        self.stats = CacheStats(has_local=True, local_answers=3)
+        self.similar: dict[str, cache_pb2.FindSimilarResponse] = {}
+        self.similar_puts: list[cache_pb2.PutSimilarRequest] = []
+        self.similar_finds: list[cache_pb2.FindSimilarRequest] = []
+        self.is_similar_frozen = False
         self.appends = 0
         self.calls = 0
         self.error: MeshError | None = None
@@ -62,7 +69,9 @@ class ScriptedCache:
             if name in self.stored:
                 chunk, model = self.stored[name]
                 response.outcome = CacheOutcome.CACHE_OUTCOME_HIT
-                response.answer.MergeFrom(cache_pb2.StoredAnswer(chunk=chunk, age_ms=1234, model=model))
+                response.answer.MergeFrom(
+                    cache_pb2.StoredAnswer(chunk=chunk, age_ms=1234, model=model, level=CACHE_LEVEL_SHARED)
+                )
             elif request.no_lease:
                 response.outcome = CacheOutcome.CACHE_OUTCOME_MISS
             elif generation is not None and generation.state == "open":
@@ -88,9 +97,34 @@ class ScriptedCache:
     async def lookup(self, call: Call) -> None:
         await self._meet()
         request = cache_pb2.LookupRequest.FromString(call.request)
-        is_hit = (call.principal.tenant, request.cache_key) in self.stored
-        outcome = CacheOutcome.CACHE_OUTCOME_HIT if is_hit else CacheOutcome.CACHE_OUTCOME_MISS
-        await call.write(cache_pb2.LookupResponse(outcome=outcome).SerializeToString())
+        kept = self.stored.get((call.principal.tenant, request.cache_key))
+        response = cache_pb2.LookupResponse(outcome=CacheOutcome.CACHE_OUTCOME_MISS)
+        if kept is not None:
+            answer = cache_pb2.StoredAnswer(chunk=kept[0], age_ms=1234, model=kept[1], level=CACHE_LEVEL_LOCAL)
+            response = cache_pb2.LookupResponse(outcome=CacheOutcome.CACHE_OUTCOME_HIT, answer=answer)
+        await call.write(response.SerializeToString())
+
+    async def flush(self, call: Call) -> None:
+        await self._meet()
+        self.stored = {name: kept for name, kept in self.stored.items() if name[0] != call.principal.tenant}
+        await call.write(cache_pb2.FlushResponse().SerializeToString())
+
+    async def read_stats(self, call: Call) -> None:
+        await self._meet()
+        await call.write(cache_pb2.ReadStatsResponse(stats=self.stats).SerializeToString())
+
+    async def put_similar(self, call: Call) -> None:
+        await self._meet()
+        self.similar_puts.append(cache_pb2.PutSimilarRequest.FromString(call.request))
+        await call.write(cache_pb2.PutSimilarResponse(is_kept=True).SerializeToString())
+
+    async def find_similar(self, call: Call) -> None:
+        self.similar_finds.append(cache_pb2.FindSimilarRequest.FromString(call.request))
+        await self._meet()
+        if self.is_similar_frozen:
+            await asyncio.Event().wait()
+        found = self.similar.get(call.principal.tenant)
+        await call.write((found or cache_pb2.FindSimilarResponse()).SerializeToString())
 
     async def follow(self, call: Call) -> None:
         request = cache_pb2.FollowRequest.FromString(call.request)
@@ -163,6 +197,7 @@ class ScriptedRag:
         self.prefetches: list[rag_pb2.PrefetchRequest] = []
         self.cancelled_prefetches: list[str] = []
         self.retrievals: list[rag_pb2.RetrieveRequest] = []
+        self.embedded: list[rag_pb2.EmbedRequest] = []
         self.is_lossy = False
         self.calls: list[Call] = []
         self.error: MeshError | None = None
@@ -207,6 +242,13 @@ class ScriptedRag:
             is_lossy=self.is_lossy,
         )
         response.passages.add(ref=mesh_pb2.PassageRef(collection="c", document_id="d"), text="a passage")
+        await call.write(response.SerializeToString())
+
+    async def embed(self, call: Call) -> None:
+        self.embedded.append(rag_pb2.EmbedRequest.FromString(call.request))
+        await self._meet()
+        count = len(self.embedded[-1].texts)
+        response = rag_pb2.EmbedResponse(embedder="scripted", vectors=[b"\0\0\x80?"] * count)
         await call.write(response.SerializeToString())
 
     async def _take(self, call: Call) -> None:

@@ -34,7 +34,7 @@ EDITS: Final = {
             ("tonumber(lease[6])", "tonumber(lease[6] or '0')"),
             ("'HEXISTS', KEYS[3], lease[4]", "'HEXISTS', KEYS[3], lease[4] or ''"),
         ],
-        "put_answer": [("before and tonumber(before) > tonumber(ARGV[1])", "false")],
+        "put_answer": [("before[1] and before[2] == epoch and tonumber(before[1]) > tonumber(ARGV[1])", "false")],
     },
     "dedupe": {
         "settle_request": [

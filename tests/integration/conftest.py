@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from helpers.collector import Collector, run_collector
 from helpers.live_mesh import LiveMesh, run_mesh, wait_until
 from ssop_cli.embedded import free_port
 from ssop_sdk import SsopClient
@@ -19,11 +20,21 @@ def ports() -> dict[str, int]:
 
 
 @pytest.fixture(scope="session")
-def mesh(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int]) -> Iterator[LiveMesh]:
+def collector() -> Iterator[Collector]:
+    """Takes the spans of the mesh."""
+    with run_collector() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mesh(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int], collector: Collector) -> Iterator[LiveMesh]:
     """A running mesh; its children may be killed, since the supervisor brings them back."""
     listen = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
-    changes: dict[str, dict[str, Any]] = {"mesh": {"metrics_listen": listen}, "rag": {"prefetch_max_stretch": 0}}
-    with run_mesh(tmp_path_factory.mktemp("mesh"), changes) as running:
+    changes: dict[str, dict[str, Any]] = {
+        "mesh": {"metrics_listen": listen, "otlp_endpoint": collector.endpoint},
+        "rag": {"prefetch_max_stretch": 0},
+    }
+    with run_mesh(tmp_path_factory.mktemp("mesh"), changes, has_http=True) as running:
         yield running
 
 

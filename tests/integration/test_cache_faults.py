@@ -99,7 +99,7 @@ async def test_without_the_cache_instance_leases_and_budgets_hold(servers: Serve
 
 async def test_cache_instance_that_comes_back_empty_stores_again(servers: Servers) -> None:
     _, cache = servers
-    async with running_cache(*servers) as under_test:
+    async with running_cache(*servers, local_bytes=0) as under_test:
         client = under_test.client()
         fence = (await client.admit("a", KEY)).fencing_token
         await client.commit(KEY, fence, answer("one"))

@@ -17,6 +17,7 @@ from ssop_cache.core import scripts
 from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_cache.core.scripts import Admit, Limits, Reply, ScriptCall
 from ssop_cache.core.twin import StateTwin
+from ssop_cache.deployment import Access, open_deployment
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.store import RedisStore
 
@@ -48,7 +49,8 @@ class ScriptMachine(RuleBasedStateMachine):
         self.store = self.loop.run_until_complete(self._open(metrics))
 
     async def _open(self, metrics: CacheMetrics) -> RedisStore:
-        return RedisStore("state", self.server.url, metrics, timeout_s=5)
+        deployment = open_deployment(Access(url=self.server.url), timeout_s=5, connections=16)
+        return RedisStore("state", deployment, metrics, timeout_s=5)
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.store.close())

@@ -3,11 +3,15 @@
 The numbers are those of docs/pitfalls.md; one that is missing here belongs to a part that is not built yet.
 """
 
+import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import ssop_sdk
@@ -66,6 +70,17 @@ def test_01_key_without_the_tier_is_refused_by_name_and_scopes_are_read_at_each_
         assert ask("grok-3") is not None
 
 
+def test_02_schema_without_the_content_type_is_refused_and_says_why(mesh: LiveMesh, client: SsopClient) -> None:
+    body = {"prompt": "A good day.", "output_schema": MOOD}
+    headers = {"authorization": f"Bearer {mesh.key}"}
+    refused = httpx.post(f"{mesh.url}/v1/generate", json=body, headers=headers, timeout=60)
+    assert refused.status_code == 415
+    assert "application/x-ssop+json" in refused.json()["error"]["message"]
+    headers["content-type"] = "application/x-ssop+json"
+    taken = httpx.post(f"{mesh.url}/v1/generate", json={**body, "streaming": False}, headers=headers, timeout=60)
+    assert taken.json()["output"]["mood"] in {"good", "bad"}
+
+
 def test_03_prefetches_are_metered_budgeted_and_shown(tmp_path: Path) -> None:
     with run_mesh(tmp_path, {"rag": {"prefetch_budget": 3, "rag_max_concurrent": 8}}) as mesh:
         with SsopClient(mesh.key, mesh.target, timeout_s=30) as client:
@@ -76,6 +91,20 @@ def test_03_prefetches_are_metered_budgeted_and_shown(tmp_path: Path) -> None:
             usage = client.index.prefetch_usage()
         assert (usage.started, usage.shed, usage.budget, usage.budget_left) == (3, 2, 3, 0)
         assert usage.tokens == 3 * 5
+
+
+def test_06_a_request_leaves_its_frames_and_times_but_no_content(mesh: LiveMesh, client: SsopClient) -> None:
+    stream = client.generate("Canary-17 is a good day.", output_schema=MOOD, policy="no_cache")
+    stream.result()
+    told = client.trace(stream.request_id)
+    sent = [frame.seq for chunk in told.chunks for frame in chunk.frames if frame.seq]
+    assert sent == list(range(1, stream.last_seq + 1))
+    command = [sys.executable, "-m", "ssop_cli.main", "trace", stream.request_id]
+    environ = {**os.environ, "SSOP_STATE_DIR": str(mesh.places.state)}
+    shown = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=60, check=True).stdout
+    assert "/mood" in shown
+    assert "ended        OK" in shown
+    assert "Canary-17" not in shown + str(told) + mesh.log("router")
 
 
 def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:

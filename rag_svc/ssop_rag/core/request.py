@@ -18,6 +18,8 @@ MAX_QUERY_CHARS: Final = 1_000
 MAX_PREFIX_CHARS: Final = 256
 """Characters of a prefix that are embedded, so that a prefetch never holds a thread for long."""
 MAX_WARM_QUERIES: Final = 64
+MAX_EMBEDDED_TEXTS: Final = 16
+MAX_EMBEDDED_BYTES: Final = 8_192
 CANDIDATE_BUDGET: Final = 4 * MAX_TOP_K
 """Candidates that a prefetch with ratio 1 fetches, whatever `top_k` is: 4 for each passage of the longest answer."""
 
@@ -85,6 +87,17 @@ def check_warming(queries: Sequence[str]) -> Faults:
     if not 1 <= len(queries) <= MAX_WARM_QUERIES:
         return [("queries", f"{len(queries)} queries; 1 to {MAX_WARM_QUERIES} are taken")]
     return [(f"queries[{index}]", "is required") for index, query in enumerate(queries) if not normalise_query(query)]
+
+
+def check_embedding(texts: Sequence[str]) -> Faults:
+    """Faults of texts whose vectors are asked for."""
+    if not 1 <= len(texts) <= MAX_EMBEDDED_TEXTS:
+        return [("texts", f"{len(texts)} texts; 1 to {MAX_EMBEDDED_TEXTS} are taken")]
+    return [
+        (f"texts[{index}]", f"must have 1 to {MAX_EMBEDDED_BYTES} bytes")
+        for index, text in enumerate(texts)
+        if not 1 <= len(text.encode()) <= MAX_EMBEDDED_BYTES
+    ]
 
 
 def check_request_id(request_id: str) -> Faults:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ssop_rag.core.coarse import CoarseRows
 from ssop_rag.core.lexical import CorpusStats, LexicalIndex
 from ssop_rag.core.model import Hit, Matrix, Vector
 from ssop_rag.core.ranking import best_rows, scan
@@ -15,6 +16,10 @@ from ssop_rag.core.terms import Terms
 _NEVER_MS: Final = np.iinfo(np.int64).max
 _DEAD_MS: Final = 0
 _MIN_ROWS: Final = 64
+COARSE_FROM_ROWS: Final = 16_384
+"""From here on (25 MB of vectors of 384 numbers) a table leaves the processor's caches, and reading a quarter pays."""
+_WORTH_A_COPY: Final = 8
+"""Rows that are not ruled out are copied together; where they are more than this part of all, all are read instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +29,14 @@ class _Row:
 
 
 class PassageTable:
-    """Rows (document, passage, vector of `dim`, terms, expiry). Not safe for threads; the owner locks."""
+    """Rows (document, passage, vector of `dim`, terms, expiry). Not safe for threads; the owner locks.
 
-    def __init__(self, collection: str, dim: int) -> None:
+    From `coarse_from` rows on a coarse copy of the vectors rules out most of them; what is found is the same.
+    """
+
+    def __init__(self, collection: str, dim: int, coarse_from: int = COARSE_FROM_ROWS) -> None:
         self._collection = collection
+        self._coarse_from = coarse_from
         self._dim = dim
         self._lexical = LexicalIndex()
         self._clear(_MIN_ROWS)
@@ -37,6 +46,7 @@ class PassageTable:
         self._expires_at_ms = np.zeros(capacity, dtype=np.int64)
         self._rows: list[_Row | None] = []
         self._slots: dict[str, list[int]] = {}
+        self._coarse: CoarseRows | None = None
         self._dead = 0
         self._next_expiry_ms = int(_NEVER_MS)
 
@@ -62,6 +72,10 @@ class PassageTable:
         if end > len(self._matrix):
             self._grow(end)
         self._matrix[begin:end] = vectors
+        if self._coarse is not None:
+            self._coarse.put(begin, self._matrix[begin:end])
+        elif end >= self._coarse_from:
+            self._coarse = CoarseRows(self._matrix[:end], len(self._matrix))
         self._expires_at_ms[begin:end] = expires_at_ms or _NEVER_MS
         self._next_expiry_ms = min(self._next_expiry_ms, expires_at_ms or int(_NEVER_MS))
         self._rows += [_Row(document_id, number) for number in range(len(vectors))]
@@ -90,7 +104,13 @@ class PassageTable:
 
     def search(self, query: Vector, k: int, now_ms: int) -> list[Hit]:
         """The best `k` live passages by cosine with (dim,) `query`, best first."""
-        slots, scores = scan(self._matrix[: len(self._rows)], self._is_live(now_ms), query, k)
+        rows, is_live = self._matrix[: len(self._rows)], self._is_live(now_ms)
+        if self._coarse is not None:
+            near = self._coarse.may_be_best(query, is_live, k)
+            if len(near) <= len(rows) // _WORTH_A_COPY:
+                places, scores = scan(rows[near], np.ones(len(near), dtype=bool), query, k)
+                return self._best(near[places], scores, k)
+        slots, scores = scan(rows, is_live, query, k)
         return self._best(slots, scores, k)
 
     def vectors(self, hits: Sequence[Hit]) -> Matrix:
@@ -133,6 +153,8 @@ class PassageTable:
         self._matrix = np.zeros((capacity, self._dim), dtype=np.float32)
         self._expires_at_ms = np.zeros(capacity, dtype=np.int64)
         self._matrix[:count], self._expires_at_ms[:count] = matrix[:count], expires_at_ms[:count]
+        if self._coarse is not None:
+            self._coarse.grow(capacity)
 
     def _squeeze(self) -> None:
         matrix, expires_at_ms, slots_of = self._matrix, self._expires_at_ms, self._slots

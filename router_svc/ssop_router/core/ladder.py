@@ -1,12 +1,12 @@
 """What comes next when a node failed: another node of the tier, then the rungs below it. Pure.
 
-The commit point is the first field frame. Before it a failure is unseen and the ladder goes on; after it the caller
-has fields, and hears which of them are final.
+The commit point is the first field frame. Before it a failure is unseen and the ladder goes on; after it another node
+goes on with what has been sent, where one can, else the caller hears which fields are final.
 """
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -120,6 +120,21 @@ def name_exhaustion(error: MeshError, failures: Sequence[MeshError]) -> MeshErro
     )
 
 
+def deepen(before: Target | None, target: Target) -> Target:
+    """The target of a node that goes on with an answer: as degraded as the worst part of it."""
+    if before is None or before.degraded_level <= target.degraded_level:
+        return target
+    return replace(target, degraded_level=before.degraded_level, degraded_reason=before.degraded_reason)
+
+
+def explain_end(failures: Sequence[MeshError], error: MeshError) -> MeshError:
+    """Why an answer that was begun ends: what cut it, and why nobody goes on (`error`: none is left)."""
+    cut = failures[0] if failures else error
+    refusal = next((failure for failure in failures[1:] if failure.reason == R.ERROR_REASON_UNSUPPORTED), error)
+    why = refusal.metadata.get("detail") or refusal.reason_name
+    return MeshError(cut.reason, cut.message, metadata={**cut.metadata, "not_continued": why})
+
+
 def interrupt(error: MeshError, last_seq: int) -> MeshError:
     """The error for a caller that has fields already; frames up to `last_seq` are final."""
     if error.reason in (R.ERROR_REASON_DEADLINE_EXCEEDED, R.ERROR_REASON_CANCELLED):
@@ -127,8 +142,13 @@ def interrupt(error: MeshError, last_seq: int) -> MeshError:
     return MeshError(
         R.ERROR_REASON_GENERATION_INTERRUPTED,
         "the generation was cut after fields had been sent",
-        metadata={"last_seq": str(last_seq), "cause": error.reason_name},
+        metadata={"last_seq": str(last_seq), "cause": error.reason_name, **_reason_not_continued(error)},
     )
+
+
+def _reason_not_continued(error: MeshError) -> dict[str, str]:
+    why = error.metadata.get("not_continued")
+    return {"not_continued": why} if why else {}
 
 
 def _same_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target | None:

@@ -56,7 +56,12 @@ class LatencyWindow:
         """What the window holds now."""
         self._expire(now_ms // self._slot_ms)
         outcomes = self._outcomes.total()
-        return WindowStats(outcomes, self._outcomes[True], _percentile(self._buckets, outcomes))
+        return WindowStats(outcomes, self._outcomes[True], _percentile(self._buckets, outcomes, 0.95))
+
+    def percentile(self, share: float, now_ms: int) -> float:
+        """The latency in milliseconds that a `share` of the outcomes (above 0, at most 1) did not exceed; 0 of none."""
+        self._expire(now_ms // self._slot_ms)
+        return _percentile(self._buckets, self._outcomes.total(), share)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -81,9 +86,9 @@ def _bucket(latency_ms: float) -> int:
     return math.ceil(math.log(max(latency_ms, 1e-3)) / _LOG_GAMMA)
 
 
-def _percentile(buckets: Counter[int], outcomes: int) -> float:
-    """The 95th, by nearest rank."""
-    left = math.ceil(0.95 * outcomes)
+def _percentile(buckets: Counter[int], outcomes: int, share: float) -> float:
+    """By nearest rank."""
+    left = math.ceil(share * outcomes)
     for bucket in sorted(buckets):
         left -= buckets[bucket]
         if left <= 0:

@@ -35,6 +35,11 @@ class TenantKeys:
     versions: str
 
     @property
+    def tag(self) -> str:
+        """The tenant's hash, 32 hexadecimal digits."""
+        return self.base[-33:-1]
+
+    @property
     def rate(self) -> str:
         """Theoretical arrival time of the rate limit."""
         return f"{self.base}:rate"
@@ -83,3 +88,14 @@ class TenantKeys:
     def answer(self, cache_key: bytes) -> str:
         """The stored answer; in the cache instance."""
         return f"{self.base}:answer:{self.versions}:{cache_key.hex()}"
+
+    @property
+    def flush(self) -> str:
+        """The mark under which answers are good, and the last fence before it; in the cache instance."""
+        return f"{self.base}:flush:{self.versions}"
+
+    @property
+    def similar(self) -> tuple[str, str, str]:
+        """What similar answers are found by: records, their names by scope, and by age; in the cache instance."""
+        base = f"{self.base}:similar:{self.versions}"
+        return base, f"{base}:scopes", f"{base}:ages"

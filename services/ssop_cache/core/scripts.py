@@ -207,12 +207,24 @@ def read_log(keys: TenantKeys, cache_key: bytes, fence: int, first: int) -> Scri
 
 def find_answer(keys: TenantKeys, cache_key: bytes, max_age_ms: int) -> ScriptCall:
     """Call of `find_answer`."""
-    return ScriptCall("find_answer", (keys.answer(cache_key),), (max_age_ms,))
+    return ScriptCall("find_answer", (keys.answer(cache_key), keys.flush), (max_age_ms,))
 
 
-def put_answer(keys: TenantKeys, cache_key: bytes, fence: int, record: bytes, ttl_ms: int) -> ScriptCall:
-    """Call of `put_answer`."""
-    return ScriptCall("put_answer", (keys.answer(cache_key),), (fence, record, ttl_ms))
+def put_answer(
+    keys: TenantKeys, cache_key: bytes, fence: int, record: bytes, *, ttl_ms: int, nonce: bytes
+) -> ScriptCall:
+    """Call of `put_answer`. `nonce` names the mark where there is none."""
+    return ScriptCall("put_answer", (keys.answer(cache_key), keys.flush), (fence, record, ttl_ms, nonce))
+
+
+def drop_answer(keys: TenantKeys, cache_key: bytes) -> ScriptCall:
+    """Call of `drop_answer`."""
+    return ScriptCall("drop_answer", (keys.answer(cache_key),), ())
+
+
+def flush_answers(keys: TenantKeys, floor: int, nonce: bytes) -> ScriptCall:
+    """Call of `flush_answers`."""
+    return ScriptCall("flush_answers", (keys.flush, *keys.similar), (nonce, floor))
 
 
 def read_keys(known_version: int) -> ScriptCall:

@@ -30,7 +30,7 @@ class Mode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a backend is given. `schema` is what the engine compiles, None in ENVELOPE and TEXT."""
+    """What a backend is given. `schema` is what it is told of the schema, None where it is told nothing."""
 
     mode: Mode
     schema: Any = None

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1 import frame_pb2, mesh_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
 from ssop_codec import DONE, INVALID, Encoder, FrameKind, Schema, mesh_chunk
+from ssop_inference.core.beginning import Beginning, refuse_continuing
 from ssop_inference.core.buffer import SplitCounter
 from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
@@ -26,7 +29,11 @@ OK: Final = frame_pb2.VERDICT_OK
 
 
 class DocumentWriter:
-    """Feeds the codec and collects what is ready. After `is_settled` more tokens change nothing."""
+    """Feeds the codec and collects what is ready. After `is_settled` more tokens change nothing.
+
+    With a `beginning` its text is read first. The frames that are final already are made again and dropped, each once
+    it is shown to be the same; `feed` and `finish` raise BACKEND_FAILED for one that is not.
+    """
 
     def __init__(
         self,
@@ -36,6 +43,7 @@ class DocumentWriter:
         is_envelope: bool,
         has_logprobs: bool,
         confidence: ConfidenceWriter | None = None,
+        beginning: Beginning | None = None,
     ) -> None:
         self._encoder = Encoder(
             schema,
@@ -51,6 +59,28 @@ class DocumentWriter:
         self.splits = SplitCounter()
         self.is_invalid = False
         self.is_done = False
+        self._final = beginning.frames if beginning is not None else ()
+        self._repeated = 0
+        if beginning is not None:
+            self._begin(beginning)
+
+    def _begin(self, beginning: Beginning) -> None:
+        """Read what is final. Raises UNSUPPORTED where this codec, or this schema, makes other frames of it."""
+        text = beginning.text
+        if beginning.ends_with_number and self._is_envelope and not beginning.is_whole:
+            # Without a grammar the model could write more digits.
+            text += " "
+        for part in beginning.parts or (text,):
+            flags = self._encoder.feed(part.encode())
+            self._offset += len(part.encode())
+            self.is_invalid = bool(flags & INVALID)
+            self.is_done = bool(flags & DONE)
+            try:
+                is_other = bool(self._collect(mesh_pb2.Usage())) or self.is_invalid
+            except MeshError:
+                is_other = True
+            if is_other:
+                raise refuse_continuing("this node makes other frames of what was sent")
 
     @property
     def is_settled(self) -> bool:
@@ -109,12 +139,31 @@ class DocumentWriter:
             self._scorer.add_token(TokenSpan(self._offset, self._offset + len(text), logprob))
         self._offset += len(text)
 
+    def _drop_final(self, chunks: list[bytes]) -> list[bytes]:
+        """What is new in chunks that begin with frames which are final already."""
+        left: list[bytes] = []
+        for chunk in chunks:
+            frames = frame_pb2.Chunk.FromString(chunk).frames
+            known = min(len(frames), len(self._final) - self._repeated)
+            for frame in frames[:known]:
+                if frame != self._final[self._repeated]:
+                    raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "the model contradicts what was sent")
+                self._repeated += 1
+            if not known:
+                left.append(chunk)
+            elif known < len(frames):
+                left.append(frame_pb2.Chunk(frames=frames[known:]).SerializeToString(deterministic=True))
+        return left
+
     def _collect(self, usage: mesh_pb2.Usage) -> list[bytes]:
         chunks: list[bytes] = self._encoder.drain(flush=True)
+        if self._repeated < len(self._final):
+            chunks = self._drop_final(chunks)
         self.splits.take(chunks)
         if self._scorer is None:
             return chunks
-        fields = self._scorer.score([FieldSpan(*span) for span in self._encoder.take_spans()])
+        spans = [FieldSpan(*span) for span in self._encoder.take_spans()]
+        fields = self._scorer.score([span for span in spans if span.seq > len(self._final)])
         before: list[bytes] = []
         if self._confidence is not None and (said := self._confidence.write(chunks, fields, self._scorer, usage)):
             before = [mesh_chunk(FrameKind.CONFIDENCE, said.SerializeToString())]

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from ssop.v1 import content_pb2, inference_pb2
-from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.errors import MeshError, invalid_request
+from ssop_chassis.errors import invalid_request
 
 MIN_BUFFER_BYTES = 64
 MAX_BUFFER_BYTES = 16_384
@@ -28,15 +27,9 @@ class SamplingOptions:
 
 
 def check_request(request: inference_pb2.InferenceServiceGenerateRequest) -> None:
-    """Raise REQUEST_INVALID or UNSUPPORTED (metadata `feature`) for what this version can't serve."""
+    """Raise REQUEST_INVALID for what no node can serve."""
     if not request.request_id:
         raise invalid_request(("request_id", "is required"))
-    if request.HasField("continue_from"):
-        raise MeshError(
-            ErrorReason.ERROR_REASON_UNSUPPORTED,
-            "continue_from is not served by this version",
-            metadata={"feature": "continue_from"},
-        )
     if request.confidence_tokens > MAX_CONFIDENCE_TOKENS:
         raise invalid_request(("confidence_tokens", f"must be at most {MAX_CONFIDENCE_TOKENS}"))
     check_buffer(request.prompt.stream_buffer_size)

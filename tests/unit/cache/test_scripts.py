@@ -5,6 +5,7 @@ import re
 import pytest
 
 from ssop_cache.core import scripts
+from ssop_cache.core.changes import Change, Cursor, log_change, read_changes
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.scripts import Admit, Limits, ScriptCall
 from ssop_cache.store import load_scripts
@@ -23,12 +24,16 @@ CALLS = [
     scripts.join(KEYS, KEY),
     scripts.read_log(KEYS, KEY, 1, 0),
     scripts.find_answer(KEYS, KEY, 0),
-    scripts.put_answer(KEYS, KEY, 1, b"", 1),
+    scripts.put_answer(KEYS, KEY, 1, b"", ttl_ms=1, nonce=b"n"),
+    scripts.drop_answer(KEYS, KEY),
+    scripts.flush_answers(KEYS, 1, b"n"),
+    log_change(Change(KEYS.tag, KEY, 1), b"n"),
+    read_changes(Cursor()),
 ]
 
 
 def highest(text: str, table: str) -> int:
-    return max(int(number) for number in re.findall(rf"{table}\[(\d+)\]", text))
+    return max((int(number) for number in re.findall(rf"{table}\[(\d+)\]", text)), default=0)
 
 
 def test_every_file_has_a_call() -> None:

@@ -1,5 +1,6 @@
 """Section `cache`."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +63,62 @@ def test_dynamic_limit_without_max_rps_has_a_ceiling() -> None:
 
 def test_every_field_is_described() -> None:
     assert [name for name, field in CacheSettings.model_fields.items() if not field.description] == []
+
+
+SENTINELS = {
+    "SSOP_CACHE_STATE_URL": "",
+    "SSOP_CACHE_STATE_MODE": "sentinel",
+    "SSOP_CACHE_STATE_NODES": '["s1:26379", "[::1]:26379"]',
+    "SSOP_CACHE_STATE_MASTER": "mesh-state",
+}
+CLUSTER = {
+    "SSOP_CACHE_STATE_URL": "",
+    "SSOP_CACHE_STATE_MODE": "cluster",
+    "SSOP_CACHE_STATE_NODES": '["n1:7000"]',
+}
+
+
+def for_cache(environ: dict[str, str]) -> dict[str, str]:
+    return {name.replace("STATE", "CACHE"): value for name, value in environ.items()}
+
+
+def test_sentinels_and_their_master_are_all_that_mode_needs() -> None:
+    access = load(**SENTINELS).access("state")
+    assert (access.nodes, access.master) == ((("s1", 26379), ("::1", 26379)), "mesh-state")
+
+
+@pytest.mark.parametrize(
+    ("environ", "fault"),
+    [
+        ({"SSOP_CACHE_STATE_URL": ""}, "state_url is missing"),
+        ({"SSOP_CACHE_STATE_MODE": "cluster"}, "takes state_nodes, and no state_url"),
+        ({"SSOP_CACHE_STATE_NODES": '["n:1"]'}, "are for other modes than standalone"),
+        (SENTINELS | {"SSOP_CACHE_STATE_MASTER": ""}, "state_master is for the mode sentinel, and needed there"),
+        (CLUSTER | {"SSOP_CACHE_STATE_MASTER": "m"}, "state_master is for the mode sentinel"),
+        (CLUSTER | {"SSOP_CACHE_STATE_NODES": '["n1"]'}, "'n1' is not host:port"),
+        (CLUSTER | {"SSOP_CACHE_STATE_NODES": '["n1:70000"]'}, "is not host:port"),
+        (CLUSTER | for_cache(CLUSTER), "one cluster: its nodes can't both evict and keep"),
+        (SENTINELS | for_cache(SENTINELS), "one master can't both evict and keep"),
+        ({"SSOP_CACHE_REDIS_KEY_FILE": "/k"}, "go together"),
+    ],
+)
+def test_fault_of_a_deployment_is_named(environ: dict[str, Any], fault: str) -> None:
+    with pytest.raises(SettingsError, match=fault):
+        load(**environ)
+
+
+def test_password_is_the_first_line_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("s3cret\nmore\n")
+    access = load(SSOP_CACHE_STATE_PASSWORD_FILE=str(path)).access("state")
+    assert access.password == "s3cret"
+    assert "s3cret" not in repr(access)
+
+
+@pytest.mark.parametrize("content", [None, "", "\nx\n"])
+def test_password_file_that_holds_none_stops_the_start(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "password"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SettingsError, match="password"):
+        load(SSOP_CACHE_STATE_PASSWORD_FILE=str(path)).access("state")

@@ -8,7 +8,7 @@ import pytest
 from ssop_cli.embedded import default_settings
 from ssop_cli.failure import CommandError
 from ssop_cli.places import Places
-from ssop_cli.plan import plan_children, router_target, shared_model
+from ssop_cli.plan import gateway_url, plan_children, router_target, shared_model
 
 PLACES = Places(Path("/state"), Path("/run/ssop"))
 BINARY = Path("/usr/bin/redis-server")
@@ -71,6 +71,24 @@ def test_clients_get_an_address_that_they_can_reach(listen: str, target: str) ->
     document = defaults()
     document["router"]["listen"] = [listen]
     assert router_target(plan_children(document, Path("/s"), PLACES, BINARY)) == target
+
+
+def with_http() -> dict[str, Any]:
+    return default_settings(PLACES, port=7300, models_dir=Path("/models"), model="m", http_port=7380)
+
+
+def test_the_http_edge_starts_after_the_router() -> None:
+    assert plan(with_http())["gateway"][-1] == "router"
+
+
+def test_the_http_edge_is_named_with_a_host_that_clients_can_reach() -> None:
+    document = with_http()
+    document["gateway"]["listen"] = ["0.0.0.0:7380"]
+    assert gateway_url(plan_children(document, Path("/s"), PLACES, BINARY)) == "http://127.0.0.1:7380"
+
+
+def test_a_mesh_without_an_http_edge_names_none() -> None:
+    assert not gateway_url(plan_children(defaults(), Path("/s"), PLACES, BINARY))
 
 
 def test_one_model_for_both_tiers_is_named() -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from helpers.inference import user_prompt
 from ssop.v1 import inference_pb2
-from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_inference.core.budget import fit_budget
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
@@ -39,16 +38,6 @@ def test_sampling_out_of_range_is_refused_by_name(field: str, sampling: dict[str
 def test_stop_with_a_schema_is_refused() -> None:
     with pytest.raises(MeshError):
         read_sampling(user_prompt("x", schema={"type": "null"}, stop=["a"]))
-
-
-def test_continue_from_is_a_named_feature_that_is_missing() -> None:
-    request = inference_pb2.InferenceServiceGenerateRequest(
-        request_id="r", continue_from=inference_pb2.ContinueFrom(next_seq=2)
-    )
-    with pytest.raises(MeshError) as caught:
-        check_request(request)
-    assert caught.value.reason == ErrorReason.ERROR_REASON_UNSUPPORTED
-    assert caught.value.metadata == {"feature": "continue_from"}
 
 
 @pytest.mark.parametrize("size", [1, 63, 16_385])

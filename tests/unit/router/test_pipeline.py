@@ -152,7 +152,7 @@ async def test_five_hundred_cancelled_calls_leave_nothing_behind(mesh: Mesh) -> 
         node.script = hanging(after=2)
     before = len(asyncio.all_tasks())
     for batch in range(10):
-        streams = [mesh.open(ask(f"Translate {batch} {i}")) for i in range(50)]
+        streams = [mesh.open(ask(f"Translate {batch} {i}"), timeout_s=60) for i in range(50)]
         await asyncio.gather(*(stream.read() for stream in streams))
         await asyncio.gather(*(stream.cancel() for stream in streams))
     await eventually(mesh.is_quiet)

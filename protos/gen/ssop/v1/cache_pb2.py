@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from ssop.v1 import cache_admin_pb2 as ssop_dot_v1_dot_cache__admin__pb2
 from ssop.v1 import mesh_pb2 as ssop_dot_v1_dot_mesh__pb2
 from ssop.v1 import usage_pb2 as ssop_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ssop/v1/cache.proto\x12\x07ssop.v1\x1a\x12ssop/v1/mesh.proto\x1a\x13ssop/v1/usage.proto\"\x99\x01\n\x0c\x41\x64mitRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tcache_key\x18\x02 \x01(\x0c\x12\x16\n\x0ereserve_tokens\x18\x03 \x01(\r\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\x12\n\nmax_age_ms\x18\x05 \x01(\x04\x12\x10\n\x08no_lease\x18\x06 \x01(\x08\x12\x12\n\nrate_share\x18\x07 \x01(\x01\"g\n\x0cTenantLimits\x12\x0f\n\x07max_rps\x18\x01 \x01(\x01\x12\r\n\x05\x62urst\x18\x02 \x01(\r\x12\x12\n\nis_dynamic\x18\x03 \x01(\x08\x12\x0f\n\x07min_rps\x18\x04 \x01(\x01\x12\x12\n\nhas_budget\x18\x05 \x01(\x08\"<\n\x0cStoredAnswer\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\"\xd4\x01\n\rAdmitResponse\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.ssop.v1.CacheOutcome\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x12\x1f\n\x12\x62udget_left_tokens\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12%\n\x06limits\x18\x05 \x01(\x0b\x32\x15.ssop.v1.TenantLimitsB\x15\n\x13_budget_left_tokens\"j\n\rSettleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.ssop.v1.Usage\x12&\n\x06\x63ounts\x18\x03 \x01(\x0b\x32\x16.ssop.v1.RequestCounts\"(\n\x0eSettleResponse\x12\x16\n\x0e\x63harged_tokens\x18\x01 \x01(\r\" \n\x10ReadUsageRequest\x12\x0c\n\x04\x64\x61ys\x18\x01 \x01(\r\"4\n\x11ReadUsageResponse\x12\x1f\n\x04\x64\x61ys\x18\x01 \x03(\x0b\x32\x11.ssop.v1.DayUsage\"6\n\rLookupRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x12\n\nmax_age_ms\x18\x02 \x01(\x04\"_\n\x0eLookupResponse\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.ssop.v1.CacheOutcome\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\"\"\n\rFollowRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\"\x1f\n\x0e\x46ollowResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"Z\n\rAppendRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x15\n\rfencing_token\x18\x02 \x01(\x04\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\"\'\n\x0e\x41ppendResponse\x12\x15\n\rhas_followers\x18\x01 \x01(\x08\"|\n\rCommitRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x15\n\rfencing_token\x18\x02 \x01(\x04\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x13\n\x0bis_complete\x18\x04 \x01(\x08\x12\x0e\n\x06ttl_ms\x18\x05 \x01(\x04\x12\r\n\x05model\x18\x06 \x01(\t\"\x10\n\x0e\x43ommitResponse*\x8f\x01\n\x0c\x43\x61\x63heOutcome\x12\x1d\n\x19\x43\x41\x43HE_OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41\x43HE_OUTCOME_HIT\x10\x01\x12\x17\n\x13\x43\x41\x43HE_OUTCOME_LEASE\x10\x02\x12\x18\n\x14\x43\x41\x43HE_OUTCOME_FOLLOW\x10\x03\x12\x16\n\x12\x43\x41\x43HE_OUTCOME_MISS\x10\x04\x32\xb3\x03\n\x0c\x43\x61\x63heService\x12\x36\n\x05\x41\x64mit\x12\x15.ssop.v1.AdmitRequest\x1a\x16.ssop.v1.AdmitResponse\x12\x39\n\x06Settle\x12\x16.ssop.v1.SettleRequest\x1a\x17.ssop.v1.SettleResponse\x12\x42\n\tReadUsage\x12\x19.ssop.v1.ReadUsageRequest\x1a\x1a.ssop.v1.ReadUsageResponse\x12\x39\n\x06Lookup\x12\x16.ssop.v1.LookupRequest\x1a\x17.ssop.v1.LookupResponse\x12;\n\x06\x46ollow\x12\x16.ssop.v1.FollowRequest\x1a\x17.ssop.v1.FollowResponse0\x01\x12\x39\n\x06\x41ppend\x12\x16.ssop.v1.AppendRequest\x1a\x17.ssop.v1.AppendResponse\x12\x39\n\x06\x43ommit\x12\x16.ssop.v1.CommitRequest\x1a\x17.ssop.v1.CommitResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13ssop/v1/cache.proto\x12\x07ssop.v1\x1a\x19ssop/v1/cache_admin.proto\x1a\x12ssop/v1/mesh.proto\x1a\x13ssop/v1/usage.proto\"\x99\x01\n\x0c\x41\x64mitRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x11\n\tcache_key\x18\x02 \x01(\x0c\x12\x16\n\x0ereserve_tokens\x18\x03 \x01(\r\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\x12\x12\n\nmax_age_ms\x18\x05 \x01(\x04\x12\x10\n\x08no_lease\x18\x06 \x01(\x08\x12\x12\n\nrate_share\x18\x07 \x01(\x01\"g\n\x0cTenantLimits\x12\x0f\n\x07max_rps\x18\x01 \x01(\x01\x12\r\n\x05\x62urst\x18\x02 \x01(\r\x12\x12\n\nis_dynamic\x18\x03 \x01(\x08\x12\x0f\n\x07min_rps\x18\x04 \x01(\x01\x12\x12\n\nhas_budget\x18\x05 \x01(\x08\"`\n\x0cStoredAnswer\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x12\"\n\x05level\x18\x04 \x01(\x0e\x32\x13.ssop.v1.CacheLevel\"\xd4\x01\n\rAdmitResponse\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.ssop.v1.CacheOutcome\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\x12\x15\n\rfencing_token\x18\x03 \x01(\x04\x12\x1f\n\x12\x62udget_left_tokens\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12%\n\x06limits\x18\x05 \x01(\x0b\x32\x15.ssop.v1.TenantLimitsB\x15\n\x13_budget_left_tokens\"j\n\rSettleRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x1d\n\x05usage\x18\x02 \x01(\x0b\x32\x0e.ssop.v1.Usage\x12&\n\x06\x63ounts\x18\x03 \x01(\x0b\x32\x16.ssop.v1.RequestCounts\"(\n\x0eSettleResponse\x12\x16\n\x0e\x63harged_tokens\x18\x01 \x01(\r\" \n\x10ReadUsageRequest\x12\x0c\n\x04\x64\x61ys\x18\x01 \x01(\r\"4\n\x11ReadUsageResponse\x12\x1f\n\x04\x64\x61ys\x18\x01 \x03(\x0b\x32\x11.ssop.v1.DayUsage\"6\n\rLookupRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x12\n\nmax_age_ms\x18\x02 \x01(\x04\"_\n\x0eLookupResponse\x12&\n\x07outcome\x18\x01 \x01(\x0e\x32\x15.ssop.v1.CacheOutcome\x12%\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\"\"\n\rFollowRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\"\x1f\n\x0e\x46ollowResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\"Z\n\rAppendRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x15\n\rfencing_token\x18\x02 \x01(\x04\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x10\n\x08lease_ms\x18\x04 \x01(\r\"\'\n\x0e\x41ppendResponse\x12\x15\n\rhas_followers\x18\x01 \x01(\x08\"|\n\rCommitRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\x12\x15\n\rfencing_token\x18\x02 \x01(\x04\x12\r\n\x05\x63hunk\x18\x03 \x01(\x0c\x12\x13\n\x0bis_complete\x18\x04 \x01(\x08\x12\x0e\n\x06ttl_ms\x18\x05 \x01(\x04\x12\r\n\x05model\x18\x06 \x01(\t\"\x10\n\x0e\x43ommitResponse\"!\n\x0c\x46lushRequest\x12\x11\n\tcache_key\x18\x01 \x01(\x0c\"\x0f\n\rFlushResponse\"\x12\n\x10ReadStatsRequest\"7\n\x11ReadStatsResponse\x12\"\n\x05stats\x18\x01 \x01(\x0b\x32\x13.ssop.v1.CacheStats\"y\n\x11PutSimilarRequest\x12\x11\n\tscope_key\x18\x01 \x01(\x0c\x12\x11\n\tcache_key\x18\x02 \x01(\x0c\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x0e\n\x06vector\x18\x04 \x01(\x0c\x12\x10\n\x08\x65mbedder\x18\x05 \x01(\t\x12\x0e\n\x06ttl_ms\x18\x06 \x01(\x04\"%\n\x12PutSimilarResponse\x12\x0f\n\x07is_kept\x18\x01 \x01(\x08\"\x83\x01\n\x12\x46indSimilarRequest\x12\x11\n\tscope_key\x18\x01 \x01(\x0c\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06vector\x18\x03 \x01(\x0c\x12\x10\n\x08\x65mbedder\x18\x04 \x01(\t\x12\x12\n\nmax_age_ms\x18\x05 \x01(\x04\x12\x16\n\x0emin_similarity\x18\x06 \x01(\x02\"c\n\x13\x46indSimilarResponse\x12%\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x15.ssop.v1.StoredAnswer\x12\x12\n\nsimilarity\x18\x02 \x01(\x02\x12\x11\n\tcache_key\x18\x03 \x01(\x0c*\x8f\x01\n\x0c\x43\x61\x63heOutcome\x12\x1d\n\x19\x43\x41\x43HE_OUTCOME_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41\x43HE_OUTCOME_HIT\x10\x01\x12\x17\n\x13\x43\x41\x43HE_OUTCOME_LEASE\x10\x02\x12\x18\n\x14\x43\x41\x43HE_OUTCOME_FOLLOW\x10\x03\x12\x16\n\x12\x43\x41\x43HE_OUTCOME_MISS\x10\x04\x32\xc0\x05\n\x0c\x43\x61\x63heService\x12\x36\n\x05\x41\x64mit\x12\x15.ssop.v1.AdmitRequest\x1a\x16.ssop.v1.AdmitResponse\x12\x39\n\x06Settle\x12\x16.ssop.v1.SettleRequest\x1a\x17.ssop.v1.SettleResponse\x12\x42\n\tReadUsage\x12\x19.ssop.v1.ReadUsageRequest\x1a\x1a.ssop.v1.ReadUsageResponse\x12\x39\n\x06Lookup\x12\x16.ssop.v1.LookupRequest\x1a\x17.ssop.v1.LookupResponse\x12;\n\x06\x46ollow\x12\x16.ssop.v1.FollowRequest\x1a\x17.ssop.v1.FollowResponse0\x01\x12\x39\n\x06\x41ppend\x12\x16.ssop.v1.AppendRequest\x1a\x17.ssop.v1.AppendResponse\x12\x39\n\x06\x43ommit\x12\x16.ssop.v1.CommitRequest\x1a\x17.ssop.v1.CommitResponse\x12\x36\n\x05\x46lush\x12\x15.ssop.v1.FlushRequest\x1a\x16.ssop.v1.FlushResponse\x12\x42\n\tReadStats\x12\x19.ssop.v1.ReadStatsRequest\x1a\x1a.ssop.v1.ReadStatsResponse\x12\x45\n\nPutSimilar\x12\x1a.ssop.v1.PutSimilarRequest\x1a\x1b.ssop.v1.PutSimilarResponse\x12H\n\x0b\x46indSimilar\x12\x1b.ssop.v1.FindSimilarRequest\x1a\x1c.ssop.v1.FindSimilarResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,40 +35,56 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ssop.v1.cache_pb2', _global
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013dev.ssop.v1P\001Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1'
-  _globals['_CACHEOUTCOME']._serialized_start=1349
-  _globals['_CACHEOUTCOME']._serialized_end=1492
-  _globals['_ADMITREQUEST']._serialized_start=74
-  _globals['_ADMITREQUEST']._serialized_end=227
-  _globals['_TENANTLIMITS']._serialized_start=229
-  _globals['_TENANTLIMITS']._serialized_end=332
-  _globals['_STOREDANSWER']._serialized_start=334
-  _globals['_STOREDANSWER']._serialized_end=394
-  _globals['_ADMITRESPONSE']._serialized_start=397
-  _globals['_ADMITRESPONSE']._serialized_end=609
-  _globals['_SETTLEREQUEST']._serialized_start=611
-  _globals['_SETTLEREQUEST']._serialized_end=717
-  _globals['_SETTLERESPONSE']._serialized_start=719
-  _globals['_SETTLERESPONSE']._serialized_end=759
-  _globals['_READUSAGEREQUEST']._serialized_start=761
-  _globals['_READUSAGEREQUEST']._serialized_end=793
-  _globals['_READUSAGERESPONSE']._serialized_start=795
-  _globals['_READUSAGERESPONSE']._serialized_end=847
-  _globals['_LOOKUPREQUEST']._serialized_start=849
-  _globals['_LOOKUPREQUEST']._serialized_end=903
-  _globals['_LOOKUPRESPONSE']._serialized_start=905
-  _globals['_LOOKUPRESPONSE']._serialized_end=1000
-  _globals['_FOLLOWREQUEST']._serialized_start=1002
-  _globals['_FOLLOWREQUEST']._serialized_end=1036
-  _globals['_FOLLOWRESPONSE']._serialized_start=1038
-  _globals['_FOLLOWRESPONSE']._serialized_end=1069
-  _globals['_APPENDREQUEST']._serialized_start=1071
-  _globals['_APPENDREQUEST']._serialized_end=1161
-  _globals['_APPENDRESPONSE']._serialized_start=1163
-  _globals['_APPENDRESPONSE']._serialized_end=1202
-  _globals['_COMMITREQUEST']._serialized_start=1204
-  _globals['_COMMITREQUEST']._serialized_end=1328
-  _globals['_COMMITRESPONSE']._serialized_start=1330
-  _globals['_COMMITRESPONSE']._serialized_end=1346
-  _globals['_CACHESERVICE']._serialized_start=1495
-  _globals['_CACHESERVICE']._serialized_end=1930
+  _globals['_CACHEOUTCOME']._serialized_start=1938
+  _globals['_CACHEOUTCOME']._serialized_end=2081
+  _globals['_ADMITREQUEST']._serialized_start=101
+  _globals['_ADMITREQUEST']._serialized_end=254
+  _globals['_TENANTLIMITS']._serialized_start=256
+  _globals['_TENANTLIMITS']._serialized_end=359
+  _globals['_STOREDANSWER']._serialized_start=361
+  _globals['_STOREDANSWER']._serialized_end=457
+  _globals['_ADMITRESPONSE']._serialized_start=460
+  _globals['_ADMITRESPONSE']._serialized_end=672
+  _globals['_SETTLEREQUEST']._serialized_start=674
+  _globals['_SETTLEREQUEST']._serialized_end=780
+  _globals['_SETTLERESPONSE']._serialized_start=782
+  _globals['_SETTLERESPONSE']._serialized_end=822
+  _globals['_READUSAGEREQUEST']._serialized_start=824
+  _globals['_READUSAGEREQUEST']._serialized_end=856
+  _globals['_READUSAGERESPONSE']._serialized_start=858
+  _globals['_READUSAGERESPONSE']._serialized_end=910
+  _globals['_LOOKUPREQUEST']._serialized_start=912
+  _globals['_LOOKUPREQUEST']._serialized_end=966
+  _globals['_LOOKUPRESPONSE']._serialized_start=968
+  _globals['_LOOKUPRESPONSE']._serialized_end=1063
+  _globals['_FOLLOWREQUEST']._serialized_start=1065
+  _globals['_FOLLOWREQUEST']._serialized_end=1099
+  _globals['_FOLLOWRESPONSE']._serialized_start=1101
+  _globals['_FOLLOWRESPONSE']._serialized_end=1132
+  _globals['_APPENDREQUEST']._serialized_start=1134
+  _globals['_APPENDREQUEST']._serialized_end=1224
+  _globals['_APPENDRESPONSE']._serialized_start=1226
+  _globals['_APPENDRESPONSE']._serialized_end=1265
+  _globals['_COMMITREQUEST']._serialized_start=1267
+  _globals['_COMMITREQUEST']._serialized_end=1391
+  _globals['_COMMITRESPONSE']._serialized_start=1393
+  _globals['_COMMITRESPONSE']._serialized_end=1409
+  _globals['_FLUSHREQUEST']._serialized_start=1411
+  _globals['_FLUSHREQUEST']._serialized_end=1444
+  _globals['_FLUSHRESPONSE']._serialized_start=1446
+  _globals['_FLUSHRESPONSE']._serialized_end=1461
+  _globals['_READSTATSREQUEST']._serialized_start=1463
+  _globals['_READSTATSREQUEST']._serialized_end=1481
+  _globals['_READSTATSRESPONSE']._serialized_start=1483
+  _globals['_READSTATSRESPONSE']._serialized_end=1538
+  _globals['_PUTSIMILARREQUEST']._serialized_start=1540
+  _globals['_PUTSIMILARREQUEST']._serialized_end=1661
+  _globals['_PUTSIMILARRESPONSE']._serialized_start=1663
+  _globals['_PUTSIMILARRESPONSE']._serialized_end=1700
+  _globals['_FINDSIMILARREQUEST']._serialized_start=1703
+  _globals['_FINDSIMILARREQUEST']._serialized_end=1834
+  _globals['_FINDSIMILARRESPONSE']._serialized_start=1836
+  _globals['_FINDSIMILARRESPONSE']._serialized_end=1935
+  _globals['_CACHESERVICE']._serialized_start=2084
+  _globals['_CACHESERVICE']._serialized_end=2788
 # @@protoc_insertion_point(module_scope)

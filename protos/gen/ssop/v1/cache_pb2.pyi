@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from ssop.v1 import cache_admin_pb2 as _cache_admin_pb2
 from ssop.v1 import mesh_pb2 as _mesh_pb2
 from ssop.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
@@ -148,22 +149,26 @@ class StoredAnswer(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
     chunk: _builtins.bytes
     """The document frames, as chunk bytes, exactly as they were generated."""
     age_ms: _builtins.int
     """Age in milliseconds."""
     model: _builtins.str
     """The model that made it."""
+    level: _mesh_pb2.CacheLevel.ValueType
+    """Where it was kept."""
     def __init__(
         self,
         *,
         chunk: _builtins.bytes = ...,
         age_ms: _builtins.int = ...,
         model: _builtins.str = ...,
+        level: _mesh_pb2.CacheLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "chunk", b"chunk", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "chunk", b"chunk", "level", b"level", "model", b"model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -527,3 +532,221 @@ class CommitResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommitResponse: _TypeAlias = CommitResponse  # noqa: Y015
+
+@_typing.final
+class FlushRequest(_message.Message):
+    """Request of Flush."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CACHE_KEY_FIELD_NUMBER: _builtins.int
+    cache_key: _builtins.bytes
+    """As in Admit: this answer only. Empty: all of them."""
+    def __init__(
+        self,
+        *,
+        cache_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlushRequest: _TypeAlias = FlushRequest  # noqa: Y015
+
+@_typing.final
+class FlushResponse(_message.Message):
+    """Response of Flush."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FlushResponse: _TypeAlias = FlushResponse  # noqa: Y015
+
+@_typing.final
+class ReadStatsRequest(_message.Message):
+    """Request of ReadStats."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadStatsRequest: _TypeAlias = ReadStatsRequest  # noqa: Y015
+
+@_typing.final
+class ReadStatsResponse(_message.Message):
+    """Response of ReadStats."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def stats(self) -> _cache_admin_pb2.CacheStats:
+        """Of this cache service."""
+
+    def __init__(
+        self,
+        *,
+        stats: _cache_admin_pb2.CacheStats | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stats", b"stats"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stats", b"stats"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadStatsResponse: _TypeAlias = ReadStatsResponse  # noqa: Y015
+
+@_typing.final
+class PutSimilarRequest(_message.Message):
+    """Request of PutSimilar."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_KEY_FIELD_NUMBER: _builtins.int
+    CACHE_KEY_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
+    EMBEDDER_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
+    scope_key: _builtins.bytes
+    """What must be the same besides the question: a hash like the key, 32 bytes."""
+    cache_key: _builtins.bytes
+    """Key of the answer, as in Admit."""
+    text: _builtins.str
+    """The question: the whole of what the user said last."""
+    vector: _builtins.bytes
+    """Its vector: float32, little-endian, of length 1."""
+    embedder: _builtins.str
+    """Tag of what made the vector. Others are never compared with it."""
+    ttl_ms: _builtins.int
+    """How long it can be found, in milliseconds. 0: as long as answers are kept."""
+    def __init__(
+        self,
+        *,
+        scope_key: _builtins.bytes = ...,
+        cache_key: _builtins.bytes = ...,
+        text: _builtins.str = ...,
+        vector: _builtins.bytes = ...,
+        embedder: _builtins.str = ...,
+        ttl_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key", "embedder", b"embedder", "scope_key", b"scope_key", "text", b"text", "ttl_ms", b"ttl_ms", "vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutSimilarRequest: _TypeAlias = PutSimilarRequest  # noqa: Y015
+
+@_typing.final
+class PutSimilarResponse(_message.Message):
+    """Response of PutSimilar."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_KEPT_FIELD_NUMBER: _builtins.int
+    is_kept: _builtins.bool
+    """It can be found. False: the text is too long."""
+    def __init__(
+        self,
+        *,
+        is_kept: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_kept", b"is_kept"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutSimilarResponse: _TypeAlias = PutSimilarResponse  # noqa: Y015
+
+@_typing.final
+class FindSimilarRequest(_message.Message):
+    """Request of FindSimilar."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_KEY_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    VECTOR_FIELD_NUMBER: _builtins.int
+    EMBEDDER_FIELD_NUMBER: _builtins.int
+    MAX_AGE_MS_FIELD_NUMBER: _builtins.int
+    MIN_SIMILARITY_FIELD_NUMBER: _builtins.int
+    scope_key: _builtins.bytes
+    """As in PutSimilar."""
+    text: _builtins.str
+    """As in PutSimilar."""
+    vector: _builtins.bytes
+    """As in PutSimilar."""
+    embedder: _builtins.str
+    """As in PutSimilar."""
+    max_age_ms: _builtins.int
+    """As in Admit."""
+    min_similarity: _builtins.float
+    """Least cosine of the vectors, from -1 to 1."""
+    def __init__(
+        self,
+        *,
+        scope_key: _builtins.bytes = ...,
+        text: _builtins.str = ...,
+        vector: _builtins.bytes = ...,
+        embedder: _builtins.str = ...,
+        max_age_ms: _builtins.int = ...,
+        min_similarity: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "max_age_ms", b"max_age_ms", "min_similarity", b"min_similarity", "scope_key", b"scope_key", "text", b"text", "vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindSimilarRequest: _TypeAlias = FindSimilarRequest  # noqa: Y015
+
+@_typing.final
+class FindSimilarResponse(_message.Message):
+    """Response of FindSimilar."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    SIMILARITY_FIELD_NUMBER: _builtins.int
+    CACHE_KEY_FIELD_NUMBER: _builtins.int
+    similarity: _builtins.float
+    """Cosine of the two questions' vectors."""
+    cache_key: _builtins.bytes
+    """Key of the answer."""
+    @_builtins.property
+    def answer(self) -> Global___StoredAnswer:
+        """The answer; absent where there is none."""
+
+    def __init__(
+        self,
+        *,
+        answer: Global___StoredAnswer | None = ...,
+        similarity: _builtins.float = ...,
+        cache_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cache_key", b"cache_key", "similarity", b"similarity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FindSimilarResponse: _TypeAlias = FindSimilarResponse  # noqa: Y015

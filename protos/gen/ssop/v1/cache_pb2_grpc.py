@@ -70,6 +70,26 @@ class CacheServiceStub(object):
                 request_serializer=ssop_dot_v1_dot_cache__pb2.CommitRequest.SerializeToString,
                 response_deserializer=ssop_dot_v1_dot_cache__pb2.CommitResponse.FromString,
                 _registered_method=True)
+        self.Flush = channel.unary_unary(
+                '/ssop.v1.CacheService/Flush',
+                request_serializer=ssop_dot_v1_dot_cache__pb2.FlushRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_cache__pb2.FlushResponse.FromString,
+                _registered_method=True)
+        self.ReadStats = channel.unary_unary(
+                '/ssop.v1.CacheService/ReadStats',
+                request_serializer=ssop_dot_v1_dot_cache__pb2.ReadStatsRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_cache__pb2.ReadStatsResponse.FromString,
+                _registered_method=True)
+        self.PutSimilar = channel.unary_unary(
+                '/ssop.v1.CacheService/PutSimilar',
+                request_serializer=ssop_dot_v1_dot_cache__pb2.PutSimilarRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_cache__pb2.PutSimilarResponse.FromString,
+                _registered_method=True)
+        self.FindSimilar = channel.unary_unary(
+                '/ssop.v1.CacheService/FindSimilar',
+                request_serializer=ssop_dot_v1_dot_cache__pb2.FindSimilarRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_cache__pb2.FindSimilarResponse.FromString,
+                _registered_method=True)
 
 
 class CacheServiceServicer(object):
@@ -131,6 +151,38 @@ class CacheServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Flush(self, request, context):
+        """Drops the tenant's stored answers at all levels, on every host, and what points to them. An answer whose generation
+        began before is not stored any more.
+        Errors: STORE_UNAVAILABLE (some may be there still).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadStats(self, request, context):
+        """Says what the levels hold and how often they answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutSimilar(self, request, context):
+        """Makes a stored answer findable by what its question says. The text itself is not kept.
+        Errors: STORE_UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindSimilar(self, request, context):
+        """Finds a stored answer to a question that says the same in other words.
+        Errors: STORE_UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CacheServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -168,6 +220,26 @@ def add_CacheServiceServicer_to_server(servicer, server):
                     servicer.Commit,
                     request_deserializer=ssop_dot_v1_dot_cache__pb2.CommitRequest.FromString,
                     response_serializer=ssop_dot_v1_dot_cache__pb2.CommitResponse.SerializeToString,
+            ),
+            'Flush': grpc.unary_unary_rpc_method_handler(
+                    servicer.Flush,
+                    request_deserializer=ssop_dot_v1_dot_cache__pb2.FlushRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_cache__pb2.FlushResponse.SerializeToString,
+            ),
+            'ReadStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadStats,
+                    request_deserializer=ssop_dot_v1_dot_cache__pb2.ReadStatsRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_cache__pb2.ReadStatsResponse.SerializeToString,
+            ),
+            'PutSimilar': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutSimilar,
+                    request_deserializer=ssop_dot_v1_dot_cache__pb2.PutSimilarRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_cache__pb2.PutSimilarResponse.SerializeToString,
+            ),
+            'FindSimilar': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindSimilar,
+                    request_deserializer=ssop_dot_v1_dot_cache__pb2.FindSimilarRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_cache__pb2.FindSimilarResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -360,6 +432,114 @@ class CacheService(object):
             '/ssop.v1.CacheService/Commit',
             ssop_dot_v1_dot_cache__pb2.CommitRequest.SerializeToString,
             ssop_dot_v1_dot_cache__pb2.CommitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Flush(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.CacheService/Flush',
+            ssop_dot_v1_dot_cache__pb2.FlushRequest.SerializeToString,
+            ssop_dot_v1_dot_cache__pb2.FlushResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.CacheService/ReadStats',
+            ssop_dot_v1_dot_cache__pb2.ReadStatsRequest.SerializeToString,
+            ssop_dot_v1_dot_cache__pb2.ReadStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutSimilar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.CacheService/PutSimilar',
+            ssop_dot_v1_dot_cache__pb2.PutSimilarRequest.SerializeToString,
+            ssop_dot_v1_dot_cache__pb2.PutSimilarResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindSimilar(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.CacheService/FindSimilar',
+            ssop_dot_v1_dot_cache__pb2.FindSimilarRequest.SerializeToString,
+            ssop_dot_v1_dot_cache__pb2.FindSimilarResponse.FromString,
             options,
             channel_credentials,
             insecure,

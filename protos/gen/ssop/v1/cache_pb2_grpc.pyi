@@ -58,6 +58,21 @@ class CacheServiceStub:
     """Ends a generation: stores the answer, or gives it up. Refused without the lease.
     Errors: LEASE_LOST.
     """
+    Flush: _grpc.UnaryUnaryMultiCallable[_cache_pb2.FlushRequest, _cache_pb2.FlushResponse]
+    """Drops the tenant's stored answers at all levels, on every host, and what points to them. An answer whose generation
+    began before is not stored any more.
+    Errors: STORE_UNAVAILABLE (some may be there still).
+    """
+    ReadStats: _grpc.UnaryUnaryMultiCallable[_cache_pb2.ReadStatsRequest, _cache_pb2.ReadStatsResponse]
+    """Says what the levels hold and how often they answered."""
+    PutSimilar: _grpc.UnaryUnaryMultiCallable[_cache_pb2.PutSimilarRequest, _cache_pb2.PutSimilarResponse]
+    """Makes a stored answer findable by what its question says. The text itself is not kept.
+    Errors: STORE_UNAVAILABLE.
+    """
+    FindSimilar: _grpc.UnaryUnaryMultiCallable[_cache_pb2.FindSimilarRequest, _cache_pb2.FindSimilarResponse]
+    """Finds a stored answer to a question that says the same in other words.
+    Errors: STORE_UNAVAILABLE.
+    """
 
 @_typing.type_check_only
 class CacheServiceAsyncStub(CacheServiceStub):
@@ -88,6 +103,21 @@ class CacheServiceAsyncStub(CacheServiceStub):
     Commit: _aio.UnaryUnaryMultiCallable[_cache_pb2.CommitRequest, _cache_pb2.CommitResponse]  # type: ignore[assignment]
     """Ends a generation: stores the answer, or gives it up. Refused without the lease.
     Errors: LEASE_LOST.
+    """
+    Flush: _aio.UnaryUnaryMultiCallable[_cache_pb2.FlushRequest, _cache_pb2.FlushResponse]  # type: ignore[assignment]
+    """Drops the tenant's stored answers at all levels, on every host, and what points to them. An answer whose generation
+    began before is not stored any more.
+    Errors: STORE_UNAVAILABLE (some may be there still).
+    """
+    ReadStats: _aio.UnaryUnaryMultiCallable[_cache_pb2.ReadStatsRequest, _cache_pb2.ReadStatsResponse]  # type: ignore[assignment]
+    """Says what the levels hold and how often they answered."""
+    PutSimilar: _aio.UnaryUnaryMultiCallable[_cache_pb2.PutSimilarRequest, _cache_pb2.PutSimilarResponse]  # type: ignore[assignment]
+    """Makes a stored answer findable by what its question says. The text itself is not kept.
+    Errors: STORE_UNAVAILABLE.
+    """
+    FindSimilar: _aio.UnaryUnaryMultiCallable[_cache_pb2.FindSimilarRequest, _cache_pb2.FindSimilarResponse]  # type: ignore[assignment]
+    """Finds a stored answer to a question that says the same in other words.
+    Errors: STORE_UNAVAILABLE.
     """
 
 class CacheServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -158,6 +188,45 @@ class CacheServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_cache_pb2.CommitResponse, _abc.Awaitable[_cache_pb2.CommitResponse]]:
         """Ends a generation: stores the answer, or gives it up. Refused without the lease.
         Errors: LEASE_LOST.
+        """
+
+    @_abc_1.abstractmethod
+    def Flush(
+        self,
+        request: _cache_pb2.FlushRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.FlushResponse, _abc.Awaitable[_cache_pb2.FlushResponse]]:
+        """Drops the tenant's stored answers at all levels, on every host, and what points to them. An answer whose generation
+        began before is not stored any more.
+        Errors: STORE_UNAVAILABLE (some may be there still).
+        """
+
+    @_abc_1.abstractmethod
+    def ReadStats(
+        self,
+        request: _cache_pb2.ReadStatsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.ReadStatsResponse, _abc.Awaitable[_cache_pb2.ReadStatsResponse]]:
+        """Says what the levels hold and how often they answered."""
+
+    @_abc_1.abstractmethod
+    def PutSimilar(
+        self,
+        request: _cache_pb2.PutSimilarRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.PutSimilarResponse, _abc.Awaitable[_cache_pb2.PutSimilarResponse]]:
+        """Makes a stored answer findable by what its question says. The text itself is not kept.
+        Errors: STORE_UNAVAILABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def FindSimilar(
+        self,
+        request: _cache_pb2.FindSimilarRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.FindSimilarResponse, _abc.Awaitable[_cache_pb2.FindSimilarResponse]]:
+        """Finds a stored answer to a question that says the same in other words.
+        Errors: STORE_UNAVAILABLE.
         """
 
 def add_CacheServiceServicer_to_server(servicer: CacheServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

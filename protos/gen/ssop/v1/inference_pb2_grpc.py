@@ -72,7 +72,8 @@ class InferenceServiceServicer(object):
         document frames; the last one is END. Completed fields leave with the token batch that completed them.
         A client that goes away stops the model within 100 ms.
         Errors: SCHEMA_REFUSED, MODEL_UNKNOWN, CONTEXT_EXCEEDED, CONTENT_UNSUPPORTED, LOGPROBS_UNSUPPORTED,
-        OVERLOADED, BACKEND_NOT_READY, BACKEND_FAILED, DEADLINE_EXCEEDED, UNSUPPORTED (`continue_from`).
+        OVERLOADED, BACKEND_NOT_READY, BACKEND_FAILED, DEADLINE_EXCEEDED; UNSUPPORTED (metadata `feature` and `detail`) where
+        this document can't be continued from `continue_from`.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """

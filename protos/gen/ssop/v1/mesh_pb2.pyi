@@ -217,6 +217,30 @@ CACHE_REASON_SIMILAR: CacheReason.ValueType  # 7
 """A similar answer was served (level 1 of the ladder, or opted in)."""
 Global___CacheReason: _TypeAlias = CacheReason  # noqa: Y015
 
+class _CacheLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CacheLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CacheLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CACHE_LEVEL_UNSPECIFIED: _CacheLevel.ValueType  # 0
+    """Not a stored answer."""
+    CACHE_LEVEL_LOCAL: _CacheLevel.ValueType  # 1
+    """With the cache service, on its own host."""
+    CACHE_LEVEL_SHARED: _CacheLevel.ValueType  # 2
+    """In Redis."""
+
+class CacheLevel(_CacheLevel, metaclass=_CacheLevelEnumTypeWrapper):
+    """Where a stored answer was kept."""
+
+CACHE_LEVEL_UNSPECIFIED: CacheLevel.ValueType  # 0
+"""Not a stored answer."""
+CACHE_LEVEL_LOCAL: CacheLevel.ValueType  # 1
+"""With the cache service, on its own host."""
+CACHE_LEVEL_SHARED: CacheLevel.ValueType  # 2
+"""In Redis."""
+Global___CacheLevel: _TypeAlias = CacheLevel  # noqa: Y015
+
 class _CascadeReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -565,6 +589,9 @@ class DeliveryStatus(_message.Message):
     ENGINE_LIMITS_FIELD_NUMBER: _builtins.int
     UNAVAILABLE_FIELD_NUMBER: _builtins.int
     PASSAGES_FIELD_NUMBER: _builtins.int
+    CONTINUATIONS_FIELD_NUMBER: _builtins.int
+    SERVED_BY_FIELD_NUMBER: _builtins.int
+    CACHE_LEVEL_FIELD_NUMBER: _builtins.int
     state: Global___DeliveryState.ValueType
     """Whether the answer came from the tier that was chosen."""
     degraded_level: _builtins.int
@@ -581,6 +608,10 @@ class DeliveryStatus(_message.Message):
     """Replays and similar answers: age of the answer in milliseconds."""
     similarity: _builtins.float
     """Similar answers: cosine similarity of the prompts, from -1 to 1."""
+    served_by: _builtins.str
+    """What the answer came from: the name of a node, `cache`, `similar` or `canned`. Empty for followers."""
+    cache_level: Global___CacheLevel.ValueType
+    """Stored and similar answers: where they were kept."""
     @_builtins.property
     def engine_limits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Limits that the engine added to the schema so that a value ends, such as `maxLength=512 at /summary`."""
@@ -594,6 +625,13 @@ class DeliveryStatus(_message.Message):
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassageRef]:
         """Passages that were put into the prompt, best first."""
+
+    @_builtins.property
+    def continuations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Continuation]:
+        """Nodes that went on with the document after one that had sent fields failed, in order. A status with a new one
+        comes in the middle of a delivery and takes the place of the one before; what it says of degradation is true of
+        the worst part of the answer.
+        """
 
     def __init__(
         self,
@@ -609,14 +647,55 @@ class DeliveryStatus(_message.Message):
         engine_limits: _abc.Iterable[_builtins.str] | None = ...,
         unavailable: _abc.Iterable[_builtins.str] | None = ...,
         passages: _abc.Iterable[Global___PassageRef] | None = ...,
+        continuations: _abc.Iterable[Global___Continuation] | None = ...,
+        served_by: _builtins.str = ...,
+        cache_level: Global___CacheLevel.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "constraint_mode", b"constraint_mode", "degraded_level", b"degraded_level", "degraded_reason", b"degraded_reason", "engine_limits", b"engine_limits", "fallback_used", b"fallback_used", "is_cached", b"is_cached", "passages", b"passages", "similarity", b"similarity", "state", b"state", "unavailable", b"unavailable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "cache_level", b"cache_level", "constraint_mode", b"constraint_mode", "continuations", b"continuations", "degraded_level", b"degraded_level", "degraded_reason", b"degraded_reason", "engine_limits", b"engine_limits", "fallback_used", b"fallback_used", "is_cached", b"is_cached", "passages", b"passages", "served_by", b"served_by", "similarity", b"similarity", "state", b"state", "unavailable", b"unavailable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeliveryStatus: _TypeAlias = DeliveryStatus  # noqa: Y015
+
+@_typing.final
+class Continuation(_message.Message):
+    """A node that went on with a document which another one had begun. Frames before it are final."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_SEQ_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    TIER_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    first_seq: _builtins.int
+    """Sequence number of its first frame."""
+    node: _builtins.str
+    """The node, by name."""
+    model: _builtins.str
+    """The model."""
+    tier: Global___Tier.ValueType
+    """The tier that it serves."""
+    cause: _builtins.str
+    """Name of the ErrorReason with which the node before it failed."""
+    def __init__(
+        self,
+        *,
+        first_seq: _builtins.int = ...,
+        node: _builtins.str = ...,
+        model: _builtins.str = ...,
+        tier: Global___Tier.ValueType = ...,
+        cause: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "first_seq", b"first_seq", "model", b"model", "node", b"node", "tier", b"tier"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Continuation: _TypeAlias = Continuation  # noqa: Y015
 
 @_typing.final
 class PassageRef(_message.Message):
@@ -673,6 +752,7 @@ class Accounting(_message.Message):
     FRAMES_SENT_FIELD_NUMBER: _builtins.int
     FAILED_ATTEMPTS_FIELD_NUMBER: _builtins.int
     DISCARDED_USAGE_FIELD_NUMBER: _builtins.int
+    CONTINUATIONS_FIELD_NUMBER: _builtins.int
     PREFETCHES_FIELD_NUMBER: _builtins.int
     PREFETCH_TOKENS_FIELD_NUMBER: _builtins.int
     is_billed: _builtins.bool
@@ -697,6 +777,10 @@ class Accounting(_message.Message):
     """Document frames that were sent on this delivery."""
     failed_attempts: _builtins.int
     """Nodes that were tried before the one that answered."""
+    continuations: _builtins.int
+    """Nodes that went on with the document after another had failed. What a failed node generated is billed where
+    the next one read it, as input.
+    """
     prefetches: _builtins.int
     """Prefetches that were started for the request; each was used or wasted."""
     prefetch_tokens: _builtins.int
@@ -727,12 +811,13 @@ class Accounting(_message.Message):
         frames_sent: _builtins.int = ...,
         failed_attempts: _builtins.int = ...,
         discarded_usage: Global___Usage | None = ...,
+        continuations: _builtins.int = ...,
         prefetches: _builtins.int = ...,
         prefetch_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["discarded_usage", b"discarded_usage", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission_ms", b"admission_ms", "discarded_usage", b"discarded_usage", "failed_attempts", b"failed_attempts", "first_field_ms", b"first_field_ms", "frames_sent", b"frames_sent", "is_billed", b"is_billed", "prefetch_hits", b"prefetch_hits", "prefetch_tokens", b"prefetch_tokens", "prefetch_wasted", b"prefetch_wasted", "prefetches", b"prefetches", "queue_ms", b"queue_ms", "rag_overlap_ms", b"rag_overlap_ms", "retrieval_wait_ms", b"retrieval_wait_ms", "total_ms", b"total_ms", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission_ms", b"admission_ms", "continuations", b"continuations", "discarded_usage", b"discarded_usage", "failed_attempts", b"failed_attempts", "first_field_ms", b"first_field_ms", "frames_sent", b"frames_sent", "is_billed", b"is_billed", "prefetch_hits", b"prefetch_hits", "prefetch_tokens", b"prefetch_tokens", "prefetch_wasted", b"prefetch_wasted", "prefetches", b"prefetches", "queue_ms", b"queue_ms", "rag_overlap_ms", b"rag_overlap_ms", "retrieval_wait_ms", b"retrieval_wait_ms", "total_ms", b"total_ms", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -101,6 +101,11 @@ class RagServiceStub(object):
                 request_serializer=ssop_dot_v1_dot_rag__pb2.RetrieveRequest.SerializeToString,
                 response_deserializer=ssop_dot_v1_dot_rag__pb2.RetrieveResponse.FromString,
                 _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/ssop.v1.RagService/Embed',
+                request_serializer=ssop_dot_v1_dot_rag__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_rag__pb2.EmbedResponse.FromString,
+                _registered_method=True)
 
 
 class RagServiceServicer(object):
@@ -213,6 +218,14 @@ class RagServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Embed(self, request, context):
+        """Makes vectors of questions, for whoever compares them. Reads and keeps nothing of the tenant's; needs no scope.
+        Errors: REQUEST_INVALID, OVERLOADED, DEADLINE_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RagServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -280,6 +293,11 @@ def add_RagServiceServicer_to_server(servicer, server):
                     servicer.Retrieve,
                     request_deserializer=ssop_dot_v1_dot_rag__pb2.RetrieveRequest.FromString,
                     response_serializer=ssop_dot_v1_dot_rag__pb2.RetrieveResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=ssop_dot_v1_dot_rag__pb2.EmbedRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_rag__pb2.EmbedResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -635,6 +653,33 @@ class RagService(object):
             '/ssop.v1.RagService/Retrieve',
             ssop_dot_v1_dot_rag__pb2.RetrieveRequest.SerializeToString,
             ssop_dot_v1_dot_rag__pb2.RetrieveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RagService/Embed',
+            ssop_dot_v1_dot_rag__pb2.EmbedRequest.SerializeToString,
+            ssop_dot_v1_dot_rag__pb2.EmbedResponse.FromString,
             options,
             channel_credentials,
             insecure,

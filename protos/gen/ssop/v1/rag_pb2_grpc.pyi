@@ -82,6 +82,10 @@ class RagServiceStub:
     without prefetch, unless the service is set to lossy prefetches and says `is_lossy`.
     Errors: COLLECTION_UNKNOWN, OVERLOADED, DEADLINE_EXCEEDED.
     """
+    Embed: _grpc.UnaryUnaryMultiCallable[_rag_pb2.EmbedRequest, _rag_pb2.EmbedResponse]
+    """Makes vectors of questions, for whoever compares them. Reads and keeps nothing of the tenant's; needs no scope.
+    Errors: REQUEST_INVALID, OVERLOADED, DEADLINE_EXCEEDED.
+    """
 
 @_typing.type_check_only
 class RagServiceAsyncStub(RagServiceStub):
@@ -136,6 +140,10 @@ class RagServiceAsyncStub(RagServiceStub):
     """Finds the passages for a query; uses the prefetch of the same `request_id`. The result is the same, as a set, as
     without prefetch, unless the service is set to lossy prefetches and says `is_lossy`.
     Errors: COLLECTION_UNKNOWN, OVERLOADED, DEADLINE_EXCEEDED.
+    """
+    Embed: _aio.UnaryUnaryMultiCallable[_rag_pb2.EmbedRequest, _rag_pb2.EmbedResponse]  # type: ignore[assignment]
+    """Makes vectors of questions, for whoever compares them. Reads and keeps nothing of the tenant's; needs no scope.
+    Errors: REQUEST_INVALID, OVERLOADED, DEADLINE_EXCEEDED.
     """
 
 class RagServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -266,6 +274,16 @@ class RagServiceServicer(metaclass=_abc_1.ABCMeta):
         """Finds the passages for a query; uses the prefetch of the same `request_id`. The result is the same, as a set, as
         without prefetch, unless the service is set to lossy prefetches and says `is_lossy`.
         Errors: COLLECTION_UNKNOWN, OVERLOADED, DEADLINE_EXCEEDED.
+        """
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _rag_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_rag_pb2.EmbedResponse, _abc.Awaitable[_rag_pb2.EmbedResponse]]:
+        """Makes vectors of questions, for whoever compares them. Reads and keeps nothing of the tenant's; needs no scope.
+        Errors: REQUEST_INVALID, OVERLOADED, DEADLINE_EXCEEDED.
         """
 
 def add_RagServiceServicer_to_server(servicer: RagServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

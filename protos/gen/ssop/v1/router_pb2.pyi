@@ -8,6 +8,7 @@ from google.protobuf import any_pb2 as _any_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from ssop.v1 import cache_admin_pb2 as _cache_admin_pb2
 from ssop.v1 import content_pb2 as _content_pb2
 from ssop.v1 import frame_pb2 as _frame_pb2
 from ssop.v1 import inference_pb2 as _inference_pb2
@@ -839,6 +840,198 @@ class ListModelsResponse(_message.Message):
 Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
 
 @_typing.final
+class GetTraceRequest(_message.Message):
+    """Request of GetTrace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Id of the request."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTraceRequest: _TypeAlias = GetTraceRequest  # noqa: Y015
+
+@_typing.final
+class GetTraceResponse(_message.Message):
+    """What happened to a request. Holds no text of it: no prompt, no value, no key of a map."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    STARTED_AT_MS_FIELD_NUMBER: _builtins.int
+    IS_RUNNING_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    DECISION_FIELD_NUMBER: _builtins.int
+    DEGRADED_LEVEL_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    CHUNKS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    POINTERS_FIELD_NUMBER: _builtins.int
+    FRAMES_SENT_FIELD_NUMBER: _builtins.int
+    FRAMES_RECEIVED_FIELD_NUMBER: _builtins.int
+    FRAMES_VERIFIED_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Id of the request."""
+    started_at_ms: _builtins.int
+    """When it arrived, in milliseconds since the epoch."""
+    is_running: _builtins.bool
+    """It has not ended yet."""
+    outcome: _builtins.str
+    """`OK`, or the reason of its error. Empty while it runs."""
+    degraded_level: _builtins.int
+    """Level of degradation of the answer."""
+    chunks_left_out: _builtins.int
+    """Chunks that came after the trace was full. Requests with `debug` are kept in more detail."""
+    frames_sent: _builtins.int
+    """Document frames that were sent."""
+    frames_received: _builtins.int
+    """Document frames that the client says it received."""
+    frames_verified: _builtins.int
+    """Document frames that the client says it verified."""
+    @_builtins.property
+    def decision(self) -> _mesh_pb2.Decision:
+        """The decision, with the node that served in the end."""
+
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceMark]:
+        """Stages, in order."""
+
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceChunk]:
+        """Chunks on their way to the client, in order."""
+
+    @_builtins.property
+    def pointers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """By number of the node in the field table: its JSON Pointer, with `*` for an item and for a value of a map."""
+
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        started_at_ms: _builtins.int = ...,
+        is_running: _builtins.bool = ...,
+        outcome: _builtins.str = ...,
+        decision: _mesh_pb2.Decision | None = ...,
+        degraded_level: _builtins.int = ...,
+        marks: _abc.Iterable[Global___TraceMark] | None = ...,
+        chunks: _abc.Iterable[Global___TraceChunk] | None = ...,
+        chunks_left_out: _builtins.int = ...,
+        pointers: _abc.Iterable[_builtins.str] | None = ...,
+        frames_sent: _builtins.int = ...,
+        frames_received: _builtins.int = ...,
+        frames_verified: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "chunks_left_out", b"chunks_left_out", "decision", b"decision", "degraded_level", b"degraded_level", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "is_running", b"is_running", "marks", b"marks", "outcome", b"outcome", "pointers", b"pointers", "request_id", b"request_id", "started_at_ms", b"started_at_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTraceResponse: _TypeAlias = GetTraceResponse  # noqa: Y015
+
+@_typing.final
+class TraceMark(_message.Message):
+    """A moment in the life of a request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_US_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    at_us: _builtins.int
+    """Microseconds since its arrival."""
+    name: _builtins.str
+    """What happened, such as `admitted`, `attempt`, `attempt_failed`, `first_field`, `ended`."""
+    detail: _builtins.str
+    """A word about it: a reason, or the name of a node."""
+    def __init__(
+        self,
+        *,
+        at_us: _builtins.int = ...,
+        name: _builtins.str = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "detail", b"detail", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceMark: _TypeAlias = TraceMark  # noqa: Y015
+
+@_typing.final
+class TraceChunk(_message.Message):
+    """A chunk that was sent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_US_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    FRAMES_FIELD_NUMBER: _builtins.int
+    at_us: _builtins.int
+    """Microseconds since the arrival of the request."""
+    size_bytes: _builtins.int
+    """Its length in bytes."""
+    @_builtins.property
+    def frames(self) -> _containers.RepeatedCompositeFieldContainer[Global___TraceFrame]:
+        """The heads of its frames."""
+
+    def __init__(
+        self,
+        *,
+        at_us: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        frames: _abc.Iterable[Global___TraceFrame] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "frames", b"frames", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceChunk: _TypeAlias = TraceChunk  # noqa: Y015
+
+@_typing.final
+class TraceFrame(_message.Message):
+    """The head of a frame."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQ_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    seq: _builtins.int
+    """Its sequence number; 0 on mesh frames."""
+    kind: _frame_pb2.FrameKind.ValueType
+    """Its kind."""
+    node: _builtins.int
+    """Number of its node in the field table."""
+    def __init__(
+        self,
+        *,
+        seq: _builtins.int = ...,
+        kind: _frame_pb2.FrameKind.ValueType = ...,
+        node: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "node", b"node", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceFrame: _TypeAlias = TraceFrame  # noqa: Y015
+
+@_typing.final
 class GetMeshStatusRequest(_message.Message):
     """Request of GetMeshStatus."""
 
@@ -993,6 +1186,8 @@ class GetMeshStatusResponse(_message.Message):
     FRAMES_RECEIVED_FIELD_NUMBER: _builtins.int
     FRAMES_VERIFIED_FIELD_NUMBER: _builtins.int
     RATE_LIMIT_FIELD_NUMBER: _builtins.int
+    CACHE_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
     in_flight: _builtins.int
     """Requests that run on this router."""
     uptime_ms: _builtins.int
@@ -1015,6 +1210,14 @@ class GetMeshStatusResponse(_message.Message):
     def rate_limit(self) -> Global___RateLimitView:
         """Absent where there is no cache service, and so no limit."""
 
+    @_builtins.property
+    def cache(self) -> _cache_admin_pb2.CacheStats:
+        """Absent where there is no cache service, or it does not say."""
+
+    @_builtins.property
+    def traffic(self) -> Global___TrafficView:
+        """Requests that ended of late."""
+
     def __init__(
         self,
         *,
@@ -1026,11 +1229,147 @@ class GetMeshStatusResponse(_message.Message):
         frames_received: _builtins.int = ...,
         frames_verified: _builtins.int = ...,
         rate_limit: Global___RateLimitView | None = ...,
+        cache: _cache_admin_pb2.CacheStats | None = ...,
+        traffic: Global___TrafficView | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rate_limit", b"rate_limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "rate_limit", b"rate_limit", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "traffic", b"traffic", "uptime_ms", b"uptime_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetMeshStatusResponse: _TypeAlias = GetMeshStatusResponse  # noqa: Y015
+
+@_typing.final
+class TrafficView(_message.Message):
+    """Requests that ended on this router within the last `window_ms`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OutcomesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CacheEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class DegradedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TiersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    WINDOW_MS_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    CACHE_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    TIERS_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_P50_MS_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_P95_MS_FIELD_NUMBER: _builtins.int
+    window_ms: _builtins.int
+    """Length of the window."""
+    first_field_p50_ms: _builtins.float
+    """Median time to the first field in milliseconds; 0 while there is none."""
+    first_field_p95_ms: _builtins.float
+    """95th percentile of it."""
+    @_builtins.property
+    def outcomes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Requests by outcome: `OK`, or the reason of an error."""
+
+    @_builtins.property
+    def cache(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Requests by what the cache did: `hit`, `miss`, `follower`, ..."""
+
+    @_builtins.property
+    def degraded(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
+        """Answers by level of degradation, from 1."""
+
+    @_builtins.property
+    def tiers(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Answers by the tier that made them."""
+
+    def __init__(
+        self,
+        *,
+        window_ms: _builtins.int = ...,
+        outcomes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        cache: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        degraded: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        tiers: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        first_field_p50_ms: _builtins.float = ...,
+        first_field_p95_ms: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "degraded", b"degraded", "first_field_p50_ms", b"first_field_p50_ms", "first_field_p95_ms", b"first_field_p95_ms", "outcomes", b"outcomes", "tiers", b"tiers", "window_ms", b"window_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrafficView: _TypeAlias = TrafficView  # noqa: Y015

@@ -68,6 +68,11 @@ class RouterServiceStub(object):
                 request_serializer=ssop_dot_v1_dot_router__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=ssop_dot_v1_dot_router__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.GetTrace = channel.unary_unary(
+                '/ssop.v1.RouterService/GetTrace',
+                request_serializer=ssop_dot_v1_dot_router__pb2.GetTraceRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_router__pb2.GetTraceResponse.FromString,
+                _registered_method=True)
         self.GetMeshStatus = channel.unary_unary(
                 '/ssop.v1.RouterService/GetMeshStatus',
                 request_serializer=ssop_dot_v1_dot_router__pb2.GetMeshStatusRequest.SerializeToString,
@@ -138,6 +143,15 @@ class RouterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTrace(self, request, context):
+        """Says what happened to a request of the key's tenant: decision, stages, and the heads and times of its frames. Each
+        router keeps its own last requests, for a while.
+        Errors: REQUEST_UNKNOWN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMeshStatus(self, request, context):
         """Says how the mesh is: nodes with their status, stores, limits. Needs the scope `admin`.
         Errors: SCOPE_MISSING.
@@ -178,6 +192,11 @@ def add_RouterServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=ssop_dot_v1_dot_router__pb2.ListModelsRequest.FromString,
                     response_serializer=ssop_dot_v1_dot_router__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'GetTrace': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTrace,
+                    request_deserializer=ssop_dot_v1_dot_router__pb2.GetTraceRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_router__pb2.GetTraceResponse.SerializeToString,
             ),
             'GetMeshStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMeshStatus,
@@ -350,6 +369,33 @@ class RouterService(object):
             '/ssop.v1.RouterService/ListModels',
             ssop_dot_v1_dot_router__pb2.ListModelsRequest.SerializeToString,
             ssop_dot_v1_dot_router__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTrace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.RouterService/GetTrace',
+            ssop_dot_v1_dot_router__pb2.GetTraceRequest.SerializeToString,
+            ssop_dot_v1_dot_router__pb2.GetTraceResponse.FromString,
             options,
             channel_credentials,
             insecure,

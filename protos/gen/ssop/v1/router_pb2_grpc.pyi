@@ -69,6 +69,11 @@ class RouterServiceStub:
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_router_pb2.ListModelsRequest, _router_pb2.ListModelsResponse]
     """Lists the models that the key may use."""
+    GetTrace: _grpc.UnaryUnaryMultiCallable[_router_pb2.GetTraceRequest, _router_pb2.GetTraceResponse]
+    """Says what happened to a request of the key's tenant: decision, stages, and the heads and times of its frames. Each
+    router keeps its own last requests, for a while.
+    Errors: REQUEST_UNKNOWN.
+    """
     GetMeshStatus: _grpc.UnaryUnaryMultiCallable[_router_pb2.GetMeshStatusRequest, _router_pb2.GetMeshStatusResponse]
     """Says how the mesh is: nodes with their status, stores, limits. Needs the scope `admin`.
     Errors: SCOPE_MISSING.
@@ -114,6 +119,11 @@ class RouterServiceAsyncStub(RouterServiceStub):
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_router_pb2.ListModelsRequest, _router_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that the key may use."""
+    GetTrace: _aio.UnaryUnaryMultiCallable[_router_pb2.GetTraceRequest, _router_pb2.GetTraceResponse]  # type: ignore[assignment]
+    """Says what happened to a request of the key's tenant: decision, stages, and the heads and times of its frames. Each
+    router keeps its own last requests, for a while.
+    Errors: REQUEST_UNKNOWN.
+    """
     GetMeshStatus: _aio.UnaryUnaryMultiCallable[_router_pb2.GetMeshStatusRequest, _router_pb2.GetMeshStatusResponse]  # type: ignore[assignment]
     """Says how the mesh is: nodes with their status, stores, limits. Needs the scope `admin`.
     Errors: SCOPE_MISSING.
@@ -192,6 +202,17 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_router_pb2.ListModelsResponse, _abc.Awaitable[_router_pb2.ListModelsResponse]]:
         """Lists the models that the key may use."""
+
+    @_abc_1.abstractmethod
+    def GetTrace(
+        self,
+        request: _router_pb2.GetTraceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_router_pb2.GetTraceResponse, _abc.Awaitable[_router_pb2.GetTraceResponse]]:
+        """Says what happened to a request of the key's tenant: decision, stages, and the heads and times of its frames. Each
+        router keeps its own last requests, for a while.
+        Errors: REQUEST_UNKNOWN.
+        """
 
     @_abc_1.abstractmethod
     def GetMeshStatus(

@@ -1,0 +1,64 @@
+"""What happened to one request, in words, heads of frames and times: never a text of it. Pure, and bounded."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+Heads = Sequence[tuple[int, int, int]]
+"""Kind, sequence number and node of each frame of a chunk."""
+
+MAX_FRAMES: Final = 256
+MAX_FRAMES_DEBUG: Final = 8_192
+_MAX_MARKS: Final = 64
+
+
+class Mark(NamedTuple):
+    """A moment, in microseconds since the request's arrival, and a word about it."""
+
+    at_us: int
+    name: str
+    detail: str
+
+
+class Sent(NamedTuple):
+    """A chunk that was sent."""
+
+    at_us: int
+    size_bytes: int
+    heads: Heads
+
+
+class Timeline:
+    """Marks and chunks of a request, up to `max_frames` frames; what comes later is counted. 0: nothing is kept."""
+
+    __slots__ = ("_frames", "_max_frames", "left_out", "marks", "sent")
+
+    def __init__(self, max_frames: int = 0) -> None:
+        self._max_frames = max_frames
+        self._frames = 0
+        self.marks: list[Mark] = []
+        self.sent: list[Sent] = []
+        self.left_out = 0
+        """Chunks that are not in `sent`."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is kept."""
+        return self._max_frames > 0
+
+    def mark(self, at_us: int, name: str, detail: str = "") -> None:
+        """Something happened. Of many marks the first are kept, and the last one."""
+        if not self._max_frames:
+            return
+        if len(self.marks) >= _MAX_MARKS:
+            self.marks.pop()
+        self.marks.append(Mark(at_us, name, detail))
+
+    def send(self, at_us: int, size_bytes: int, heads: Heads) -> None:
+        """A chunk is sent."""
+        if self._frames + len(heads) > self._max_frames:
+            self.left_out += 1
+            # No hole: what is kept is the beginning.
+            self._frames = self._max_frames
+            return
+        self._frames += len(heads)
+        self.sent.append(Sent(at_us, size_bytes, heads))

@@ -1,0 +1,66 @@
+"""The document frames that a caller has been sent: what a node that goes on must not contradict. Pure."""
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+from ssop_codec import FrameKind, scan_heads
+from ssop_router.core.frames import split_frames
+
+
+class ContradictionError(MeshError):
+    """A frame came again and was not the same: this generation is not the one that was begun."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorReason.ERROR_REASON_LEASE_LOST, "another generation took the place of the one begun")
+
+
+class Transcript:
+    """The frames of one document, as chunk bytes, up to `limit_bytes` in all; beyond that only where it stands."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self.is_kept = limit_bytes > 0
+        """Nothing is missing from `chunk`."""
+        self.last_seq = 0
+        """Sequence number of the last frame; 0 before the first."""
+
+    @property
+    def chunk(self) -> bytes:
+        """All frames."""
+        whole = b"".join(self._chunks)
+        self._chunks = [whole] if whole else []
+        return whole
+
+    def add(self, chunk: bytes, frames: int) -> None:
+        """The next `frames` document frames, and nothing else."""
+        self.last_seq += frames
+        if not self.is_kept:
+            return
+        self._size += len(chunk)
+        if self._size > self._limit_bytes:
+            self.is_kept = False
+            self._chunks.clear()
+            return
+        self._chunks.append(chunk)
+
+    def rest_of(self, chunk: bytes) -> bytes:
+        """What is new in document frames that may begin with some that were sent; a gap is not looked for.
+
+        Raises ContradictionError where one that was sent comes again and differs, or can't be compared any more.
+        """
+        heads = scan_heads(chunk)
+        if not heads or heads[0][1] > self.last_seq:
+            return chunk
+        frames = list(split_frames(chunk))
+        again = sum(seq <= self.last_seq for _, seq, _ in heads)
+        known = list(split_frames(self.chunk))[heads[0][1] - 1 :][:again]
+        if frames[:again] != known:
+            raise ContradictionError
+        return b"".join(frames[again:])
+
+
+def drop_ends(chunk: bytes) -> bytes:
+    """Chunk bytes without END frames."""
+    frames = zip(scan_heads(chunk), split_frames(chunk), strict=True)
+    return b"".join(frame for (kind, _, _), frame in frames if kind != FrameKind.END)

@@ -1,0 +1,242 @@
+"""The cache level on this host: answers in memory, kept on disk, told of changes by the log in the state instance.
+
+Reads and writes touch memory only. One task follows the log and one thread writes the folder, so neither Redis nor the
+disk can hold a request up. A host that hears of changes serves at once; one that doesn't serves only what Redis can't
+answer, and only for a while.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ssop_cache.core.changes import Change, Cursor, follow, log_change, read_changes
+from ssop_cache.core.local import LocalAnswer, LocalAnswers, Name
+from ssop_cache.local_disk import Disk, DiskError
+from ssop_cache.metrics import CacheMetrics
+from ssop_cache.store import RedisStore
+from ssop_chassis.errors import MeshError
+
+_PENDING: Final = 2_000
+_BATCH_BYTES: Final = 4 << 20
+_REPEAT_S: Final = 5.0
+"""After a fault of the disk, and how often a cursor is written that is all that has changed."""
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class LocalLevel:
+    """Answers of all tenants on this host. `start` begins to follow the log; `close` ends it. `wall_ms` is the time."""
+
+    def __init__(
+        self,
+        state: RedisStore,
+        metrics: CacheMetrics,
+        *,
+        max_bytes: int,
+        directory: Path | None,
+        sync_interval_ms: int,
+        unsynced_ms: int,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.answers = LocalAnswers(max_bytes)
+        self.is_synced = False
+        self._state = state
+        self._metrics = metrics
+        self._directory = directory
+        self._interval_s = sync_interval_ms / 1000
+        self._unsynced_ms = unsynced_ms
+        self._wall_ms = wall_ms
+        self._cursor = Cursor()
+        self._written = Cursor()
+        self._written_s = 0.0
+        self._pending: OrderedDict[Name, int] = OrderedDict()
+        self._dirty: dict[Name, None] = {}
+        self._is_all_dirty = False
+        self._disk: Disk | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cache-disk")
+        self._task: asyncio.Task[None] | None = None
+        metrics.local_bytes.set_function(lambda: self.answers.size_bytes)
+        metrics.local_answers.set_function(lambda: len(self.answers))
+        metrics.is_local_synced.set_function(lambda: self.is_synced)
+        metrics.is_local_kept.set_function(lambda: self.is_kept)
+
+    @property
+    def is_kept(self) -> bool:
+        """What is held survives a restart."""
+        return self._disk is not None
+
+    def start(self) -> None:
+        """Read the folder, then follow the log."""
+        self._task = asyncio.ensure_future(self._run())
+
+    async def close(self) -> None:
+        """Stop following; what is held is on disk then."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._save()
+        disk, self._disk = self._disk, None
+        if disk is not None:
+            await self._on_thread(disk.close)
+        self._thread.shutdown(wait=False)
+
+    def find(self, name: Name, max_age_ms: int) -> LocalAnswer | None:
+        """The answer, where this host hears of changes."""
+        return self.answers.find(name, self._wall_ms(), max_age_ms) if self.is_synced else None
+
+    def find_unsynced(self, name: Name, max_age_ms: int) -> LocalAnswer | None:
+        """The answer for when Redis can't say, if it was up to date not too long ago."""
+        now_ms = self._wall_ms()
+        if now_ms - self._cursor.synced_ms > self._unsynced_ms:
+            return None
+        return self.answers.find(name, now_ms, max_age_ms)
+
+    def age_ms(self, answer: LocalAnswer) -> int:
+        """How old an answer is."""
+        return max(0, self._wall_ms() - answer.stored_ms)
+
+    def put(self, name: Name, record: bytes, *, fence: int, age_ms: int, ttl_ms: int, is_new: bool) -> None:
+        """Keep an answer. `is_new`: it was made now, and other hosts are told to forget older ones."""
+        now_ms = self._wall_ms()
+        gone = self.answers.put(name, LocalAnswer(fence, now_ms - age_ms, now_ms + ttl_ms, record))
+        if gone is not None:
+            self._metrics.local_evictions.inc(len(gone))
+            self._mark(name, *gone)
+        if is_new:
+            self._pending[name] = fence
+            if len(self._pending) > _PENDING:
+                # Another host may then replay its older answer until that lapses.
+                self._pending.popitem(last=False)
+                self._metrics.local_faults.labels("untold").inc()
+
+    def apply(self, change: Change) -> None:
+        """Forget what a change says."""
+        if change.cache_key:
+            name = (change.tag, change.cache_key)
+            if self.answers.drop(name, change.fence):
+                self._mark(name)
+        else:
+            self._mark(*self.answers.flush(change.tag, change.fence))
+
+    async def tell(self, change: Change) -> None:
+        """Tell every host of a change. Raises STORE_UNAVAILABLE."""
+        await self._state.run(log_change(change, secrets.token_bytes(16)))
+
+    def _mark(self, *names: Name) -> None:
+        if self._disk is None or self._is_all_dirty:
+            return
+        self._dirty.update(dict.fromkeys(names))
+        # A disk that hangs must not fill the memory with names; then everything is written anew.
+        if len(self._dirty) > max(10_000, 2 * len(self.answers)):
+            self._mark_all()
+
+    def _mark_all(self) -> None:
+        self._dirty.clear()
+        self._is_all_dirty = self._disk is not None
+
+    async def _run(self) -> None:
+        await self._load()
+        while True:
+            await self._sync()
+            await self._save()
+            await asyncio.sleep(self._interval_s)
+
+    async def _load(self) -> None:
+        if self._directory is None:
+            return
+        directory = self._directory
+
+        def open_disk() -> tuple[Disk, dict[Name, LocalAnswer], Cursor]:
+            disk = Disk(directory, self._count_fault)
+            found, cursor = disk.load(self._wall_ms())
+            return disk, found, cursor
+
+        try:
+            disk, found, self._cursor = await self._on_thread(open_disk)
+        except DiskError as error:
+            self._count_fault("open")
+            _log.error("stored answers of this host are kept in memory only: %s", error)
+            return
+        self._disk, self._written = disk, self._cursor
+        self._mark(*self.answers)
+        for name, answer in found.items():
+            gone = self.answers.put(name, answer)
+            self._mark(*(gone if gone is not None else [name]))
+        if found:
+            _log.info("stored answers of this host are back", extra={"answers": len(found)})
+
+    async def _sync(self) -> None:
+        try:
+            while self._pending:
+                name, fence = next(iter(self._pending.items()))
+                await self.tell(Change(name[0], name[1], fence))
+                if self._pending.get(name) == fence:
+                    del self._pending[name]
+            while True:
+                news = follow(self._cursor, await self._state.run(read_changes(self._cursor)), self._wall_ms())
+                if news.has_gap:
+                    _log.warning("changes of stored answers were missed; this host forgets its answers")
+                    self._count_fault("gap")
+                    self.answers.clear()
+                    self._mark_all()
+                for change in news.changes:
+                    self.apply(change)
+                self._cursor = news.cursor
+                if news.is_end:
+                    self.is_synced = True
+                    return
+        except MeshError as error:
+            if self.is_synced:
+                _log.warning("this host does not hear of changes", extra={"reason": error.reason_name})
+            self.is_synced = False
+
+    async def _save(self) -> None:
+        """Bring the folder up to date. The cursor goes with the last batch: never ahead of what it describes."""
+        disk = self._disk
+        now_s = time.monotonic()
+        is_due = self._cursor != self._written and now_s - self._written_s > _REPEAT_S
+        if disk is None or not (self._dirty or self._is_all_dirty or is_due):
+            return
+        cursor, is_all = self._cursor, self._is_all_dirty
+        names = list(self.answers) if is_all else list(self._dirty)
+        self._dirty, self._is_all_dirty = {}, False
+        try:
+            while True:
+                batch: dict[Name, LocalAnswer | None] = {}
+                size = 0
+                while names and size < _BATCH_BYTES:
+                    name = names.pop()
+                    batch[name] = found = self.answers.peek(name)
+                    size += found.size_bytes if found is not None else 64
+                is_last = not names
+                # Between the batches of a whole copy there is no cursor that describes the folder.
+                between = Cursor() if is_all else self._written
+                write = partial(disk.write, batch, cursor if is_last else between, is_all=is_all)
+                await self._on_thread(write)
+                if is_last:
+                    break
+                if is_all:
+                    self._written = Cursor()
+                is_all = False
+        except DiskError as error:
+            self._count_fault("write")
+            _log.error("stored answers can't be kept: %s", error)
+            self._mark_all()
+            await asyncio.sleep(_REPEAT_S)
+            return
+        self._written, self._written_s = cursor, now_s
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _count_fault(self, kind: str) -> None:
+        self._metrics.local_faults.labels(kind).inc()

@@ -1,0 +1,131 @@
+"""uvicorn, held to bounds that it has not by itself: the head of a request has a time-out."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ssop_gateway.settings import GatewaySettings
+
+_BACKLOG: Final = 1_024
+
+
+class EdgeProtocol(H11Protocol):
+    """Closes a connection on which no whole head arrives in time, one that trickles in too."""
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See asyncio.Protocol."""
+        super().connection_made(transport)
+        self._watch_head()
+
+    def handle_events(self) -> None:
+        """See H11Protocol."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._unwatch_head()
+
+    def on_response_complete(self) -> None:
+        """See H11Protocol."""
+        self._watch_head()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._unwatch_head()
+        super().connection_lost(exc)
+
+    def _watch_head(self) -> None:
+        self._unwatch_head()
+        self._head_timer = self.loop.call_later(self.timeout_keep_alive, self._drop)
+
+    def _unwatch_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _drop(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.abort()
+
+
+class EdgeServer(uvicorn.Server):
+    """A uvicorn server whose signals are its owner's business."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def make_server(app: ASGIApp, settings: GatewaySettings, drain_ms: int) -> EdgeServer:
+    """The server of an application."""
+    config = uvicorn.Config(
+        app,
+        http=EdgeProtocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=settings.max_connections,
+        timeout_keep_alive=-(-settings.idle_timeout_ms // 1000),
+        timeout_graceful_shutdown=-(-drain_ms // 1000),
+        h11_max_incomplete_event_size=settings.max_header_bytes,
+    )
+    return EdgeServer(config)
+
+
+def bind_sockets(listen: Sequence[str]) -> tuple[list[socket.socket], list[str]]:
+    """Sockets for `host:port` and `unix:/path`, and their addresses. Raises OSError."""
+    sockets: list[socket.socket] = []
+    addresses: list[str] = []
+    try:
+        for address in listen:
+            bound, shown = _bind(address)
+            sockets.append(bound)
+            addresses.append(shown)
+    except BaseException:
+        for opened in sockets:
+            opened.close()
+        raise
+    return sockets, addresses
+
+
+def _bind(address: str) -> tuple[socket.socket, str]:
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:").removeprefix("//")
+        Path(path).unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        old = os.umask(0o177)
+        try:
+            listener.bind(path)
+        finally:
+            os.umask(old)
+        return listener, address
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise OSError(f"can't listen on {address}: it is no host:port")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, int(port)))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise OSError(f"can't listen on {address}: {error.strerror}") from error
+    name: Any = listener.getsockname()
+    return listener, f"{address.rpartition(':')[0]}:{name[1]}"

@@ -1,0 +1,228 @@
+"""How each kind of model server is told a schema, and how far it holds its model to it.
+
+A schema is rewritten only where it stays the same or becomes wider; what a server is not known to enforce is left to
+the codec, and the mode says so. Sources: the servers' own documentation, and for llama-server what was measured.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from ssop_inference.core.constraint import Constraint, Gate, Mode, choose_constraint
+from ssop_inference.core.limits import EngineLimits
+from ssop_inference.core.relaxation import Relaxation, child_schemas, map_schemas, relax
+
+ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
+"""What a server with a JSON mode alone is told."""
+
+
+class Form(StrEnum):
+    """Where in a request the schema stands."""
+
+    RESPONSE_FORMAT = "response_format json_schema"
+    STRUCTURED_OUTPUTS = "structured_outputs"
+    GUIDED_JSON = "guided_json"
+    LLGUIDANCE = "llguidance grammar"
+    JSON_OBJECT = "response_format json_object"
+    TOOL = "tool input"
+    NONE = "none"
+
+
+_NOTES: Final = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$schema", "$id"}
+)
+_SHAPES: Final = frozenset(
+    {"type", "enum", "const", "properties", "required", "additionalProperties", "items", "anyOf", "$ref", "$defs"}
+)
+_COUNTS: Final = frozenset({"minItems", "maxItems"})
+_LENGTHS: Final = frozenset({"minLength", "maxLength"})
+_BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+# A grammar of the server knows these; what is merely announced as supported is not enough.
+_XGRAMMAR: Final = _NOTES | _SHAPES | _COUNTS | _LENGTHS | _BOUNDS | {"definitions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A kind of server. `enforced`: keywords that its grammar keeps; `refused`: those that it must not be sent."""
+
+    name: str
+    form: Form
+    enforced: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+    is_strict: bool = False
+    """Takes only closed objects all of whose properties are required."""
+    max_tokens_key: str = "max_tokens"
+    has_top_k: bool = False
+    has_seed: bool = True
+    has_penalties: bool = True
+    has_usage_option: bool = True
+    extra: Mapping[str, Any] | None = None
+    """What every request of it carries."""
+
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    dialect.name: dialect
+    for dialect in (
+        Dialect(
+            "openai",
+            Form.RESPONSE_FORMAT,
+            enforced=_NOTES | _SHAPES | _COUNTS | _BOUNDS | {"multipleOf", "pattern"},
+            refused=_LENGTHS
+            | {"allOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "patternProperties"}
+            | {"unevaluatedProperties", "unevaluatedItems", "propertyNames", "minProperties", "maxProperties"}
+            | {"contains", "minContains", "maxContains", "uniqueItems", "prefixItems", "default", "examples", "format"},
+            is_strict=True,
+            max_tokens_key="max_completion_tokens",
+        ),
+        Dialect("vllm", Form.STRUCTURED_OUTPUTS, enforced=_XGRAMMAR, has_top_k=True),
+        Dialect("vllm-guided", Form.GUIDED_JSON, enforced=_XGRAMMAR, has_top_k=True),
+        Dialect("sglang", Form.RESPONSE_FORMAT, enforced=_XGRAMMAR, has_top_k=True),
+        Dialect(
+            "llama-server",
+            Form.LLGUIDANCE,
+            has_top_k=True,
+            extra={"min_p": 0.0, "timings_per_token": True, "chat_template_kwargs": {"enable_thinking": False}},
+        ),
+        Dialect(
+            # A server that was built without llguidance: its own grammar ignores bounds and any pattern.
+            "llama-server-gbnf",
+            Form.RESPONSE_FORMAT,
+            enforced=_NOTES | _SHAPES | _COUNTS | _LENGTHS | {"definitions"},
+            refused=frozenset({"allOf", "prefixItems", "not", "if", "then", "else", "pattern", "patternProperties"}),
+            has_top_k=True,
+            extra={"min_p": 0.0, "timings_per_token": True, "chat_template_kwargs": {"enable_thinking": False}},
+        ),
+        Dialect(
+            "xai",
+            Form.RESPONSE_FORMAT,
+            enforced=_NOTES | _SHAPES,
+            refused=_LENGTHS | _COUNTS | {"allOf", "minContains", "maxContains"},
+            max_tokens_key="max_completion_tokens",
+            # Its reasoning models refuse them.
+            has_penalties=False,
+        ),
+        Dialect("deepseek", Form.JSON_OBJECT, has_seed=False),
+        Dialect("qwen", Form.JSON_OBJECT, has_top_k=True, extra={"enable_thinking": False}),
+        # A server of which only the endpoint is known.
+        Dialect("json-schema", Form.RESPONSE_FORMAT, enforced=_NOTES | _SHAPES),
+        Dialect("json-object", Form.JSON_OBJECT),
+        Dialect("plain", Form.NONE),
+    )
+}
+"""By name."""
+
+_HOSTS: Final = (
+    ("api.openai.com", "openai"),
+    (".openai.azure.com", "openai"),
+    ("api.x.ai", "xai"),
+    ("api.deepseek.com", "deepseek"),
+    (".aliyuncs.com", "qwen"),
+)
+
+
+def dialect_of_host(host: str) -> str:
+    """The dialect of a vendor by the host of its API; empty for others."""
+    return next((name for ending, name in _HOSTS if host == ending or host.endswith(f".{ending.lstrip('.')}")), "")
+
+
+def constrain_upstream(
+    schema: Any, dialect: Dialect, gate: Gate, limits: EngineLimits, *, format_assertion: bool
+) -> Constraint:
+    """The strictest mode that a server of the dialect is known to keep, and the schema to send for it."""
+    if dialect.form is Form.LLGUIDANCE:
+        return choose_constraint(schema, gate, limits, format_assertion=format_assertion)
+    target = schema if isinstance(schema, dict) else ({} if schema else {"not": {}})
+    is_object = target.get("type") == "object"
+    if dialect.form in {Form.JSON_OBJECT, Form.NONE}:
+        told = ANY_OBJECT if dialect.form is Form.JSON_OBJECT and is_object else None
+        return Constraint(Mode.ENVELOPE, told, detail=f"{dialect.name} takes no schema")
+    if dialect.form is Form.TOOL:
+        is_tool = is_object and not target.keys() & {"anyOf", "oneOf", "allOf"}
+        return Constraint(Mode.ENVELOPE, target if is_tool else None, detail="no grammar holds the input of a tool")
+    if not format_assertion:
+        target = relax(target, Relaxation(frozenset({"format"})))
+    return _constrain_by_schema(target, dialect, is_object=is_object)
+
+
+def _constrain_by_schema(target: dict[str, Any], dialect: Dialect, *, is_object: bool) -> Constraint:
+    used = keywords(target)
+    left_out = sorted((used - dialect.enforced) | (used & dialect.refused - _NOTES))
+    refused = Relaxation(frozenset(used & dialect.refused), is_one_of_opened="oneOf" in used)
+    if refused.keywords or refused.is_one_of_opened:
+        target = relax(target, refused)
+    added: tuple[str, ...] = ()
+    if dialect.is_strict:
+        if not is_object or "anyOf" in target:
+            return Constraint(Mode.ENVELOPE, detail=f"{dialect.name} takes objects only")
+        target, added = close_objects(target)
+        if fault := find_open(target):
+            told = ANY_OBJECT
+            return Constraint(Mode.ENVELOPE, told, detail=f"{dialect.name} can't be told {fault}"[:500])
+    mode = Mode.RELAXED if left_out else Mode.FULL
+    detail = f"{dialect.name} is not known to enforce: {', '.join(left_out)}"[:500] if left_out else ""
+    return Constraint(mode, target, engine_limits=added, detail=detail)
+
+
+def keywords(schema: Any) -> frozenset[str]:
+    """The keywords of a schema and of all schemas inside of it."""
+    found: set[str] = set()
+    pending = [schema]
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, Mapping):
+            found |= inner.keys()
+            pending += child_schemas(inner)
+    return frozenset(found)
+
+
+def close_objects(schema: Any) -> tuple[Any, tuple[str, ...]]:
+    """The schema with `additionalProperties` false where it names properties and says nothing of others."""
+    added: list[str] = []
+
+    def close(inner: Any) -> Any:
+        inner = map_schemas(inner, close)
+        if isinstance(inner, Mapping) and inner.get("properties") and "additionalProperties" not in inner:
+            added.append("additionalProperties=false at " + "/".join(sorted(inner["properties"])[:3]))
+            return {**inner, "additionalProperties": False}
+        return inner
+
+    return close(schema), tuple(dict.fromkeys(added))
+
+
+def find_open(schema: Any) -> str:
+    """What keeps a schema from being strict, in words; empty when it is."""
+    pending = [schema]
+    while pending:
+        inner = pending.pop()
+        if not isinstance(inner, Mapping):
+            continue
+        pending += child_schemas(inner)
+        types = inner.get("type")
+        is_object = types == "object" or (isinstance(types, list) and "object" in types)
+        if is_object or "properties" in inner:
+            if inner.get("additionalProperties") is not False:
+                return "an open object"
+            optional = set(inner.get("properties", ())) - set(inner.get("required", ()))
+            if optional:
+                return f"an optional property ({min(optional)[:64]})"
+    return ""
+
+
+def describe_schema(dialect: Dialect, constraint: Constraint) -> dict[str, Any]:
+    """The fields of a request that hold the model to the constraint; none where it is held to nothing."""
+    schema = constraint.schema
+    if constraint.grammar is not None:
+        return {"grammar": constraint.grammar}
+    if schema is None:
+        return {}
+    if constraint.mode is Mode.ENVELOPE:
+        return {"response_format": {"type": "json_object"}}
+    if dialect.form is Form.STRUCTURED_OUTPUTS:
+        return {"structured_outputs": {"json": schema}}
+    if dialect.form is Form.GUIDED_JSON:
+        return {"guided_json": schema}
+    form: dict[str, Any] = {"name": "answer", "schema": schema}
+    # Without it OpenAI takes the schema for advice.
+    form["strict"] = True
+    return {"response_format": {"type": "json_schema", "json_schema": form}}

@@ -1,0 +1,184 @@
+"""The `replay` backend: recorded token streams, played with their timing. For tests and benchmarks, and named so.
+
+A recording is JSON lines (docs/backends.md). Each line is one stream; they are played in turn, whatever is asked:
+
+    {"tokens": [[WAIT_MS, TEXT], [WAIT_MS, TEXT, LOGPROB], ...], "stop": "end", "input_tokens": 12}
+
+`stop` is `end`, `output_limit`, `context_full` or `content_filter`, or `failed`: the stream then breaks with
+BACKEND_FAILED. `match` (optional) plays a line only for prompts whose last message holds that text.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any, Final
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+from ssop_inference.backend import Capabilities, GenerateRequest, Load, Outcome, Stop, Token
+from ssop_inference.core.constraint import Constraint, Mode
+from ssop_inference.core.prompt import ChatMessage, ControlTokens
+from ssop_inference.core.throughput import ThroughputMeter
+from ssop_inference.core.upstream_counts import estimate_tokens
+from ssop_inference.slots import Slot, SlotQueue
+
+FAILED: Final = "failed"
+_STOPS: Final = {stop.value: stop for stop in Stop if stop is not Stop.CANCELLED}
+_MAX_BYTES: Final = 256 << 20
+_CONTEXT_TOKENS: Final = 1 << 20
+_MAX_WAIT_S: Final = 3600.0
+
+
+class RecordingError(Exception):
+    """A recording that can't be played; the text says which line and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One stream. `waits_s` are the pauses before each token; `stop` None: it breaks."""
+
+    tokens: tuple[Token, ...]
+    waits_s: tuple[float, ...]
+    stop: Stop | None = Stop.END
+    input_tokens: int = 0
+    match: str = ""
+
+
+def read_recording(path: Path) -> tuple[Recorded, ...]:
+    """The streams of a file, at least one. Raises RecordingError."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise RecordingError(f"{path} has more than {_MAX_BYTES >> 20} MiB")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordingError(f"{path} can't be read: {error}") from error
+    streams = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not streams:
+        raise RecordingError(f"{path} holds no stream")
+    return tuple(streams)
+
+
+def _parse(line: str, where: str) -> Recorded:
+    try:
+        entry = json.loads(line)
+        stop = entry.get("stop", "end")
+        tokens = tuple(Token(text.encode(), *logprob) for _, text, *logprob in entry["tokens"])
+        waits_s = tuple(float(wait_ms) / 1000 for wait_ms, *_ in entry["tokens"])
+        known = None if stop == FAILED else _STOPS[stop]
+        recorded = Recorded(tokens, waits_s, known, int(entry.get("input_tokens", 0)), str(entry.get("match", "")))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise RecordingError(f"{where} is no recorded stream: {error!r}") from error
+    if not all(0 <= wait_s <= _MAX_WAIT_S for wait_s in waits_s):
+        raise RecordingError(f"{where} waits for less than nothing, or more than an hour")
+    return recorded
+
+
+class ReplayGeneration:
+    """See `backend.Generation`."""
+
+    def __init__(self, recorded: Recorded, slot: Slot, input_tokens: int, meter: ThroughputMeter) -> None:
+        self._recorded = recorded
+        self._meter = meter
+        self._loop = asyncio.get_running_loop()
+        self._cancelled = asyncio.Event()
+        self._next = 0
+        self._stop = Stop.CANCELLED
+        self._input_tokens = recorded.input_tokens or input_tokens
+        self._due_s = self._loop.time()
+        self.queue_s = slot.queue_s
+
+    @property
+    def outcome(self) -> Outcome:
+        """See `backend.Generation`."""
+        return Outcome(self._stop, self._input_tokens, self._next, is_estimated=not self._recorded.input_tokens)
+
+    async def read(self) -> Sequence[Token]:
+        """See `backend.Generation`. Tokens that are due together come together, as from an engine."""
+        recorded = self._recorded
+        if self._next < len(recorded.tokens) and await self._wait(recorded.waits_s[self._next]):
+            first = self._next
+            self._next += 1
+            while self._next < len(recorded.tokens):
+                due_s = self._due_s + recorded.waits_s[self._next]
+                if due_s > self._loop.time():
+                    break
+                self._due_s = due_s
+                self._next += 1
+            self._meter.add(self._next - first, self._loop.time())
+            return recorded.tokens[first : self._next]
+        if not self._cancelled.is_set():
+            if recorded.stop is None:
+                raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "the recorded stream breaks here")
+            self._stop = recorded.stop
+        return []
+
+    async def _wait(self, pause_s: float) -> bool:
+        """Whether the token is due now; False when it was cancelled."""
+        self._due_s += pause_s
+        try:
+            async with asyncio.timeout_at(self._due_s):
+                await self._cancelled.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    def cancel(self) -> None:
+        """See `backend.Generation`."""
+        self._cancelled.set()
+
+
+class ReplayBackend:
+    """See `backend.Backend`. Holds no model to any schema: its mode is `envelope`."""
+
+    def __init__(self, name: str, recording: Sequence[Recorded], *, slots: int = 4, max_waiting: int = 64) -> None:
+        self.name = name
+        self.control = ControlTokens()
+        has_logprobs = all(token.logprob is not None for recorded in recording for token in recorded.tokens)
+        self.capabilities = Capabilities(_CONTEXT_TOKENS, slots, has_logprobs=has_logprobs, features=("replay",))
+        self._recording = recording
+        self._turns = cycle(range(len(recording)))
+        self._meter = ThroughputMeter()
+        self._queue = SlotQueue(slots, max_waiting=max_waiting, clock=asyncio.get_running_loop().time)
+
+    async def load(self) -> None:
+        """See `backend.Backend`."""
+
+    def load_now(self) -> Load:
+        """See `backend.Backend`."""
+        return Load(self._queue.busy, self._queue.waiting, self._queue.queue_s, self._meter.tokens_per_s)
+
+    def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:  # noqa: ARG002 - the port's
+        """See `backend.Backend`."""
+        return Constraint(Mode.ENVELOPE, detail="a recording is held to no schema")
+
+    @asynccontextmanager
+    async def generate(self, request: GenerateRequest) -> AsyncIterator[ReplayGeneration]:
+        """See `backend.Backend`."""
+        slot = await self._queue.take(priority=request.priority, deadline_s=request.deadline_s)
+        loop = asyncio.get_running_loop()
+        self._meter.start(loop.time())
+        try:
+            recorded = self._choose(request.messages)
+            yield ReplayGeneration(recorded, slot, estimate_tokens(request.messages), self._meter)
+        finally:
+            self._meter.stop(loop.time())
+            slot.release()
+
+    def _choose(self, messages: Sequence[ChatMessage]) -> Recorded:
+        text = messages[-1].content if messages else ""
+        for _ in self._recording:
+            recorded = self._recording[next(self._turns)]
+            if recorded.match in text:
+                return recorded
+        raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "no recorded stream matches the prompt")
+
+    async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+        """See `backend.Backend`."""
+        return estimate_tokens(messages)
+
+    async def close(self) -> None:
+        """See `backend.Backend`."""

@@ -1,0 +1,294 @@
+"""The table of backends: each kind of model server, and each thing that can happen to a generation on it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from helpers.eventually import eventually
+from helpers.inference import user_prompt
+from helpers.upstream import END, HEAD, Cut, Hang, Request, event, page
+from helpers.upstream_node import UpstreamNode, upstream_node
+from helpers.vendors import DOCUMENT, SCHEMA, VENDORS, Vendor, error_event
+from ssop.v1 import frame_pb2, mesh_pb2
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+
+R = ErrorReason
+FREED_WITHIN_S = 0.1
+HALF = ('{"a": ', "1, ", '"b": ')
+
+every_vendor = pytest.mark.parametrize("vendor", VENDORS.values(), ids=VENDORS)
+
+
+async def failure(node: UpstreamNode, *, schema: Any = SCHEMA) -> MeshError:
+    with pytest.raises(MeshError) as caught:
+        await node.running.client.generate(user_prompt("Say it.", schema=schema))
+    return caught.value
+
+
+def generation_of(node: UpstreamNode, vendor: Vendor) -> Request:
+    return node.upstream.of(vendor.path)[-1]
+
+
+async def begin(node: UpstreamNode, schema: Any, *, messages: int) -> AsyncExitStack:
+    """A call that has got so many messages; closing it is what a client does that goes away."""
+    call = AsyncExitStack()
+    stream = await call.enter_async_context(node.running.client.open(user_prompt("Say it.", schema=schema)))
+    for _ in range(messages):
+        assert await stream.read() is not None
+    return call
+
+
+async def is_idle(node: UpstreamNode) -> None:
+    await eventually(lambda: not node.backend.generations)
+
+
+Begin = Callable[[], Awaitable[Callable[[], Awaitable[Any]]]]
+
+
+async def freed_within_s(node: UpstreamNode, vendor: Vendor, begin: Begin) -> float:
+    """How long after a cancel the server saw its client go: the best of three, since other processes run here too.
+
+    `begin` starts a call and gives what cancels it.
+    """
+    took_s = FREED_WITHIN_S + 1
+    for _ in range(3):
+        cancel = await begin()
+        request = generation_of(node, vendor)
+        started_s = time.monotonic()
+        await cancel()
+        await is_idle(node)
+        took_s = min(took_s, await request.when_freed() - started_s)
+        if took_s <= FREED_WITHIN_S:
+            break
+    return took_s
+
+
+@asynccontextmanager
+async def hanging(vendor: Vendor, *pieces: str) -> AsyncIterator[UpstreamNode]:
+    """A node whose server says so much and then nothing."""
+    async with upstream_node(vendor, vendor.stream(pieces, then=[Hang()])) as node:
+        yield node
+
+
+@every_vendor
+async def test_plain(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream(("Hello ", "wörld", " 😀"))) as node:
+        answer = await node.running.client.generate(user_prompt("Say it."))
+        assert answer.decoder.text == "Hello wörld 😀"
+        assert answer.end.verdict == frame_pb2.VERDICT_OK
+        assert (answer.end.usage.input_tokens, answer.end.usage.output_tokens) == (21, 3)
+
+
+@every_vendor
+async def test_schema(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream()) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert answer.decoder.result == {"a": 1, "b": "x"}
+        is_held = vendor.name in {"openai", "xai", "vllm", "sglang", "llama-server"}
+        expected = mesh_pb2.CONSTRAINT_MODE_FULL if is_held else mesh_pb2.CONSTRAINT_MODE_ENVELOPE
+        assert answer.status.constraint_mode == expected
+
+
+async def waiting_call(node: UpstreamNode, vendor: Vendor) -> Callable[[], Awaitable[Any]]:
+    """A call that has reached the server and got no token."""
+    before = len(node.upstream.of(vendor.path))
+    call = await begin(node, None, messages=1)
+    await eventually(lambda: len(node.upstream.of(vendor.path)) > before)
+    return call.aclose
+
+
+@every_vendor
+async def test_cancel_before_the_first_token_frees_the_server(vendor: Vendor) -> None:
+    async with hanging(vendor) as node:
+        assert await freed_within_s(node, vendor, lambda: waiting_call(node, vendor)) <= FREED_WITHIN_S
+
+
+@every_vendor
+async def test_cancel_before_the_head_of_the_answer_frees_the_server(vendor: Vendor) -> None:
+    async with upstream_node(vendor, lambda _: [Hang()]) as node:
+        assert await freed_within_s(node, vendor, lambda: waiting_call(node, vendor)) <= FREED_WITHIN_S
+
+
+@every_vendor
+async def test_cancel_in_the_middle_frees_the_server(vendor: Vendor) -> None:
+    async with hanging(vendor, *HALF) as node:
+
+        async def start() -> Callable[[], Awaitable[Any]]:
+            return (await begin(node, SCHEMA, messages=2)).aclose
+
+        assert await freed_within_s(node, vendor, start) <= FREED_WITHIN_S
+
+
+@every_vendor
+async def test_cancel_of_a_caller_that_waits_for_the_whole_frees_the_server(vendor: Vendor) -> None:
+    async with hanging(vendor, *HALF) as node:
+
+        async def start() -> Callable[[], Awaitable[Any]]:
+            before = len(node.upstream.of(vendor.path))
+            call = asyncio.create_task(node.running.client.generate(user_prompt("Say it.", schema=SCHEMA)))
+            await eventually(lambda: len(node.upstream.of(vendor.path)) > before)
+
+            async def cancel() -> None:
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+
+            return cancel
+
+        assert await freed_within_s(node, vendor, start) <= FREED_WITHIN_S
+
+
+@every_vendor
+async def test_cut_before_the_first_field_is_a_failure(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream(('{"a"',), then=[Cut()])) as node:
+        assert (await failure(node)).reason == R.ERROR_REASON_BACKEND_FAILED
+
+
+@every_vendor
+@pytest.mark.parametrize("end", [Cut(), END], ids=["broken", "closed"])
+async def test_cut_after_a_field_is_never_a_success(vendor: Vendor, end: Any) -> None:
+    async with upstream_node(vendor, vendor.stream(HALF, then=[end])) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert answer.end.verdict == frame_pb2.VERDICT_INCOMPLETE
+        assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_BACKEND_FAILED
+
+
+@every_vendor
+@pytest.mark.parametrize("end", [Cut(), END], ids=["broken", "closed"])
+async def test_cut_text_is_never_a_success(vendor: Vendor, end: Any) -> None:
+    async with upstream_node(vendor, vendor.stream(("All is ",), then=[end])) as node:
+        answer = await node.running.client.generate(user_prompt("Say it."))
+        assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_BACKEND_FAILED
+
+
+@every_vendor
+async def test_stall_before_the_first_token_is_a_failure_and_frees_the_server(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream((), then=[Hang()]), first_token_timeout_ms=150) as node:
+        assert (await failure(node)).reason == R.ERROR_REASON_BACKEND_FAILED
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
+@every_vendor
+async def test_stall_in_the_middle_ends_the_answer_and_frees_the_server(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream(HALF, then=[Hang()]), stall_timeout_ms=150) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_BACKEND_FAILED
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
+@every_vendor
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "busy"])
+async def test_full_server_is_overloaded_and_says_when_to_come_back(vendor: Vendor, status: str) -> None:
+    status = vendor.busy_status if status == "busy" else status
+    answer = page(vendor.error("rate_limit_exceeded"), status=status, headers={"Retry-After": "2"})
+    async with upstream_node(vendor, lambda _: answer) as node:
+        error = await failure(node)
+        assert (error.reason, error.retry_after_ms) == (R.ERROR_REASON_OVERLOADED, 2000)
+
+
+@every_vendor
+async def test_500_is_a_failure(vendor: Vendor) -> None:
+    async with upstream_node(vendor, lambda _: page(vendor.error("x"), status="500 Oh")) as node:
+        assert (await failure(node)).reason == R.ERROR_REASON_BACKEND_FAILED
+
+
+@every_vendor
+async def test_400_is_the_node_s_own_mistake(vendor: Vendor) -> None:
+    async with upstream_node(vendor, lambda _: page(vendor.error("x"), status="400 Bad Request")) as node:
+        assert (await failure(node)).reason == R.ERROR_REASON_INTERNAL
+
+
+@every_vendor
+async def test_error_inside_of_the_stream_is_a_failure(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream((), then=[error_event(vendor, "server_error")])) as node:
+        assert (await failure(node)).reason == R.ERROR_REASON_BACKEND_FAILED
+
+
+MALFORMED = {
+    "no json": event('{"choices": [{"del'),
+    "no object": event("[1]"),
+    "wrong types": event({"type": "content_block_delta", "delta": 5, "choices": [{"delta": 5}]}),
+    "half a character": event(
+        {
+            "type": "message_delta",
+            "delta": {"type": "text_delta", "text": "\udc00", "stop_reason": 7},
+            "choices": [{"delta": {"content": "\udc00"}}],
+        }
+    ),
+    "not utf-8": b"9\r\ndata: \xff\n\n\r\n",
+    "broken chunk": b"zz\r\nwhat\r\n",
+    "deep": event("[" * 100_000),
+}
+
+
+@every_vendor
+@pytest.mark.parametrize("chunk", MALFORMED.values(), ids=MALFORMED)
+async def test_malformed_chunk_is_a_failure(vendor: Vendor, chunk: bytes) -> None:
+    async with upstream_node(vendor, vendor.stream((), then=[chunk, Hang()])) as node:
+        assert (await failure(node)).reason == R.ERROR_REASON_BACKEND_FAILED
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
+@every_vendor
+async def test_answer_that_is_no_stream_is_a_failure(vendor: Vendor) -> None:
+    async with upstream_node(vendor, lambda _: page({"choices": []})) as node:
+        assert (await failure(node)).reason == R.ERROR_REASON_BACKEND_FAILED
+
+
+@every_vendor
+async def test_first_invalid_byte_frees_the_server(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream(('{"a": "no',), then=[Hang()])) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert answer.end.verdict == frame_pb2.VERDICT_INVALID
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
+async def test_endless_event_is_bounded() -> None:
+    vendor = VENDORS["vllm"]
+    block = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
+    async with upstream_node(vendor, lambda _: [HEAD, b"6\r\ndata: \r\n", *[block] * 64, Hang()]) as node:
+        assert (await failure(node)).reason == R.ERROR_REASON_BACKEND_FAILED
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
+async def test_whole_text_whose_end_is_lost_is_a_success_with_estimated_counts() -> None:
+    vendor = VENDORS["vllm"]
+    end = vendor.end(Request("POST", vendor.path, {}, {}), 1)
+    async with upstream_node(vendor, vendor.stream(("All.",), then=[end[0], Cut()])) as node:
+        answer = await node.running.client.generate(user_prompt("Say it."))
+        assert (answer.end.verdict, answer.end.usage.output_tokens) == (frame_pb2.VERDICT_OK, 1)
+
+
+async def test_done_without_a_finish_reason_is_a_failure() -> None:
+    vendor = VENDORS["vllm"]
+    async with upstream_node(vendor, vendor.stream((), then=[event("[DONE]"), END])) as node:
+        assert (await failure(node, schema=None)).reason == R.ERROR_REASON_BACKEND_FAILED
+
+
+async def test_load_of_the_server_is_in_the_status() -> None:
+    async with upstream_node(VENDORS["vllm"], VENDORS["vllm"].stream(), load_period_ms=100) as node:
+        await is_idle(node)
+        await eventually(lambda: node.backend.load_now().slots_busy == 3)
+        (model,) = (await node.running.client.status()).models
+        assert (model.slots_busy.value, model.queue_length.value) == (3, 2)
+
+
+async def test_server_that_closes_kept_connections_costs_no_request() -> None:
+    vendor = VENDORS["vllm"]
+    async with upstream_node(vendor, vendor.stream()) as node:
+        for _ in range(3):
+            answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+            assert answer.decoder.result == {"a": 1, "b": "x"}
+            for writer in list(node.upstream.writers):
+                writer.close()
+
+
+async def test_document_is_read_to_its_last_byte() -> None:
+    vendor = VENDORS["openai"]
+    async with upstream_node(vendor, vendor.stream(tuple(DOCUMENT))) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert answer.decoder.result == {"a": 1, "b": "x"}

@@ -1,0 +1,238 @@
+"""Cache services over the same Redis, each with a level of its own: one key, and a change in either reaches both."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from helpers.cache_service import HIT, LEASE, MISS, CacheUnderTest, answer, memory_peer, running_cache
+from helpers.eventually import eventually
+from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
+from ssop.v1.mesh_pb2 import CacheLevel
+from ssop_cache.core.changes import Cursor, read_changes
+from ssop_cache.core.keys import Layout
+from ssop_cache.main import open_cache
+from ssop_cache.settings import CacheSettings
+from ssop_chassis.errors import MeshError
+from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
+
+Servers = tuple[RedisServer, RedisServer]
+KEY, OTHER = b"\1" * 32, b"\2" * 32
+LOCAL, SHARED = CacheLevel.CACHE_LEVEL_LOCAL, CacheLevel.CACHE_LEVEL_SHARED
+SYNC_MS = 10
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    with redis_pair() as pair:
+        yield pair
+
+
+def level_of(host: CacheUnderTest) -> Any:
+    local = host.cache.answers.local
+    assert local is not None
+    return local
+
+
+@asynccontextmanager
+async def host(servers: Servers, **settings: Any) -> AsyncIterator[CacheUnderTest]:
+    """A cache service whose level follows the log."""
+    async with running_cache(*servers, local_sync_ms=SYNC_MS, **settings) as running:
+        await eventually(lambda: level_of(running).is_synced)
+        yield running
+
+
+@asynccontextmanager
+async def host_alone(servers: Servers, directory: Path, **settings: Any) -> AsyncIterator[CacheUnderTest]:
+    """A cache service whose Redis is gone, so that nothing waits for it."""
+    opened = CacheSettings(
+        state_url=servers[0].url,
+        cache_url=servers[1].url,
+        local_directory=directory,
+        local_sync_ms=SYNC_MS,
+        is_role_checked=False,
+        **settings,
+    )
+    registry = CollectorRegistry()
+    async with AsyncExitStack() as stack:
+        cache = open_cache(opened, registry, stack)
+        running = CacheUnderTest(cache, registry, memory_peer(cache))
+        await eventually(lambda: len(level_of(running).answers) == 1)
+        yield running
+
+
+async def told(*hosts: CacheUnderTest) -> None:
+    """Every host has applied all that was said."""
+    await eventually(lambda: not any(level_of(one)._pending for one in hosts))
+    last = (await hosts[0].cache.state.run(read_changes(Cursor(last=2**53))))[2]
+    await eventually(lambda: all(level_of(one)._cursor.last == last for one in hosts))
+
+
+async def test_one_key_hits_at_both_levels_with_the_same_bytes(servers: Servers) -> None:
+    async with host(servers) as here, running_cache(*servers, local_bytes=0) as plain:
+        await here.client().store("a", KEY, answer("one"))
+        local, shared = await here.client().lookup(KEY), await plain.client().lookup(KEY)
+        assert (local.answer.level, shared.answer.level) == (LOCAL, SHARED)
+        assert local.answer.chunk == shared.answer.chunk == answer("one")
+
+
+@pytest.mark.parametrize("version", EVERY_REDIS)
+async def test_answer_of_another_host_is_taken_from_redis_once(version: str) -> None:
+    with redis_pair(version) as servers:
+        async with host(servers) as here, host(servers) as there:
+            await here.client().store("a", KEY, answer("one"))
+            levels = [(await there.client().lookup(KEY)).answer.level for _ in range(2)]
+            assert levels == [SHARED, LOCAL]
+            stats = await there.client().stats()
+            assert (stats.local_hits, stats.shared_hits, stats.local_answers) == (1, 1, 1)
+            assert there.metric("ssop_cache_hits_total", level="local") == 1
+
+
+@pytest.mark.parametrize("version", EVERY_REDIS)
+async def test_flush_reaches_redis_and_every_host(version: str) -> None:
+    with redis_pair(version) as servers:
+        async with host(servers) as here, host(servers) as there:
+            await here.client().store("a", KEY, answer("mine"))
+            await here.client("umbrella").store("b", KEY, answer("theirs"))
+            for client in (there.client(), there.client("umbrella")):
+                assert (await client.lookup(KEY)).outcome == HIT
+            await here.client().flush()
+            assert (await here.client().lookup(KEY)).outcome == MISS
+            await told(here, there)
+            assert (await there.client().lookup(KEY)).outcome == MISS
+            assert (await there.client("umbrella").lookup(KEY)).answer.chunk == answer("theirs")
+
+
+async def test_one_answer_is_dropped_everywhere(servers: Servers) -> None:
+    async with host(servers) as here, host(servers) as there:
+        for key in (KEY, OTHER):
+            await here.client().store(f"r{key[0]}", key, answer("one"))
+            await there.client().lookup(key)
+        await there.client().flush(KEY)
+        await told(here, there)
+        outcomes = [(await one.client().lookup(key)).outcome for one in (here, there) for key in (KEY, OTHER)]
+        assert outcomes == [MISS, HIT, MISS, HIT]
+
+
+async def test_newer_answer_replaces_the_one_on_another_host(servers: Servers) -> None:
+    async with host(servers) as here, host(servers) as there:
+        await here.client().store("a", KEY, answer("old"))
+        await there.client().lookup(KEY)
+        await asyncio.sleep(0.002)  # `store` asks for an answer of at most a millisecond
+        await there.client().store("b", KEY, answer("new"))
+        await told(here, there)
+        assert (await here.client().lookup(KEY)).answer.chunk == answer("new")
+
+
+async def test_generation_that_began_before_a_flush_stores_nothing(servers: Servers) -> None:
+    async with host(servers) as here:
+        client = here.client()
+        fence = (await client.admit("a", KEY)).fencing_token
+        await client.flush()
+        await client.commit(KEY, fence, answer("before"))
+        assert (await client.lookup(KEY)).outcome == MISS
+        assert here.metric("ssop_cache_answers_not_stored_total", reason="superseded") == 1
+        assert (await client.admit("b", KEY)).outcome == LEASE
+
+
+async def test_answer_lapses_at_both_levels(servers: Servers) -> None:
+    async with host(servers) as here, host(servers) as there:
+        await here.client().store("a", KEY, answer("one"), ttl_ms=150)
+        assert (await there.client().lookup(KEY)).outcome == HIT
+        assert (await there.client().lookup(KEY)).answer.level == LOCAL
+        await asyncio.sleep(0.2)
+        assert [(await one.client().lookup(KEY)).outcome for one in (here, there)] == [MISS, MISS]
+
+
+async def test_level_survives_both_redis_and_a_restart(servers: Servers, tmp_path: Path) -> None:
+    async with host(servers, local_directory=tmp_path) as here:
+        await here.client().store("a", KEY, answer("kept"))
+        await told(here)
+    for server in servers:
+        server.kill()
+    async with host_alone(servers, tmp_path) as here:
+        found = await here.client().lookup(KEY)
+        assert (found.answer.chunk, found.answer.level) == (answer("kept"), LOCAL)
+        assert not (await here.client().stats()).is_local_synced
+
+
+async def test_level_that_has_not_heard_for_too_long_serves_nothing(servers: Servers, tmp_path: Path) -> None:
+    async with host(servers, local_directory=tmp_path) as here:
+        await here.client().store("a", KEY, answer("kept"))
+        await told(here)
+    for server in servers:
+        server.kill()
+    async with host_alone(servers, tmp_path, local_unsynced_ms=0) as here:
+        with pytest.raises(MeshError, match="does not answer"):
+            await here.client().lookup(KEY)
+
+
+async def test_flush_while_a_host_was_down_reaches_it(servers: Servers, tmp_path: Path) -> None:
+    async with host(servers, local_directory=tmp_path) as here:
+        await here.client().store("a", KEY, answer("kept"))
+        await here.client("umbrella").store("b", KEY, answer("theirs"))
+        await told(here)
+    async with host(servers) as there:
+        await there.client().flush()
+    async with host(servers, local_directory=tmp_path) as here:
+        servers[1].kill()  # only the level on the host can answer
+        with pytest.raises(MeshError):
+            await here.client().lookup(KEY)
+        assert (await here.client("umbrella").lookup(KEY)).answer.level == LOCAL
+
+
+async def test_host_forgets_all_when_the_log_was_lost(servers: Servers) -> None:
+    state, _ = servers
+    async with host(servers) as here:
+        await here.client().store("a", KEY, answer("one"))
+        await told(here)
+        state.ask("FLUSHALL")
+        await eventually(lambda: here.metric("ssop_cache_local_faults_total", kind="gap") == 1)
+        assert (await here.client().stats()).local_answers == 0
+        assert (await here.client().lookup(KEY)).answer.level == SHARED
+
+
+async def test_hit_on_the_host_needs_no_cache_instance(servers: Servers) -> None:
+    async with host(servers) as here:
+        await here.client().store("a", KEY, answer("one"))
+        servers[1].kill()
+        found = await here.client().admit("b", KEY)
+        assert (found.outcome, found.answer.level) == (HIT, LOCAL)
+
+
+async def test_without_news_redis_is_asked_first(servers: Servers) -> None:
+    state, cache = servers
+    async with host(servers, redis_timeout_ms=100) as here:
+        await here.client().store("a", KEY, answer("one"))
+        state.freeze()
+        await eventually(lambda: not level_of(here).is_synced)
+        assert (await here.client().lookup(KEY)).answer.level == SHARED
+        cache.freeze()
+        assert (await here.client().lookup(KEY)).answer.level == LOCAL
+
+
+async def test_nothing_but_whole_answers_reaches_the_host(servers: Servers) -> None:
+    async with host(servers) as here:
+        client = here.client()
+        fence = (await client.admit("a", KEY)).fencing_token
+        with pytest.raises(MeshError):
+            await client.commit(KEY, fence, answer("cut")[:-1])
+        fence = (await client.admit("b", OTHER)).fencing_token
+        await client.commit(OTHER, fence, b"", is_complete=False)
+        assert (await client.stats()).local_answers == 0
+
+
+async def test_record_under_a_wrong_name_is_not_served(servers: Servers) -> None:
+    async with host(servers) as here:
+        await here.client().store("a", KEY, answer("one"))
+        local = level_of(here)
+        layout = Layout(WIRE_VERSION, CODEC_VERSION)
+        record = local.answers.peek((layout.of_tenant("acme").tag, KEY)).record
+        name = (layout.of_tenant("umbrella").tag, KEY)
+        local.put(name, record, fence=1, age_ms=0, ttl_ms=1_000, is_new=False)
+        assert (await here.client("umbrella").lookup(KEY)).outcome == MISS
+        assert here.metric("ssop_cache_answers_unusable_total") == 1

@@ -1,0 +1,211 @@
+"""The state on a cluster, on real processes: slots move and masters die while requests run."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from helpers.cache_load import LEASE_MS, Seen, under_load
+from helpers.cache_service import FOLLOW, LEASE, CacheUnderTest, pieces, running_cache
+from helpers.eventually import eventually
+from helpers.redis_groups import ClusterGroup, TcpServer
+from helpers.redis_server import RedisServer
+from helpers.router_fleet import Fleet, Reply, run_fleet
+from helpers.scripted_mesh import ask
+from helpers.scripted_node import ScriptedNode
+from ssop.v1 import mesh_pb2
+from ssop_cache.core.keys import Layout
+from ssop_cache.main import open_cache
+from ssop_cache.settings import CacheSettings
+from ssop_cache.store import RoleError
+from ssop_chassis.errors import MeshError
+from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
+
+TIMEOUT_MS = 250
+PATIENT_MS = 1_000
+"""Where the bound is not the point: two shared cores and a disk that is synced for each write stall for longer."""
+FAILOVER_S = 10.0
+KEY = b"\7" * 32
+
+
+@pytest.fixture
+def cache() -> Iterator[RedisServer]:
+    with RedisServer("cache") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def group() -> Iterator[ClusterGroup]:
+    with ClusterGroup() as running:
+        yield running
+
+
+def place_of(tenant: str) -> str:
+    return Layout(WIRE_VERSION, CODEC_VERSION).of_tenant(tenant).usage
+
+
+def tenants_of(group: ClusterGroup, server: TcpServer, count: int) -> list[str]:
+    names = [f"tenant-{number}" for number in range(100)]
+    owners = group.owners(place_of(name) for name in names)
+    return [name for name, owner in zip(names, owners, strict=True) if owner is server][:count]
+
+
+async def ask_until(fleet: Fleet, is_over: asyncio.Event) -> list[Reply]:
+    replies: list[Reply] = []
+    while not is_over.is_set() or said_unavailable(replies[-1]):
+        replies.append(await fleet.routers[0].ask(ask(f"question {len(replies)}")))
+    return replies
+
+
+def said_unavailable(reply: Reply) -> bool:
+    return any("cache" in frame.status.unavailable for frame in reply.frames if frame.HasField("status"))
+
+
+def reasons(seen: list[Seen]) -> set[str]:
+    return {call.reason for call in seen} - {""}
+
+
+async def try_follow(under_test: CacheUnderTest, tenant: str) -> float:
+    client = under_test.client(tenant)
+    leader = await client.admit("leader", b"\5" * 32)
+    assert (await client.admit("follower", b"\5" * 32)).outcome == FOLLOW
+    first, second = pieces("a", "b")
+    async with client.open_follow(b"\5" * 32) as stream:
+        await client.append(b"\5" * 32, leader.fencing_token, first)
+        assert await stream.read() is not None
+        said_s = time.monotonic()
+        await client.append(b"\5" * 32, leader.fencing_token, second)
+        assert await stream.read() is not None
+        return time.monotonic() - said_s
+
+
+async def test_slot_that_moves_under_load_costs_no_client_an_error_and_no_lease(
+    group: ClusterGroup, cache: RedisServer, tmp_path: Path
+) -> None:
+    nodes = {"full-1": ScriptedNode("full-1", [mesh_pb2.TIER_FULL])}
+    async with AsyncExitStack() as stack:
+        told = group.settings | {"redis_timeout_ms": PATIENT_MS}
+        under_test = await stack.enter_async_context(running_cache(None, cache, **told))
+        fleet = await stack.enter_async_context(
+            run_fleet(tmp_path, nodes, servers=(cache, cache), cache=told, routers=1, skip_ms=100)
+        )
+        source = group.owner(place_of("acme"))
+        target = next(server for server in group.masters if server is not source)
+        others = tenants_of(group, target, 2) + tenants_of(group, source, 1)
+        client = under_test.client("acme")
+        for number in range(20):
+            await client.admit(f"held-{number}", tokens=10, lease_ms=LEASE_MS)
+        lease = await client.admit("leased", KEY, lease_ms=LEASE_MS)
+        is_over = asyncio.Event()
+        asking = asyncio.ensure_future(ask_until(fleet, is_over))
+        async with under_load([under_test.client(name) for name in ["acme", *others]]) as load:
+            for there, back in ((target, source), (source, target)):
+                began_s = time.monotonic()
+                await asyncio.to_thread(group.move, place_of("acme"), there, 0.3)
+                moved_s = time.monotonic()
+                print(f"moved in {moved_s - began_s:.2f} s")
+                back_s = await load.back_after_s(moved_s, FAILOVER_S)
+                assert group.owner(place_of("acme")) is there
+                assert back is not there
+        has_lease = await client.append(KEY, lease.fencing_token, b"", lease_ms=LEASE_MS)
+        charged = [await client.settle(f"held-{number}", 7) for number in range(20)]
+        waited_s = await try_follow(under_test, "acme")
+        is_over.set()
+        replies = await asyncio.wait_for(asking, FAILOVER_S)
+        moved = under_test.metric("ssop_cache_redirections_total", role="state", kind="moved")
+    flagged = sum(said_unavailable(reply) for reply in replies)
+    print(f"back {back_s:.2f} s after the move; {len(load.seen)} requests; {len(replies)} answers, {flagged} flagged")
+    assert has_lease is False
+    assert load.reasons <= {"STORE_UNAVAILABLE"}
+    assert load.wrong == []
+    assert load.forgotten == []
+    assert charged == [7] * 20
+    assert moved > 0
+    assert waited_s < 1
+    assert [reply.error for reply in replies if reply.error is not None] == []
+
+
+async def test_killed_master_costs_the_tenants_of_others_nothing(group: ClusterGroup, cache: RedisServer) -> None:
+    async with running_cache(None, cache, **group.settings | {"redis_timeout_ms": PATIENT_MS}) as under_test:
+        victim = group.owner(place_of("acme"))
+        spared = tenants_of(group, next(server for server in group.masters if server is not victim), 2)
+        hit = tenants_of(group, victim, 2)
+        client = under_test.client(hit[0])
+        for number in range(20):
+            await client.admit(f"held-{number}", tokens=10, lease_ms=LEASE_MS)
+        victim.ask("WAIT", 1, 1_000)
+        async with (
+            under_load([under_test.client(name) for name in spared]) as others,
+            under_load([under_test.client(name) for name in hit]) as load,
+        ):
+            await asyncio.sleep(1.0)
+            killed_s = time.monotonic()
+            victim.signal(signal.SIGKILL)
+            await eventually(lambda: under_test.metric("ssop_cache_store_up", role="state") == 0)
+            back_s = await load.back_after_s(killed_s, FAILOVER_S)
+            served = others.served_since(killed_s)
+        charged = [await client.settle(f"held-{number}", 7) for number in range(20)]
+        await eventually(lambda: under_test.cache.state.is_up)
+        waited_s = await try_follow(under_test, hit[1])
+    print(f"back after {back_s:.2f} s; {served} requests of others served meanwhile")
+    assert others.reasons == set()
+    assert served > 20
+    assert load.reasons == {"STORE_UNAVAILABLE"}
+    assert load.wrong == []
+    assert [age_s for age_s in (killed_s - at_s for at_s in load.forgotten) if age_s > 1] == []
+    assert charged == [7] * 20
+    assert waited_s < 1
+
+
+async def test_frozen_master_costs_a_request_its_bound_and_others_nothing(
+    group: ClusterGroup, cache: RedisServer
+) -> None:
+    async with running_cache(None, cache, **group.settings | {"redis_timeout_ms": TIMEOUT_MS}) as under_test:
+        frozen, other = group.masters[:2]
+        hit = under_test.client(tenants_of(group, frozen, 1)[0])
+        spared = under_test.client(tenants_of(group, other, 1)[0])
+        await hit.admit("a")
+        await spared.admit("a")
+        frozen.signal(signal.SIGSTOP)
+        try:
+            costs_s = []
+            for number in range(20):
+                started_s = time.monotonic()
+                with pytest.raises(MeshError):
+                    await hit.admit(f"b{number}")
+                costs_s.append(time.monotonic() - started_s)
+                await spared.admit(f"b{number}")
+        finally:
+            frozen.signal(signal.SIGCONT)
+        await eventually(lambda: under_test.cache.state.is_up, timeout_s=FAILOVER_S)
+        assert (await hit.admit("c", KEY)).outcome == LEASE
+    assert max(costs_s) < TIMEOUT_MS / 1000 + 0.25
+    assert sorted(costs_s)[10] < 0.02
+
+
+async def test_script_that_a_node_forgot_is_sent_again(group: ClusterGroup, cache: RedisServer) -> None:
+    async with running_cache(None, cache, **group.settings) as under_test:
+        client = under_test.client("forgetful")
+        await client.admit("a")
+        for server in group.masters:
+            server.ask("SCRIPT", "FLUSH")
+        await client.admit("b")
+        assert await client.settle("b", 4) == 4
+
+
+async def test_cluster_with_a_node_that_evicts_is_refused(group: ClusterGroup, cache: RedisServer) -> None:
+    settings = CacheSettings(cache_url=cache.url, redis_timeout_ms=2_000, **group.settings)
+    node = group.masters[-1]
+    node.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lfu")
+    try:
+        async with AsyncExitStack() as stack:
+            opened = open_cache(settings, CollectorRegistry(), stack)
+            with pytest.raises(RoleError, match="it would drop quotas and leases"):
+                await opened.roles.wait_until_right()
+    finally:
+        node.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")

@@ -1,0 +1,301 @@
+"""Answers that were cut after fields had been sent: who goes on, what callers see, and where nobody can."""
+
+import asyncio
+
+import pytest
+
+from helpers.cascades import LITE_ANSWER, cascade, prepare
+from helpers.eventually import eventually
+from helpers.scripted_mesh import (
+    GOOD,
+    Answer,
+    Mesh,
+    R,
+    Script,
+    ScriptedNode,
+    answering,
+    ask,
+    default_nodes,
+    encode,
+    failing,
+    going_on,
+    judged,
+    node_status_chunk,
+    reason,
+    run_router,
+)
+from ssop.v1 import mesh_pb2
+from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind, IncompleteReason
+from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
+from ssop_chassis.call import Call
+from ssop_chassis.errors import MeshError
+from ssop_codec import Decoder
+
+WHOLE = list(Chunk.FromString(b"".join(encode(GOOD))).frames)
+WHOLE_CHUNKS = [Chunk(frames=[frame]).SerializeToString(deterministic=True) for frame in WHOLE]
+FULL = ask(model="grok-3", policy="no_cache")
+
+
+def first_try(script: Script, then: Script) -> Script:
+    """A script for requests that begin a document, and one for those that go on with it."""
+
+    async def choose(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        await (then if request.HasField("continue_from") else script)(call, request)
+
+    return choose
+
+
+def everywhere(mesh: Mesh, script: Script, then: Script | None = None) -> None:
+    for node in mesh.nodes.values():
+        node.script = first_try(script, then or going_on())
+
+
+def asked_to_go_on(mesh: Mesh) -> list[tuple[str, InferenceServiceGenerateRequest]]:
+    return [
+        (name, request)
+        for name, node in mesh.nodes.items()
+        for request in node.requests
+        if request.HasField("continue_from")
+    ]
+
+
+def assert_whole(answer: Answer) -> None:
+    assert answer.error is None
+    assert answer.documents == WHOLE
+
+
+async def test_another_node_of_the_tier_goes_on(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2))
+    answer = await mesh.generate(FULL)
+    assert_whole(answer)
+    ((name, request),) = asked_to_go_on(mesh)
+    assert name.startswith("full")
+    assert list(Chunk.FromString(request.continue_from.chunk).frames) == WHOLE[:2]
+    assert request.continue_from.next_seq == 3
+
+
+async def test_status_and_accounting_say_that_two_nodes_worked(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2))
+    answer = await mesh.generate(FULL)
+    ((name, _),) = asked_to_go_on(mesh)
+    assert answer.last_status.state == mesh_pb2.DELIVERY_STATE_OK
+    assert list(answer.last_status.continuations) == [
+        mesh_pb2.Continuation(
+            first_seq=3, node=name, model=f"{name}-model", tier=mesh_pb2.TIER_FULL, cause="BACKEND_FAILED"
+        )
+    ]
+    assert not answer.status.continuations
+    assert answer.accounting.continuations == answer.accounting.failed_attempts == 1
+    assert mesh.metric("ssop_router_continuations_total", outcome="taken") == 1
+
+
+async def test_end_of_a_node_that_failed_is_kept_back_and_gone_on_from(mesh: Mesh) -> None:
+    cut = encode('{"mood":"fine",', incomplete_reason=IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED)
+
+    async def script(call: Call, _: object) -> None:
+        await call.write(node_status_chunk())
+        for chunk in cut:
+            await call.write(chunk)
+
+    everywhere(mesh, script)
+    assert_whole(await mesh.generate(FULL))
+
+
+async def test_end_of_a_node_that_failed_is_kept_back_in_the_chunk_of_the_first_field(mesh: Mesh) -> None:
+    cut = encode('{"mood":"fine",', incomplete_reason=IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED)
+
+    async def script(call: Call, _: object) -> None:
+        await call.write(node_status_chunk() + b"".join(cut))
+
+    everywhere(mesh, script)
+    assert_whole(await mesh.generate(FULL))
+
+
+async def test_nodes_go_on_one_after_the_other() -> None:
+    nodes = {f"full-{number}": ScriptedNode(f"full-{number}", [mesh_pb2.TIER_FULL]) for number in range(4)}
+    async with run_router(nodes) as mesh:
+        everywhere(mesh, going_on(frames=2), going_on(frames=1))
+        left = 2
+
+        async def go_on(call: Call, request: InferenceServiceGenerateRequest) -> None:
+            nonlocal left
+            left -= 1
+            await (going_on(frames=1) if left >= 0 else going_on())(call, request)
+
+        everywhere(mesh, going_on(frames=2), go_on)
+        answer = await mesh.generate(FULL)
+        assert_whole(answer)
+        assert [entry.first_seq for entry in answer.last_status.continuations] == [3, 4, 5]
+
+
+async def test_lite_goes_on_where_no_full_node_can_and_the_answer_is_degraded(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2), failing())
+    mesh.nodes["lite-1"].script = going_on()
+    answer = await mesh.generate(ask(model="grok-3"))
+    assert_whole(answer)
+    assert answer.status.degraded_level == 0
+    assert answer.last_status.degraded_level == 2
+    assert answer.last_status.degraded_reason == mesh_pb2.DEGRADED_REASON_NODES_FAILED
+    assert answer.trailers["x-ssop-status"] == "DEGRADED"
+    assert not mesh.cache.stored
+
+
+async def test_refused_level_is_not_gone_on_at(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2), failing())
+    mesh.nodes["lite-1"].script = going_on()
+    answer = await mesh.generate(ask(model="grok-3", max_degraded_level=0))
+    assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+    assert answer.error is not None
+    assert answer.error.metadata == {
+        "last_seq": "2",
+        "cause": "BACKEND_FAILED",
+        "not_continued": "DEGRADED_REFUSED",
+    }
+    assert answer.documents == WHOLE[:2]
+
+
+async def test_what_no_node_can_go_on_with_is_named(mesh: Mesh) -> None:
+    async def refuse(_: Call, __: object) -> None:
+        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "no", metadata={"feature": "continue_from", "detail": "a union"})
+
+    everywhere(mesh, going_on(frames=2), refuse)
+    answer = await mesh.generate(FULL)
+    assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+    assert answer.error is not None
+    assert answer.error.metadata["not_continued"] == "a union"
+    assert mesh.metric("ssop_router_continuations_total", outcome="impossible") == 1
+
+
+async def test_node_that_begins_anew_is_not_believed(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2), answering('{"mood":"other","score":4}'))
+    answer = await mesh.generate(FULL)
+    assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+    assert answer.documents == WHOLE[:2]
+
+
+async def test_beginning_that_is_too_large_is_not_gone_on_from() -> None:
+    async with run_router(continue_max_bytes=40) as mesh:
+        everywhere(mesh, going_on(frames=2))
+        answer = await mesh.generate(FULL)
+        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+        assert answer.error is not None
+        assert answer.error.metadata["last_seq"] == "2"
+        assert not asked_to_go_on(mesh)
+
+
+async def test_caller_that_left_is_not_gone_on_for(mesh: Mesh) -> None:
+    parked = asyncio.Event()
+
+    async def wait(call: Call, _: object) -> None:
+        await call.write(WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
+        parked.set()
+        await asyncio.Event().wait()
+
+    everywhere(mesh, wait)
+    stream = mesh.open(FULL)
+    await parked.wait()
+    await stream.cancel()
+    await eventually(mesh.is_quiet)
+    assert not asked_to_go_on(mesh)
+
+
+async def test_usage_of_the_last_node_is_what_is_charged_once(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2))
+    answer = await mesh.generate(ask(model="grok-3", request_id="r-1"))
+    await eventually(lambda: "r-1" in mesh.cache.settled)
+    assert mesh.cache.settled["r-1"] == answer.accounting.usage == WHOLE[-1].end.usage
+    assert not mesh.cache.counted["r-1"].is_failed
+
+
+async def test_answer_of_two_nodes_of_its_tier_is_stored_whole(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2))
+    assert_whole(await mesh.generate(ask(model="grok-3")))
+    hit = await mesh.generate(ask(model="grok-3"))
+    assert hit.decision.cache_reason == mesh_pb2.CACHE_REASON_HIT
+    assert_whole(hit)
+
+
+async def test_follower_hears_of_the_continuation_nothing_but_frames(mesh: Mesh) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        await call.write(node_status_chunk() + WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
+        await go_on.wait()
+        raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
+
+    everywhere(mesh, wait)
+    leader = asyncio.ensure_future(mesh.generate(ask(model="grok-3")))
+    await eventually(lambda: any(node.running for node in mesh.nodes.values()))
+    follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3")))
+    await eventually(lambda: any(g.followers for g in mesh.cache.generations.values()))
+    go_on.set()
+    assert_whole(await leader)
+    answer = await follower
+    assert_whole(answer)
+    assert not answer.accounting.is_billed
+    assert len(asked_to_go_on(mesh)) == 1
+
+
+async def test_follower_with_fields_goes_on_when_its_leader_is_lost() -> None:
+    async with run_router(append_interval_ms=10) as mesh:
+
+        async def wait(call: Call, _: object) -> None:
+            await call.write(node_status_chunk() + WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
+            await asyncio.Event().wait()
+
+        everywhere(mesh, wait)
+        leader = mesh.open(ask(model="grok-3"))
+        await eventually(lambda: any(node.running for node in mesh.nodes.values()))
+        follower = mesh.open(ask(model="grok-3"))
+        chunks: list[bytes] = []
+        while not any(frame.kind == FrameKind.FRAME_KIND_VALUE for frame in Chunk.FromString(b"".join(chunks)).frames):
+            chunk = await follower.read()
+            assert chunk is not None
+            chunks.append(chunk)
+        (generation,) = mesh.cache.generations.values()
+        generation.state = "lost"
+        generation.changed.set()
+        while (chunk := await follower.read()) is not None:
+            chunks.append(chunk)
+        answer = Answer(chunks)
+        assert_whole(answer)
+        assert answer.accounting.is_billed
+        assert answer.last_status.continuations[0].cause == "LEASE_LOST"
+        await leader.cancel()
+        await eventually(mesh.is_quiet)
+
+
+async def test_lite_answer_that_a_cascade_kept_is_gone_on_with_in_its_tier() -> None:
+    nodes = {**default_nodes(), "lite-2": ScriptedNode("lite-2", [mesh_pb2.TIER_LITE])}
+    async with run_router(nodes) as mesh:
+        prepare(mesh, judged(0.9, text=LITE_ANSWER), answering())
+        whole = judged(0.9, text=LITE_ANSWER)
+
+        async def cut(call: Call, request: InferenceServiceGenerateRequest) -> None:
+            class Cutting:
+                def __init__(self) -> None:
+                    self.left = 5
+
+                async def write(self, chunk: bytes) -> None:
+                    self.left -= 1
+                    if self.left < 0:
+                        raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
+                    await call.write(chunk)
+
+            await whole(Cutting(), request)  # type: ignore[arg-type]
+
+        for name in ("lite-1", "lite-2"):
+            nodes[name].script = first_try(cut, going_on(LITE_ANSWER))
+        answer = await mesh.generate(cascade())
+        assert answer.error is None
+        decoder = Decoder()
+        decoder.feed(b"".join(answer.chunks))
+        assert decoder.result["mood"] == "lite"
+        assert answer.last_status.degraded_level == 0
+        assert [entry.tier for entry in answer.last_status.continuations] == [mesh_pb2.TIER_LITE]
+
+
+@pytest.mark.parametrize("frame", WHOLE[1:-1], ids=lambda frame: f"seq {frame.seq}")
+async def test_cut_after_any_frame_is_whole_in_the_end(mesh: Mesh, frame: Frame) -> None:
+    everywhere(mesh, going_on(frames=frame.seq))
+    assert_whole(await mesh.generate(FULL))
