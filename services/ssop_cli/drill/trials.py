@@ -13,7 +13,7 @@ from urllib.request import urlopen
 from ssop_cli.drill.injection import find_child, wait_until
 from ssop_cli.drill.rig import Rig
 from ssop_cli.mesh import find_access
-from ssop_sdk import AsyncSsopClient, SsopClient, SsopError
+from ssop_sdk import AsyncSsopClient, CollectionUnknown, SsopClient, SsopError
 
 COLLECTION: Final = "facts"
 _BACK_S: Final = 60.0
@@ -233,7 +233,12 @@ def _search(client: SsopClient, numbers: range, found: Finding) -> set[int]:
     """Documents that are found by their own words. What is found and was never indexed so is wrong."""
     hits = set()
     for number in numbers:
-        for passage in client.index.search(text_of(number), collections=[COLLECTION], top_k=3):
+        try:
+            passages = client.index.search(text_of(number), collections=[COLLECTION], top_k=3)
+        except CollectionUnknown:
+            # All of it was lost.
+            return set()
+        for passage in passages:
             if passage.text != text_of(int(passage.document_id[1:])):
                 found.wrong.append(f"document {passage.document_id} was found with a text that it never had")
             if passage.document_id == f"f{number}":

@@ -16,6 +16,8 @@ SLOW_S: Final = 1.5
 """How late a slow node's bytes are. Below the 2 s after which gRPC takes a peer whose ping is not answered for dead."""
 _CUT_AFTER: Final = (1, 2, 3)
 """A stream that is cut or stalls has given so many DATA frames; with one there is no field yet, with more there is."""
+_CUT_S: Final = 0.02
+"""gRPC drops what has come and was not read yet when a stream is reset; so long it has to read."""
 _READ_BYTES: Final = 65_536
 _QUEUE_FRAMES: Final = 1_024
 _CONNECT_S: Final = 5.0
@@ -78,11 +80,12 @@ class Wire:
         """How many DATA frames a stream gives."""
         return self._rng.choice(_CUT_AFTER)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._carry(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):
             try:
                 await self.lit()
@@ -175,7 +178,7 @@ class _Line:
         self._dead.add(stream)
         await self._to_far.put(rst_stream(stream, CANCEL))
         if is_told:
-            await self._to_near.put(rst_stream(stream, INTERNAL_ERROR))
+            await self._to_near.put(rst_stream(stream, INTERNAL_ERROR), _CUT_S)
 
     async def _pump_far(self) -> None:
         cutter = Cutter(has_preface=False)
