@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from ssop_cli import posts as posts_
+from ssop_cli.app_backend import backend_app
 from ssop_cli.app_cache import cache_app
 from ssop_cli.app_drill import drill_command
 from ssop_cli.app_index import index_app
@@ -55,6 +56,7 @@ app = typer.Typer(
 schema_app = typer.Typer(help="Schemas.", no_args_is_help=True)
 app.add_typer(schema_app, name="schema")
 app.add_typer(models_app, name="models")
+app.add_typer(backend_app, name="backend")
 app.add_typer(keys_app, name="keys")
 app.add_typer(cache_app, name="cache")
 app.add_typer(route_app, name="route")

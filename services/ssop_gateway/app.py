@@ -11,9 +11,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ssop_gateway.chat import chat_completions, list_models, not_served, show_model
 from ssop_gateway.core.faults import EdgeError
+from ssop_gateway.core.openapi import make_document
 from ssop_gateway.exchange import Edge, Endpoint, Exchange, Handle
 from ssop_gateway.generate import generate
-from ssop_gateway.ops import Readiness, check_schema, explain, live, mesh_status, metrics_of
+from ssop_gateway.ops import Readiness, check_schema, explain, fixed_json, live, mesh_status, metrics_of
+from ssop_sdk.target import VERSION
 
 _EXPOSED: Final = (
     "x-request-id", "x-ssop-status", "x-ssop-degraded-level", "retry-after", "retry-after-ms",
@@ -82,6 +84,7 @@ def make_app(edge: Edge, registry: CollectorRegistry, readiness: Readiness) -> A
         "/v1/explain": {"POST": explain},
         "/v1/schema/check": {"POST": check_schema},
         "/v1/mesh/status": {"GET": mesh_status},
+        "/openapi.json": {"GET": fixed_json(make_document(VERSION))},
         "/healthz": {"GET": live},
         "/readyz": {"GET": readiness.answer},
     }

@@ -6,7 +6,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from ssop.v1 import router_pb2
 from ssop_gateway.core.faults import EdgeError, invalid
-from ssop_gateway.core.frames import to_json
+from ssop_gateway.core.frames import dump, to_json
 from ssop_gateway.core.generate_body import GenerateBody, plan_body
 from ssop_gateway.core.reading import SSOP_TYPE, Caller, read_model
 from ssop_gateway.exchange import Exchange, Handle, timeout_ms
@@ -43,6 +43,16 @@ def metrics_of(registry: CollectorRegistry) -> Handle:
 
     async def answer(exchange: Exchange) -> None:
         await exchange.answer(200, CONTENT_TYPE_LATEST, generate_latest(registry))
+
+    return answer
+
+
+def fixed_json(value: Any) -> Handle:
+    """A document that never changes."""
+    text = dump(value)
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.answer_json(200, text)
 
     return answer
 

@@ -34,6 +34,16 @@ class EdgeProtocol(H11Protocol):
         if self.cycle is not before:
             self._unwatch_head()
 
+    def send_400_response(self, msg: str) -> None:
+        """See H11Protocol. A request whose body turns out to be no HTTP is over for the application, too."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+        super().send_400_response(msg)
+
     def on_response_complete(self) -> None:
         """See H11Protocol."""
         self._watch_head()

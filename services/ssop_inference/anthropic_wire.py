@@ -35,9 +35,19 @@ class AnthropicWire:
         self._extra_body = dict(extra_body or {})
 
     @property
+    def dialect_name(self) -> str:
+        """See `wire.Wire`."""
+        return _DIALECT.name
+
+    @property
     def model(self) -> str:
-        """The model's name on the server."""
+        """See `wire.Wire`."""
         return self._model
+
+    @property
+    def load_page(self) -> str:
+        """See `wire.Wire`."""
+        return ""
 
     async def find_out(self, http: UpstreamHttp) -> ServerFacts:
         """See `wire.Wire`."""

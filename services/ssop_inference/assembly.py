@@ -1,6 +1,7 @@
 """From settings to the node that they describe."""
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from ssop_inference.anthropic_wire import VERSION, AnthropicWire
@@ -49,7 +50,14 @@ def _build_backend(settings: InferenceSettings, model: ModelSettings, node: Node
         except RecordingError as error:
             raise ModelError(f"model {model.name}: {error}") from error
         return ReplayBackend(model.name, recording, slots=model.slots, max_waiting=settings.max_waiting)
-    wire, http = build_wire(model, settings.limits)
+    return build_upstream(settings, model, on_change=node.notify)
+
+
+def build_upstream(
+    settings: InferenceSettings, model: ModelSettings, *, on_change: Callable[[], None] = lambda: None
+) -> UpstreamBackend:
+    """A model behind its server. Raises ModelError. Needs a running loop."""
+    wire, http = _build_wire(model, settings.limits)
     options = UpstreamOptions(
         context_tokens=model.context_tokens,
         slots=model.slots,
@@ -60,11 +68,10 @@ def _build_backend(settings: InferenceSettings, model: ModelSettings, node: Node
         load_timeout_s=settings.warm_up_timeout_ms / 1000,
         load_period_s=model.load_period_ms / 1000,
     )
-    return UpstreamBackend(model.name, wire, http, options, on_change=node.notify)
+    return UpstreamBackend(model.name, wire, http, options, on_change=on_change)
 
 
-def build_wire(model: ModelSettings, limits: LimitSettings) -> tuple[Wire, UpstreamHttp]:
-    """What speaks to a model's server. Raises ModelError for a key, a URL or certificates that can't be used."""
+def _build_wire(model: ModelSettings, limits: LimitSettings) -> tuple[Wire, UpstreamHttp]:
     is_anthropic = model.backend == "anthropic"
     headers = {"anthropic-version": VERSION} if is_anthropic else {}
     if model.api_key_file is not None:

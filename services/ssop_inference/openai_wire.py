@@ -81,13 +81,18 @@ class OpenAiWire:
         return self._server.dialect
 
     @property
+    def dialect_name(self) -> str:
+        """See `wire.Wire`."""
+        return self._server.dialect.name
+
+    @property
     def model(self) -> str:
-        """The model's name on the server."""
+        """See `wire.Wire`."""
         return self._server.model
 
     @property
     def load_page(self) -> str:
-        """Where the server says its load; empty where it does not."""
+        """See `wire.Wire`."""
         return self._server.load_page
 
     async def find_out(self, http: UpstreamHttp) -> ServerFacts:

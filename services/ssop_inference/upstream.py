@@ -79,7 +79,7 @@ class UpstreamBackend:
         self.name = name
         self.control = ControlTokens()
         self.facts = ServerFacts()
-        self._wire = wire
+        self.wire = wire
         self._http = http
         self._options = options
         self._on_change = on_change
@@ -117,7 +117,7 @@ class UpstreamBackend:
         """See `backend.Backend`. One attempt; INTERNAL where the server is there and another one would not help."""
         try:
             async with asyncio.timeout(self._options.load_timeout_s):
-                self.facts = await self._wire.find_out(self._http)
+                self.facts = await self.wire.find_out(self._http)
         except TimeoutError as error:
             raise _failed(f"model {self.name} is not served: no answer in time") from error
         except WireError as fault:
@@ -139,13 +139,13 @@ class UpstreamBackend:
 
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:
         """See `backend.Backend`."""
-        return self._wire.constrain(schema, format_assertion=format_assertion)
+        return self.wire.constrain(schema, format_assertion=format_assertion)
 
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """See `backend.Backend`. An estimate where the server does not count."""
         try:
             async with asyncio.timeout(self._options.page_timeout_s):
-                counted = await self._wire.count_tokens(self._http, messages)
+                counted = await self.wire.count_tokens(self._http, messages)
         except TimeoutError as error:
             raise _failed("the model server did not count the tokens in time") from error
         except WireError as error:
@@ -159,8 +159,8 @@ class UpstreamBackend:
         slot = await self._queue.take(priority=request.priority, deadline_s=request.deadline_s)
         try:
             self._check_open()
-            generation = UpstreamGeneration(self._wire.reader(request), budget, slot, self._meter)
-            body = self._wire.body(request, budget.max_output_tokens)
+            generation = UpstreamGeneration(self.wire.reader(request), budget, slot, self._meter)
+            body = self.wire.body(request, budget.max_output_tokens)
             task = asyncio.create_task(
                 self._run(generation, body, request.deadline_s, slot), name=f"generate-{self.name}"
             )
@@ -219,7 +219,7 @@ class UpstreamBackend:
         last_s = deadline_s + _DEADLINE_MARGIN_S
         first_s = min(self._clock() + self._options.first_token_timeout_s, last_s)
         try:
-            async with asyncio.timeout_at(first_s) as timer, self._http.stream(self._wire.path, body) as events:
+            async with asyncio.timeout_at(first_s) as timer, self._http.stream(self.wire.path, body) as events:
                 signs = 0
                 async for event in events:
                     if tokens := reader.feed(event.event, event.data):
@@ -260,11 +260,22 @@ class UpstreamBackend:
         )
         return _failed(text)
 
+    async def server_load(self) -> ServerLoad | None:
+        """What the server says of its load now; None where it does not. Raises MeshError."""
+        try:
+            async with asyncio.timeout(self._options.page_timeout_s):
+                return await self.wire.read_load(self._http, self._clock())
+        except (TimeoutError, WireError) as error:
+            raise _failed("the model server does not say its load") from error
+
     async def _watch_load(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._options.page_timeout_s):
-                    load = await self._wire.read_load(self._http, self._clock())
+                load = await self.server_load()
+            except MeshError:
+                # The last values stay, and their age says how old they are.
+                _log.debug("a model server does not say its load", extra={"model": self.name})
+            else:
                 if load is None:
                     return
                 others = _without(load, self._queue.busy)
@@ -272,9 +283,6 @@ class UpstreamBackend:
                 self._heard = others
                 if is_changed:
                     self._on_change()
-            except (TimeoutError, MeshError, WireError):
-                # The last values stay, and their age says how old they are.
-                _log.debug("a model server does not say its load", extra={"model": self.name})
             await asyncio.sleep(self._options.load_period_s)
 
     async def close(self) -> None:

@@ -5,7 +5,9 @@ would go on to its end. Closing a connection reaches every server.
 """
 
 import codecs
+import socket
 import ssl
+import struct
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -26,6 +28,8 @@ _MAX_ERROR_BYTES: Final = 64 << 10
 _MAX_BODY_BYTES: Final = 4 << 20
 _KEPT_S: Final = 30.0
 _POOL_WAIT_S: Final = 1.0
+# A server learns that a generation is given up when it writes; after a reset the first write fails, else the second.
+_RESET_ON_CLOSE: Final = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +84,23 @@ class UpstreamHttp:
             context: ssl.SSLContext | bool = True
             if options.ca_file is not None:
                 context = ssl.create_default_context(cafile=str(options.ca_file))
-            self._client = httpx.AsyncClient(
-                headers={**options.secret_headers, "accept-encoding": "identity"},
-                timeout=httpx.Timeout(None, connect=options.connect_timeout_s, pool=_POOL_WAIT_S),
+            transport = httpx.AsyncHTTPTransport(
+                verify=context,
                 limits=httpx.Limits(
                     max_connections=options.connections,
                     max_keepalive_connections=options.connections,
                     keepalive_expiry=_KEPT_S,
                 ),
-                verify=context,
                 proxy=options.proxy or None,
+                socket_options=[_RESET_ON_CLOSE],
                 trust_env=False,
                 http2=False,
+            )
+            self._client = httpx.AsyncClient(
+                headers={**options.secret_headers, "accept-encoding": "identity"},
+                timeout=httpx.Timeout(None, connect=options.connect_timeout_s, pool=_POOL_WAIT_S),
+                transport=transport,
+                trust_env=False,
             )
         except httpx.InvalidURL as error:
             raise ValueError(f"the URL of the model server can't be used: {error}") from error

@@ -60,6 +60,21 @@ class Wire(Protocol):
 
     path: str
 
+    @property
+    def dialect_name(self) -> str:
+        """How the server is spoken to."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model's name on the server."""
+        ...
+
+    @property
+    def load_page(self) -> str:
+        """Where the server says its load; empty where it does not."""
+        ...
+
     async def find_out(self, http: UpstreamHttp) -> ServerFacts:
         """Ask the server what it is, and generate one token."""
         ...

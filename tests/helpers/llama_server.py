@@ -28,7 +28,7 @@ params = xllamacpp.CommonParams()
 params.model.path, port, slots = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 params.n_parallel, params.n_ctx = slots, 2048 * slots
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-params.n_batch = params.n_ubatch = 16
+params.n_batch = params.n_ubatch = 8
 params.cache_ram_mib, params.fit_params, params.offline, params.ui = 0, False, True, False
 params.endpoint_slots = params.endpoint_metrics = True
 params.verbosity = -1

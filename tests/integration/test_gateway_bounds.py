@@ -101,6 +101,18 @@ async def test_what_is_no_http_is_400(gateway: Gateway, data: bytes) -> None:
     assert b" 400 " in await send(gateway, data)
 
 
+async def test_a_body_that_turns_out_to_be_no_http_ends_its_request(
+    gateway: Gateway, scripted: ScriptedRouter, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
+    assert (await send(gateway, data + b"no size\r\n")).startswith(b"HTTP/1.1 400")
+    # The refusal of a request without a key races with that of its body.
+    keyless = data.replace(KEY.encode(), b"")
+    await asyncio.gather(*(send(gateway, keyless + b"zz\r\n") for _ in range(20)))
+    await eventually(lambda: gateway.metric("http_server_active_requests") == 0)
+    assert "Exception in ASGI" not in caplog.text
+
+
 async def test_two_framings_at_once_smuggle_nothing(gateway: Gateway, scripted: ScriptedRouter) -> None:
     inner = b"GET /healthz HTTP/1.1\r\nhost: e\r\n\r\n"
     size = str(len(inner) + 5).encode()

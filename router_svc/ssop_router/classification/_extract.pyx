@@ -11,7 +11,7 @@ from libc.string cimport memset
 
 import numpy as np
 
-from ssop_router.classification._extract_py import BASE_FEATURES
+from ssop_router.classification._extract_py import BASE_FEATURES, FAR_QUESTION, OF, PAST, QUESTION, ROLES, THAT, THE
 
 cdef extern from "Python.h":
     int PyUnicode_KIND(object)
@@ -26,7 +26,14 @@ cdef enum:
     SPACE = 0x20
     IDEOGRAPHS = 0x2E80
     MAX_CATEGORIES = 64
-    BASE = 30
+    BASE = 38
+    ROLE_SLOTS = 64
+    IS_QUESTION = 1
+    IS_PAST = 2
+    IS_OF = 3
+    IS_THE = 4
+    IS_THAT = 5
+    FARTHEST = 20
     # Marks of a code point below 128 or among the few above it that count.
     IS_MATH = 1
     IS_CODE = 2
@@ -35,6 +42,9 @@ cdef enum:
 
 cdef uint32_t FNV_BASIS = 0x811C9DC5
 cdef unsigned char MARKS[128]
+# Open addressing, as in the table of words.
+cdef uint32_t ROLE_HASHES[ROLE_SLOTS]
+cdef int ROLE_VALUES[ROLE_SLOTS]
 
 
 cdef void set_marks() noexcept:
@@ -74,6 +84,34 @@ cdef inline uint32_t finish(uint32_t state) noexcept nogil:
     state ^= state >> 13
     state *= <uint32_t>0xC2B2AE35
     return state ^ (state >> 16)
+
+
+cdef void set_roles():
+    cdef uint32_t state
+    cdef Py_ssize_t slot
+    memset(ROLE_VALUES, 0, sizeof(ROLE_VALUES))
+    for word, role in ROLES.items():
+        state = FNV_BASIS
+        for char in word:
+            state = add(state, ord(char))
+        slot = finish(state) & (ROLE_SLOTS - 1)
+        while ROLE_VALUES[slot]:
+            slot = (slot + 1) & (ROLE_SLOTS - 1)
+        ROLE_HASHES[slot], ROLE_VALUES[slot] = state, role
+
+
+set_roles()
+assert (QUESTION, PAST, OF, THE, THAT) == (IS_QUESTION, IS_PAST, IS_OF, IS_THE, IS_THAT)
+assert FAR_QUESTION == FARTHEST and len(ROLES) < ROLE_SLOTS
+
+
+cdef inline int role_of(uint32_t state) noexcept nogil:
+    cdef Py_ssize_t slot = finish(state) & (ROLE_SLOTS - 1)
+    while ROLE_VALUES[slot]:
+        if ROLE_HASHES[slot] == state:
+            return ROLE_VALUES[slot]
+        slot = (slot + 1) & (ROLE_SLOTS - 1)
+    return 0
 
 
 cdef inline bint is_ideograph(uint32_t code) noexcept nogil:
@@ -259,8 +297,11 @@ cdef class Extractor:
         cdef Py_ssize_t code_chars = 0, uppers = 0, options = 0, blanks = 0, commands = 0, quotes = 0, colons = 0
         cdef Py_ssize_t brackets = 0, foreign = 0, digits = 0, at, end, length, position = 0
         cdef uint32_t code, letter, single, pair, after, previous = 0
-        cdef bint is_start = True, has_previous = False, white
-        cdef int marks
+        cdef Py_ssize_t names = 0, relatives = 0, question_at = 0, possessives = 0, degrees = 0, past = 0
+        cdef Py_ssize_t of_count = 0, the_count = 0
+        cdef uint32_t last, before
+        cdef bint is_start = True, has_previous = False, is_name = False, white
+        cdef int marks, role
         memset(found, 0, sizeof(found))
         while position < size:
             code, letter = raw[position], low[position]
@@ -279,6 +320,24 @@ cdef class Extractor:
                 long_words += length >= 9
                 if 0x41 <= code <= 0x5A and not is_start:
                     capitals += 1
+                    names += not is_name
+                    is_name = True
+                else:
+                    is_name = False
+                role = role_of(single)
+                if role == IS_QUESTION and not question_at:
+                    question_at = latin_words
+                relatives += role == IS_THAT or (role == IS_QUESTION and latin_words > 3)
+                past += role == IS_PAST
+                of_count += role == IS_OF
+                the_count += role == IS_THE
+                if length > 1:
+                    last, before = low[end - 1], low[end - 2]
+                    possessives += (before == 0x27 and last == 0x73) or (before == 0x73 and last == 0x27)
+                    if length > 4 and (before == 0x65 and last == 0x72 or (
+                        before == 0x73 and last == 0x74 and low[end - 3] == 0x65
+                    )):
+                        degrees += 1
                 self.count_word(single, found)
                 if has_previous:
                     self.count_word(pair, found)
@@ -297,7 +356,7 @@ cdef class Extractor:
                     end += 1
                 numbers += 1
                 has_previous = False
-                is_start = False
+                is_start = is_name = False
                 position = end
                 continue
             if is_ideograph(code):
@@ -309,13 +368,14 @@ cdef class Extractor:
                     single = add(single, raw[end])
                     self.count_word(single, found)
                 has_previous = False
-                is_start = False
+                is_start = is_name = False
                 position += 1
                 continue
             white = is_white(code)
             marks = marks_of(code)
             if not white:
                 has_previous = False
+                is_name = False
             if code == 0x0A:
                 lines += 1
                 is_start = True
@@ -362,6 +422,8 @@ cdef class Extractor:
             capitals / <double>max(latin_words, 1), log1p(commands), log1p(quotes), log1p(colons), log1p(brackets),
             1.0 if at >= 0 and raw[at] == 0x3F else 0.0, 1.0 if size > 0 and 0x61 <= raw[0] <= 0x7A else 0.0,
             foreign / shown, log1p(long_words), log1p(digits), 1.0 if chars > size else 0.0,
+            log1p(names), log1p(relatives), min(question_at, FARTHEST) / <double>FARTHEST, log1p(possessives),
+            log1p(degrees), log1p(of_count), log1p(the_count), past / <double>max(latin_words, 1),
         ]
         for at in range(BASE):
             dense[at] = <float>base[at]

@@ -2,6 +2,7 @@
 machine without a compiler runs on."""
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -22,8 +23,22 @@ BASE_FEATURES: Final = (
     "log_sentences", "math_share", "code_share", "ideograph_share", "upper_share", "distinct_share", "longest_word",
     "log_options", "words_per_sentence", "log_blanks", "log_capitals", "capital_share", "log_commands", "log_quotes",
     "log_colons", "log_brackets", "ends_asking", "starts_lower", "foreign_share", "log_long_words", "log_digits",
-    "is_long",
+    "is_long", "log_names", "log_relatives", "question_place", "log_possessives", "log_degrees", "log_of", "log_the",
+    "past_share",
 )  # fmt: skip
+QUESTION: Final = 1
+PAST: Final = 2
+OF: Final = 3
+THE: Final = 4
+THAT: Final = 5
+ROLES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("what", "which", "who", "whom", "whose", "when", "where", "how", "why"), QUESTION),
+    **dict.fromkeys(("was", "were", "been", "had"), PAST),
+    "of": OF, "the": THE, "that": THAT,
+}  # fmt: skip
+"""What a question's grammar hangs on: one of several hops names things by what they are of, and who did what."""
+FAR_QUESTION: Final = 20
+"""A question word that stands later counts as if it stood there."""
 
 
 def _add(state: int, code: int) -> int:
@@ -66,6 +81,7 @@ class Extractor:
         if any(not 0 <= category < categories for category in words.values()):
             raise ValueError("a word of no category")
         self._words = {_hash(word): category for word, category in words.items()}
+        self._roles = {_hash(word): role for word, role in ROLES.items()}
         self._categories = categories
         self._buckets = 1 << bits
         self._head_chars = head_chars
@@ -121,6 +137,8 @@ class Extractor:
         latin_words = latin_letters = longest = numbers = ideographs = sentences = capitals = long_words = 0
         lines = questions = commas = math_chars = code_chars = uppers = options = blanks = commands = 0
         quotes = colons = brackets = foreign = digits = 0
+        names = relatives = question_at = possessives = degrees = of = the = past = 0
+        is_name = False  # whether the word before stands in a name
         size = len(raw)
         is_start = True  # of a sentence
         position = 0
@@ -144,6 +162,20 @@ class Extractor:
                 long_words += length >= 9
                 if 0x41 <= code <= 0x5A and not is_start:
                     capitals += 1
+                    names += not is_name
+                    is_name = True
+                else:
+                    is_name = False
+                role = self._roles.get(single, 0)
+                if role == QUESTION and not question_at:
+                    question_at = latin_words
+                relatives += role == THAT or (role == QUESTION and latin_words > 3)
+                past += role == PAST
+                of += role == OF
+                the += role == THE
+                ending = "".join(map(chr, low[max(position, end - 3) : end]))
+                possessives += ending.endswith(("'s", "s'"))
+                degrees += length > 4 and ending.endswith(("er", "est"))
                 if single in self._words:
                     found[self._words[single]] += 1
                 if pair is not None and pair in self._words:
@@ -161,7 +193,7 @@ class Extractor:
                     end += 1
                 numbers += 1
                 previous = None
-                is_start = False
+                is_start = is_name = False
                 position = end
                 continue
             if _is_ideograph(code):
@@ -174,12 +206,13 @@ class Extractor:
                     if state in self._words:
                         found[self._words[state]] += 1
                 previous = None
-                is_start = False
+                is_start = is_name = False
                 position += 1
                 continue
             is_white = chr(code).isspace()
             if not is_white:
                 previous = None
+                is_name = False
             if code == 0x0A:
                 lines += 1
                 is_start = True
@@ -223,6 +256,8 @@ class Extractor:
             uppers / shown, distinct / max(grams, 1), log(longest), log(options), log(words / max(sentences, 1)),
             log(blanks), log(capitals), capitals / max(latin_words, 1), log(commands), log(quotes), log(colons),
             log(brackets), float(last >= 0 and raw[last] == 0x3F), float(size > 0 and 0x61 <= raw[0] <= 0x7A),
-            foreign / shown, log(long_words), log(digits), float(chars > size),
+            foreign / shown, log(long_words), log(digits), float(chars > size), log(names), log(relatives),
+            min(question_at, FAR_QUESTION) / FAR_QUESTION, log(possessives), log(degrees), log(of), log(the),
+            past / max(latin_words, 1),
         )  # fmt: skip
         return np.array([*base, *(log(count) for count in found)], np.float32)

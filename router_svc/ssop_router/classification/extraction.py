@@ -11,7 +11,7 @@ try:
 except ImportError:
     _extract = None  # type: ignore[assignment]
 
-FEATURES_VERSION: Final = 1
+FEATURES_VERSION: Final = 2
 """Rises whenever the same text may give other features; artefacts name the version that they were trained with."""
 IS_COMPILED: Final = _extract is not None
 

@@ -104,7 +104,7 @@ class OnnxComplexityModel:
         return score, spread
 
     def score_heads(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """What evaluation looks at: one row a text, the ranks of length, gain and task, and the task's margin."""
+        """For evaluation, a row a text: ranks of length, gain, need and n-grams, and the margin of the task type."""
         heads: NDArray[np.float32] = self._run(("heads",), self.prepare(texts))[0]
         return heads
 

@@ -41,6 +41,14 @@ _BOUNDS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusive
 # A grammar of the server knows these; what is merely announced as supported is not enough.
 _XGRAMMAR: Final = _NOTES | _SHAPES | _COUNTS | _LENGTHS | _BOUNDS | {"definitions"}
 
+_LLAMA: Final[Mapping[str, Any]] = {
+    "min_p": 0.0,
+    "timings_per_token": True,
+    # It notices that a client has gone when it writes: after each batch of the prompt, and not at the first token.
+    "return_progress": True,
+    "chat_template_kwargs": {"enable_thinking": False},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -82,7 +90,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             "llama-server",
             Form.LLGUIDANCE,
             has_top_k=True,
-            extra={"min_p": 0.0, "timings_per_token": True, "chat_template_kwargs": {"enable_thinking": False}},
+            extra=_LLAMA,
         ),
         Dialect(
             # A server that was built without llguidance: its own grammar ignores bounds and any pattern.
@@ -91,7 +99,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             enforced=_NOTES | _SHAPES | _COUNTS | _LENGTHS | {"definitions"},
             refused=frozenset({"allOf", "prefixItems", "not", "if", "then", "else", "pattern", "patternProperties"}),
             has_top_k=True,
-            extra={"min_p": 0.0, "timings_per_token": True, "chat_template_kwargs": {"enable_thinking": False}},
+            extra=_LLAMA,
         ),
         Dialect(
             "xai",

@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ssop_router.classification import _extract, _extract_py
+from ssop_router.classification._extract_py import ROLES
 from ssop_router.classification.lexicon import CATEGORIES, word_categories
 
 WORDS = word_categories()
@@ -18,7 +19,27 @@ anything = st.text(st.characters(exclude_categories=()))
 written = st.lists(
     st.one_of(
         st.sampled_from(
-            [*WORDS, "John", "A.", "(B)", "\n", "\nA. ", "3.14", "\\frac", "__", "e.g.", "don't", "。", "，"]
+            [
+                *WORDS,
+                *ROLES,
+                "John",
+                "A.",
+                "Bob's",
+                "cars'",
+                "est",
+                "older",
+                "finest",
+                "(B)",
+                "\n",
+                "\nA. ",
+                "3.14",
+                "\\frac",
+                "__",
+                "e.g.",
+                "don't",
+                "。",
+                "，",
+            ]
         ),
         st.text(st.sampled_from("aZ 9.?！，()\\$_\n\t'\u3000因为所以\ud800😀"), max_size=6),
     )

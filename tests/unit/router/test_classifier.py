@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import random
 import threading
 from pathlib import Path
@@ -113,6 +114,35 @@ def test_harder_tasks_score_higher(classifier: OnnxComplexityModel) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "name", "wanted"),
+    [
+        ("who led the band that Ann Lee of New York left", "log_names", math.log1p(2)),
+        ("Ann led it", "log_names", 0),
+        ("the man who led the band that left", "log_relatives", math.log1p(1)),
+        ("it was the old man who led it", "log_relatives", math.log1p(1)),
+        ("In what year", "question_place", 2 / 20),
+        ("word " * 30 + "why", "question_place", 1),
+        ("Ann's and the Lees' dog isn't", "log_possessives", math.log1p(2)),
+        ("her older sister was the tallest", "log_degrees", math.log1p(3)),
+        ("the end of the line", "log_of", math.log1p(1)),
+        ("The end of the line", "log_the", math.log1p(2)),
+        ("he was and had been", "past_share", 3 / 5),
+    ],
+)
+def test_the_grammar_of_a_question_is_counted(
+    classifier: OnnxComplexityModel, text: str, name: str, wanted: float
+) -> None:
+    dense = classifier.prepare([text])["dense"][0]
+    assert dense[classifier.card.features["base"].index(name)] == pytest.approx(wanted)
+
+
+def test_code_needs_the_full_tier_whatever_its_label_says(classifier: OnnxComplexityModel) -> None:
+    heads = classifier.score_heads(["Write a python function to find the shared elements of two lists."])[0]
+    assert heads[2] > 0.4
+    assert heads[4] < 0
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "empty"),
@@ -181,7 +211,7 @@ def test_damaged_metadata_are_refused(tmp_path: Path, features: str) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"version": 2}, "version 2"),
+        ({"version": 1}, "version 1"),
         ({"base": []}, "not the ones"),
         ({"words": {"x": 99}}, "damaged"),
         ({"words": []}, "damaged"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ssop_router.classification.training.fitting import BalancedRidge, fit_ridge, weigh_groups
 from ssop_router.classification.training.measures import (
     measure_apgr,
     measure_balance,
@@ -17,7 +18,7 @@ from ssop_router.classification.training.measures import (
     recover_quality,
 )
 from ssop_router.classification.training.own import train_on_labels
-from ssop_router.classification.training.recipe import leave_out
+from ssop_router.classification.training.recipe import leave_out, train
 from ssop_router.classification.training.rows import LabelsError, Row, cap_sources, read_labels
 from ssop_router.classifier import load_classifier
 
@@ -92,6 +93,51 @@ def test_sources_are_capped_the_same_way_each_time() -> None:
 def test_a_blend_without_length_keeps_the_proportions() -> None:
     assert leave_out((0.5, 0.1, 0.3, 0.1)) == pytest.approx((0, 0.25, 0.75, 0))
     assert leave_out((1.0, 0, 0, 0)) == (0, 0.5, 0.5, 0)
+
+
+def test_cells_count_alike_whatever_is_left_out() -> None:
+    generator = np.random.default_rng(0)
+    columns = np.hstack([np.ones((60, 1)), generator.normal(size=(60, 3))])
+    target, weights = generator.normal(size=60), generator.random(60) + 0.5
+    cells, out = np.repeat([0, 1, 2], [10, 20, 30]), np.arange(60) % 7 == 0
+    balanced = np.zeros(60)
+    for cell in range(3):
+        at = (cells == cell) & ~out
+        balanced[at] = weights[at] / weights[at].sum() * (~out).sum() / 3
+    wanted = fit_ridge(columns[~out], target[~out], balanced[~out], 5.0)
+    assert BalancedRidge(columns, target, weights, cells, 5.0).fit(out) == pytest.approx(wanted)
+
+
+def test_a_cell_that_is_left_out_whole_leaves_the_others() -> None:
+    columns, target, cells = np.ones((6, 1)), np.array([1.0, 1, 1, 5, 5, 5]), np.array([0, 0, 0, 1, 1, 1])
+    assert BalancedRidge(columns, target, np.ones(6), cells, 0.0).fit(cells == 1) == pytest.approx([1], abs=1e-4)
+
+
+def test_predictions_saw_nothing_of_their_group() -> None:
+    ridge = BalancedRidge(np.ones((4, 1)), np.array([1.0, 1, 5, 5]), np.ones(4), np.zeros(4, np.intp), 0.0)
+    assert ridge.predict_held_out(np.array(["a", "a", "b", "b"])) == pytest.approx([5, 5, 1, 1], abs=1e-4)
+
+
+def test_the_weight_of_a_group_may_differ_in_its_power() -> None:
+    groups, power = np.array(["a", "a", "b", "b", "b"]), np.array([0.0, 0, 1, 1, 1])
+    assert weigh_groups(groups, power) == pytest.approx(np.array([0.5, 0.5, 1, 1, 1]) * 5 / 4)
+
+
+def test_what_qualities_say_of_a_task_type_goes_before_its_label() -> None:
+    assert Row("a", "s", "s", is_full=False, is_gainful=True).needs_full
+    assert Row("a", "s", "s", is_full=True).needs_full
+    assert not Row("a", "s", "s", is_full=False).needs_full
+
+
+def test_shares_that_are_given_are_not_chosen() -> None:
+    rows = [
+        Row(line["text"], "s", f"part-{at % 3}", float(line["label"] == "lite"), 1.0, line["label"] == "full")
+        for at, line in enumerate(labelled(30))
+    ]
+    shares = (0.5, 0.125, 0.375, 0.0)
+    trained = train(rows, rows, tries_grams=False, is_chinese_seen=True, notes={}, shares=shares)
+    assert trained.blend == shares
+    assert trained.parameters.blend.tolist() == [list(shares)] * 2
 
 
 @pytest.mark.parametrize(

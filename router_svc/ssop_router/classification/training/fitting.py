@@ -21,11 +21,15 @@ _STEPS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where dense features lie: `mean` and `scale` [F], and the index of the share of Chinese characters."""
+    """Where dense features lie: `mean` and `scale` [F], and the index of the share of Chinese characters.
+
+    A head looks at the features `used`, and at products of those in `pairs`.
+    """
 
     mean: Floats
     scale: Floats
     ideographs: int
+    used: tuple[int, ...]
     pairs: tuple[int, ...]
 
     def expand(self, dense: NDArray[Any]) -> Floats:
@@ -33,33 +37,29 @@ class Scale:
         rows = dense.astype(np.float64)
         standard = np.clip((rows - self.mean) / self.scale, -CLIP, CLIP)
         is_zh = (rows[:, [self.ideographs]] > CHINESE_SHARE).astype(np.float64)
-        paired = standard[:, list(self.pairs)]
+        paired, single = standard[:, list(self.pairs)], standard[:, list(self.used)]
         crossed = [paired[:, [at]] * paired[:, at:] * _CROSS_SCALE for at in range(len(self.pairs))]
-        return np.hstack([np.ones((len(rows), 1)), standard, standard * is_zh, is_zh, *crossed])
+        return np.hstack([np.ones((len(rows), 1)), single, single * is_zh, is_zh, *crossed])
 
     def head(self, coefficients: Floats) -> Head:
         """What a regression on these columns found, as the graph holds it."""
-        features, size = len(self.mean), len(self.pairs)
+        features, size = len(self.used), len(self.pairs)
         rounded = np.array([float(f"{value:.6g}") for value in coefficients])
         crossed = np.zeros((size, size))
         crossed[np.triu_indices(size)] = rounded[2 + 2 * features :] * _CROSS_SCALE
-        return Head(
-            float(rounded[0]),
-            float(rounded[1 + 2 * features]),
-            rounded[1 : 1 + features],
-            rounded[1 + features : 1 + 2 * features],
-            self.pairs,
-            crossed,
-        )
+        linear = np.zeros((2, len(self.mean)))
+        linear[:, list(self.used)] = rounded[1 : 1 + 2 * features].reshape(2, features)
+        return Head(float(rounded[0]), float(rounded[1 + 2 * features]), linear[0], linear[1], self.pairs, crossed)
 
 
-def measure_scale(dense: NDArray[Any], ideographs: int, pairs: Sequence[int]) -> Scale:
+def measure_scale(dense: NDArray[Any], ideographs: int, used: Sequence[int], pairs: Sequence[int]) -> Scale:
     """The scale of training texts, rounded so that it reads the same in single precision."""
     rows = dense.astype(np.float64)
     return Scale(
         rows.mean(axis=0).astype(np.float32).astype(np.float64),
         (rows.std(axis=0) + 1e-6).astype(np.float32).astype(np.float64),
         ideographs,
+        tuple(used),
         tuple(pairs),
     )
 
@@ -90,33 +90,54 @@ def fit_leaving_out(
         yield group, _solve(gram - part.T @ weighed, moment - weighed.T @ target[held], penalty)
 
 
-def predict_held_out(columns: Floats, target: Floats, weights: Floats, penalty: float, groups: NDArray[Any]) -> Floats:
-    """Predictions for each row by a regression that saw nothing of its group."""
-    found = np.empty(len(target))
-    for group, coefficients in fit_leaving_out(columns, target, weights, penalty, groups):
-        held = groups == group
-        found[held] = columns[held] @ coefficients
-    return found
+class BalancedRidge:
+    """A weighted ridge regression in which all cells (a tier in a language) count alike, whichever rows are left out.
+
+    Without that, rows that are left out would shift the balance against their own tier.
+    """
+
+    def __init__(
+        self, columns: Floats, target: Floats, weights: Floats, cells: NDArray[np.intp], penalty: float
+    ) -> None:
+        self._columns, self._target, self._weights, self._cells = columns, target, weights, cells
+        self._penalty = penalty
+        self._whole = {int(cell): self._sum(cells == cell) for cell in np.unique(cells)}
+
+    def _sum(self, at: NDArray[np.bool_]) -> tuple[Floats, Floats, float]:
+        part = self._columns[at]
+        weighted = part * self._weights[at][:, None]
+        return part.T @ weighted, weighted.T @ self._target[at], float(self._weights[at].sum())
+
+    def fit(self, without: NDArray[np.bool_] | None = None) -> Floats:
+        """The coefficients, from all rows but those of `without`."""
+        left = np.zeros(len(self._target), np.bool_) if without is None else without
+        sums = []
+        for cell, whole in self._whole.items():
+            at = left & (self._cells == cell)
+            if not (~left & (self._cells == cell)).any():
+                continue
+            part = self._sum(at)
+            sums.append((whole[0] - part[0], whole[1] - part[1], whole[2] - part[2]))
+        share = float((~left).sum()) / len(sums)
+        gram = sum((one[0] * (share / one[2]) for one in sums), np.zeros((self._columns.shape[1],) * 2))
+        moment = sum((one[1] * (share / one[2]) for one in sums), np.zeros(self._columns.shape[1]))
+        return _solve(gram, moment, self._penalty)
+
+    def predict_held_out(self, groups: NDArray[Any]) -> Floats:
+        """Predictions for each row by a regression that saw nothing of its group."""
+        found = np.empty(len(self._target))
+        for group in np.unique(groups):
+            held = groups == group
+            found[held] = self._columns[held] @ self.fit(held)
+        return found
 
 
-def weigh_groups(groups: NDArray[Any], power: float = 0.5) -> Floats:
-    """Row weights, mean 1, with which a group of n rows counts as n ** power."""
+def weigh_groups(groups: NDArray[Any], power: float | Floats = 0.5) -> Floats:
+    """Row weights, mean 1, with which a group of n rows counts as n ** power; `power` may differ from row to row."""
     _, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     weights = sizes[inverse] ** (power - 1.0)
     balanced: Floats = weights / weights.mean()
     return balanced
-
-
-def balance_classes(weights: Floats, is_full: NDArray[np.bool_], is_zh: NDArray[np.bool_]) -> Floats:
-    """Row weights, mean 1, with which both tiers count alike in each language."""
-    balanced = weights.copy()
-    for language in (False, True):
-        for tier in (False, True):
-            at = (is_zh == language) & (is_full == tier)
-            if at.any():
-                balanced[at] /= balanced[at].sum()
-    result: Floats = balanced * len(balanced) / balanced.sum()
-    return result
 
 
 def place_knots(values: Floats) -> Floats:

@@ -1,12 +1,14 @@
 """Writes a classifier as one ONNX graph of standard operators.
 
 Inputs, for B texts: `dense` [B, F] and, where n-grams are used, `ids` [B, K] and `weights` [B, K], padded with weight
-0. Four heads say one number a text: its length, the gain that is foreseen from a stronger model, the margin of its task
-type, and what its n-grams say about the weak model's failures; the last is 0 without n-grams. Each becomes its rank
-among the training texts of its language; the ranks are blended, and the blend is ranked again, so that a score of 0.8
-means: harder than 80 % of the training texts. `spread` is the weighted deviation of the heads.
+0. Four heads say one number a text: its length, the gain that is foreseen from a stronger model, whether its task type
+needs one, and what its n-grams say about the weak model's failures; the last is 0 without n-grams. Each becomes its
+rank among the training texts of its language; the ranks are blended, and the blend is ranked again, so that a score of
+0.8 means: harder than 80 % of the training texts. `spread` is the weighted deviation of the heads. `heads` holds the
+four ranks and the margin of a fifth head, which is not blended: the tier of the task type by its label, full above 0.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -49,7 +51,7 @@ class Grams:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What the graph holds. F dense features, Q knots; languages are en, zh; heads are length, gain, task, grams.
+    """What the graph holds. F dense features, Q knots; languages are en, zh; heads are length, gain, need, grams.
 
     `mean` and `scale` [F]; `knots` [2, 4, Q]; `blend` [2, 4], rows sum to 1; `score_knots` [2, Q]; `ideographs` is the
     index of the share of Chinese characters among the dense features.
@@ -58,6 +60,7 @@ class Parameters:
     mean: Floats
     scale: Floats
     gain: Head
+    need: Head
     task: Head
     grams: Grams | None
     knots: Floats
@@ -83,28 +86,46 @@ class _Builder:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], name=f"{kind}_{len(self.nodes)}", **attributes))
         return name
 
+    def split(self, value: str, *sizes: int) -> tuple[str, str]:
+        """Two parts, with so many columns."""
+        names = (f"{value}_low", f"{value}_high")
+        node = helper.make_node("Split", [value, self.axes(*sizes)], list(names), name=f"Split_{value}", axis=1)
+        self.nodes.append(node)
+        return names
+
     def axes(self, *axes: int) -> str:
         return self.constant(axes, np.int64)
 
 
-def _rank(b: _Builder, values: str, knots: Floats, axis: int) -> str:
-    """The share of knots below each value, with straight lines between them; the last axis of `knots` is theirs."""
+def _rank(b: _Builder, values: str, knots: Floats, language: str, axis: int, *, output: str = "") -> str:
+    """The share of a language's knots below each value, straight lines between them; their last axis holds them.
+
+    `knots` [2, ..., Q]; `language` [B].
+    """
     low, high = knots[..., :-1], knots[..., 1:]
     width = np.maximum(high - low, 1e-6)
-    offset = b.op("Sub", values, b.constant(low))
-    share = b.op("Clip", b.op("Mul", offset, b.constant(1 / width)), b.constant(0.0), b.constant(1.0))
-    return b.op("ReduceMean", share, axes=[axis], keepdims=0)
+    offset = b.op("Sub", values, b.op("Gather", b.constant(low), language))
+    slopes = b.op("Gather", b.constant(1 / width), language)
+    share = b.op("Clip", b.op("Mul", offset, slopes), b.constant(0.0), b.constant(1.0))
+    return b.op("ReduceMean", share, output=output, axes=[axis], keepdims=0)
 
 
-def _head(b: _Builder, head: Head, dense: str, is_zh: str) -> str:
-    both = b.op("MatMul", dense, b.constant(np.stack([head.linear, head.linear_zh], axis=1)))
-    both = b.op("Add", both, b.constant([head.bias, head.bias_zh]))
-    plain = b.op("Gather", both, b.constant([0], np.int64), axis=1)
-    chinese = b.op("Mul", b.op("Gather", both, b.constant([1], np.int64), axis=1), is_zh)
-    paired = b.op("Gather", dense, b.constant(head.pairs, np.int64), axis=1)
-    crossed = b.op("Mul", b.op("MatMul", paired, b.constant(head.crossed)), paired)
-    crossed = b.op("ReduceSum", crossed, b.axes(1), keepdims=1)
-    return b.op("Add", b.op("Add", plain, chinese), crossed)
+def _heads(b: _Builder, heads: Sequence[Head], dense: str, is_zh: str) -> str:
+    """[B, H]: all heads at once, since a node costs more than its arithmetic does."""
+    weights = np.stack([head.linear for head in heads] + [head.linear_zh for head in heads], axis=1)
+    biases = [head.bias for head in heads] + [head.bias_zh for head in heads]
+    both = b.op("Add", b.op("MatMul", dense, b.constant(weights)), b.constant(biases))
+    plain, chinese = b.split(both, len(heads), len(heads))
+    pairs = sorted({pair for head in heads for pair in head.pairs})
+    crossed = np.zeros((len(pairs), len(heads), len(pairs)))
+    for at, head in enumerate(heads):
+        places = [pairs.index(pair) for pair in head.pairs]
+        crossed[np.ix_(places, [at], places)] = head.crossed[:, None, :]
+    paired = b.op("Gather", dense, b.constant(pairs, np.int64), axis=1)
+    products = b.op("MatMul", paired, b.constant(crossed.reshape(len(pairs), -1)))
+    products = b.op("Reshape", products, b.axes(-1, len(heads), len(pairs)))
+    products = b.op("ReduceSum", b.op("Mul", products, b.op("Unsqueeze", paired, b.axes(1))), b.axes(2), keepdims=0)
+    return b.op("Add", b.op("Add", plain, b.op("Mul", chinese, is_zh)), products)
 
 
 def _grams(b: _Builder, grams: Grams) -> str:
@@ -122,26 +143,20 @@ def build_graph(parameters: Parameters, metadata: dict[str, str]) -> bytes:
     centred = b.op("Mul", b.op("Sub", "dense", b.constant(p.mean)), b.constant(1 / p.scale))
     dense = b.op("Clip", centred, b.constant(-CLIP), b.constant(CLIP))
     share = b.op("Gather", "dense", b.constant([p.ideographs], np.int64), axis=1)
-    is_zh = b.op("Cast", b.op("Greater", share, b.constant(CHINESE_SHARE)), to=TensorProto.FLOAT)
-    gain, task = _head(b, p.gain, dense, is_zh), _head(b, p.task, dense, is_zh)
-    grams = b.op("Mul", gain, b.constant(0.0)) if p.grams is None else _grams(b, p.grams)
+    is_chinese = b.op("Greater", share, b.constant(CHINESE_SHARE))
+    is_zh = b.op("Cast", is_chinese, to=TensorProto.FLOAT)
+    language = b.op("Squeeze", b.op("Cast", is_chinese, to=TensorProto.INT64), b.axes(1))
+    values, task = b.split(_heads(b, (p.gain, p.need, p.task), dense, is_zh), 2, 1)
+    grams = b.op("Mul", share, b.constant(0.0)) if p.grams is None else _grams(b, p.grams)
     length = b.op("Gather", "dense", b.constant([0], np.int64), axis=1)
-    # ranks, by language
-    raw = b.op("Unsqueeze", b.op("Concat", length, gain, task, grams, axis=1), b.axes(2))
-    ranks = [_rank(b, raw, p.knots[language][None], 2) for language in (0, 1)]
-    not_zh = b.op("Sub", b.constant(1.0), is_zh)
-
-    def pick(english: str, zh: str) -> str:
-        return b.op("Add", b.op("Mul", english, not_zh), b.op("Mul", zh, is_zh))
-
-    rank = pick(*ranks)
-    shares = pick(b.constant(p.blend[0][None]), b.constant(p.blend[1][None]))
+    raw = b.op("Unsqueeze", b.op("Concat", length, values, grams, axis=1), b.axes(2))
+    rank = _rank(b, raw, p.knots, language, 2)
+    shares = b.op("Gather", b.constant(p.blend), language)
     blend = b.op("ReduceSum", b.op("Mul", rank, shares), b.axes(1), keepdims=1)
     deviation = b.op("Sub", rank, blend)
     variance = b.op("ReduceSum", b.op("Mul", b.op("Mul", deviation, deviation), shares), b.axes(1), keepdims=0)
     b.op("Sqrt", b.op("Relu", variance), output="spread")
-    scores = [b.op("Unsqueeze", _rank(b, blend, p.score_knots[at][None], 1), b.axes(1)) for at in (0, 1)]
-    b.op("Squeeze", pick(*scores), b.axes(1), output="score")
+    _rank(b, blend, p.score_knots, language, 1, output="score")
     b.op("Concat", rank, task, axis=1, output="heads")
     inputs = [helper.make_tensor_value_info("dense", TensorProto.FLOAT, ["texts", len(p.mean)])]
     if p.grams is not None:

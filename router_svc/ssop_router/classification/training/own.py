@@ -33,7 +33,7 @@ def train_on_labels(path: Path, min_rows: int) -> tuple[Trained, dict[str, Any]]
         "rows": len(rows),
         "tier_rows": len(tasks),
         "penalty": trained.penalty,
-        "blend": dict(zip(("length", "gain", "task", "grams"), trained.blend, strict=True)),
+        "blend": dict(zip(("length", "gain", "need", "grams"), trained.blend, strict=True)),
         "model": {"between": best.between, "within": best.within, "tier": best.tier},
         "length": {name: getattr(trained.length, name) for name in ("between", "within", "tier")},
     }

@@ -22,8 +22,8 @@ from scipy import sparse
 from ssop_router.classification.extraction import make_extractor, specify_features
 from ssop_router.classification.lexicon import CATEGORIES, word_categories
 from ssop_router.classification.training.fitting import (
+    BalancedRidge,
     Scale,
-    balance_classes,
     fit_grams,
     fit_leaving_out,
     fit_ridge,
@@ -43,7 +43,8 @@ HEAD_CHARS: Final = 1400
 TAIL_CHARS: Final = 600
 GRAM_BITS: Final = 15
 GRAM_PENALTY: Final = 3.0
-TASK_PENALTY: Final = 3000.0
+NEED_PENALTY: Final = 3000.0
+TASK_PENALTY: Final = 2000.0
 PENALTIES: Final = (1000.0, 3000.0, 10000.0)
 BLEND_STEPS: Final = 4
 """Shares of the blend are multiples of a quarter."""
@@ -52,17 +53,21 @@ STANDARD_ERROR: Final = 0.006
 MAX_OF_SOURCE: Final = 400
 MIN_OF_LANGUAGE: Final = 50
 """Fewer rows give no ranks of their own: all rows do then."""
-TASK_PAIRED: Final = (
+GRAMMAR: Final = (
+    "log_names", "log_relatives", "question_place", "log_possessives", "log_degrees", "log_of", "log_the", "past_share",
+)  # fmt: skip
+"""Features that help to tell task types apart and nothing else: the heads of the blend do without them."""
+NEED_PAIRED: Final = (
     "log_words", "log_sentences", "log_questions", "relative", "log_capitals", "capital_share", "cause", "contrast",
     "condition", "quantity", "compare", "logic", "passage", "code", "technical", "chat", "relation", "log_numbers",
     "ask", "write", "math_share", "summarise", "classify", "words_per_sentence", "log_lines", "log_options",
 )  # fmt: skip
-"""Features whose products count in the task head; the gain head has more rows a feature, and takes more."""
+"""Features whose products count in the need head; the gain head has more rows a feature, and takes more."""
 GAIN_PAIRED: Final = (
-    *TASK_PAIRED, "pronoun", "number", "mathematics", "solve", "choice", "sequence", "explain", "extract", "law",
+    *NEED_PAIRED, "pronoun", "number", "mathematics", "solve", "choice", "sequence", "explain", "extract", "law",
     "number_share", "log_chars", "ends_asking", "starts_lower", "log_quotes", "longest_word", "log_long_words",
 )  # fmt: skip
-
+TASK_PAIRED: Final = (*NEED_PAIRED, *GRAMMAR)
 
 PROBE: Final = (
     "What is the capital of France?",
@@ -91,7 +96,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What was tried: the blend of length, gain, task and grams, and how it did on the criterion.
+    """What was tried: the blend of length, gain, need and grams, and how it did on the criterion.
 
     That is the mean of `between`, `within` and, with labels, `tier`.
     """
@@ -124,7 +129,7 @@ class Trained:
 
     @property
     def blend(self) -> tuple[float, ...]:
-        """Shares of length, gain, task and grams."""
+        """Shares of length, gain, need and grams."""
         return self.chosen.blend
 
     @property
@@ -165,53 +170,69 @@ def _index(name: str) -> int:
     return names.index(name)
 
 
-def scale_of(texts: Texts, paired: Sequence[str] = TASK_PAIRED) -> Scale:
+def scale_of(texts: Texts, paired: Sequence[str], leaves_out: Sequence[str] = ()) -> Scale:
     """The scale on which a head is fitted."""
-    return measure_scale(texts.dense, _index("ideograph_share"), [_index(name) for name in paired])
+    used = sorted(set(range(texts.dense.shape[1])) - {_index(name) for name in leaves_out})
+    return measure_scale(texts.dense, _index("ideograph_share"), used, [_index(name) for name in paired])
 
 
-def task_problem(texts: Texts) -> tuple[Floats, Floats]:
-    """Target (1 full, -1 lite) and row weights of the task head: large groups count for less than their size."""
+def need_problem(texts: Texts, columns: Floats) -> BalancedRidge:
+    """The need head: which task types gain from a full model. Large data sets count for less than their size."""
+    needs_full = np.array([row.needs_full for row in texts.rows])
+    return _tier_problem(texts, columns, needs_full, weigh_groups(texts.groups, 0.75), NEED_PENALTY)
+
+
+def task_problem(texts: Texts, columns: Floats) -> BalancedRidge:
+    """The task head: the labels of task types. English sources, hundreds of templates among them, count alike."""
     is_full = np.array([bool(row.is_full) for row in texts.rows])
-    weights = balance_classes(weigh_groups(texts.groups, 0.75), is_full, texts.is_zh)
-    return np.where(is_full, 1.0, -1.0), weights
+    weights = weigh_groups(texts.sources, np.where(texts.is_zh, 0.75, 0.0))
+    return _tier_problem(texts, columns, is_full, weights, TASK_PENALTY)
+
+
+def _tier_problem(
+    texts: Texts, columns: Floats, is_full: NDArray[np.bool_], weights: Floats, penalty: float
+) -> BalancedRidge:
+    cells = texts.is_zh.astype(np.intp) * 2 + is_full
+    return BalancedRidge(columns, np.where(is_full, 1.0, -1.0), weights, cells, penalty)
 
 
 class _Trainer:
     def __init__(self, gains: Texts, tasks: Texts | None) -> None:
         self.gains, self.tasks = gains, tasks
         reference = tasks if tasks is not None else gains
-        self.scale, self.task_scale = scale_of(reference, GAIN_PAIRED), scale_of(reference)
+        self.scale = scale_of(reference, GAIN_PAIRED, GRAMMAR)
+        self.need_scale, self.task_scale = scale_of(reference, NEED_PAIRED, GRAMMAR), scale_of(reference, TASK_PAIRED)
         self.columns = self.scale.expand(gains.dense)
-        self.gain_tasks = self.task_scale.expand(gains.dense)
+        self.gain_needs = self.need_scale.expand(gains.dense)
         self.target = np.array([row.gain for row in gains.rows], np.float64)
         self.weights = weigh_groups(gains.sources)
         self.kept = np.array(cap_sources(gains.rows, MAX_OF_SOURCE))
         self.lengths = gains.dense[:, 0].astype(np.float64)
-        self.task_columns = None if tasks is None else self.task_scale.expand(tasks.dense)
-        self.task_coefficients = self._fit_task()
+        self.need_columns = None if tasks is None else self.need_scale.expand(tasks.dense)
+        self.need: BalancedRidge | None = None
+        self.need_coefficients = np.zeros(self.gain_needs.shape[1])
+        if tasks is not None and self.need_columns is not None:
+            self.need = need_problem(tasks, self.need_columns)
+            self.need_coefficients = self.need.fit()
         self.judged = self._judged_tasks()
-        self.task_values = self._tasks_held_out()
+        self.need_values = self._needs_held_out()
         self.idf = np.ones(1) if gains.grams is None else weigh_grams(gains.grams)
         self.gram_rows: Any = None if gains.grams is None else normalise_grams(gains.grams, self.idf)
         self.gram_values = self._grams_held_out()
 
-    def _fit_task(self) -> Floats:
-        if self.tasks is None or self.task_columns is None:
-            return np.zeros(self.gain_tasks.shape[1])
-        return fit_ridge(self.task_columns, *task_problem(self.tasks), TASK_PENALTY)
-
-    def _tasks_held_out(self) -> tuple[Floats, Floats]:
-        """The task margin of rows with qualities and of judged ones, by heads that saw nothing of their group."""
-        found = self.gain_tasks @ self.task_coefficients
-        if self.tasks is None or self.task_columns is None:
+    def _needs_held_out(self) -> tuple[Floats, Floats]:
+        """The need of rows with qualities and of judged ones, by heads that saw nothing of their group."""
+        found = self.gain_needs @ self.need_coefficients
+        if self.tasks is None or self.need is None or self.need_columns is None:
             return found, np.zeros(len(self.judged))
         margins = np.zeros(len(self.tasks.rows))
-        problem = task_problem(self.tasks)
-        for group, coefficients in fit_leaving_out(self.task_columns, *problem, TASK_PENALTY, self.tasks.groups):
+        for group in np.unique(self.tasks.groups):
             held, seen = self.gains.groups == group, self.tasks.groups == group
-            found[held] = self.gain_tasks[held] @ coefficients
-            margins[seen] = self.task_columns[seen] @ coefficients
+            if not held.any() and not seen[self.judged].any():
+                continue
+            coefficients = self.need.fit(seen)
+            found[held] = self.gain_needs[held] @ coefficients
+            margins[seen] = self.need_columns[seen] @ coefficients
         return found, margins[self.judged]
 
     def _judged_tasks(self) -> NDArray[np.intp]:
@@ -220,7 +241,7 @@ class _Trainer:
             return np.empty(0, np.intp)
         at = np.array(cap_sources([replace(row, source=row.group) for row in self.tasks.rows], MAX_OF_SOURCE))
         at = at[~self.tasks.is_zh[at]]
-        tiers = {self.tasks.rows[one].is_full for one in at}
+        tiers = {self.tasks.rows[one].needs_full for one in at}
         return at if len(tiers) == 2 else np.empty(0, np.intp)
 
     def _gains_held_out(self, penalty: float) -> tuple[Floats, Floats]:
@@ -262,12 +283,12 @@ class _Trainer:
     def try_blends(self, penalty: float) -> list[Candidate]:
         """All blends of the heads, with the criterion's parts."""
         kept = self.kept
-        gain, task, grams = self._gains_held_out(penalty), self.task_values, self.gram_values
-        values = [self.lengths[kept], gain[0][kept], task[0][kept], grams[0][kept]]
+        gain, need, grams = self._gains_held_out(penalty), self.need_values, self.gram_values
+        values = [self.lengths[kept], gain[0][kept], need[0][kept], grams[0][kept]]
         others: Sequence[Floats] = [np.empty(0)] * len(values)
         if len(self.judged) and self.tasks is not None:
-            others = [self.tasks.dense[self.judged, 0].astype(np.float64), gain[1], task[1], grams[1]]
-            is_full = np.array([float(bool(self.tasks.rows[at].is_full)) for at in self.judged])
+            others = [self.tasks.dense[self.judged, 0].astype(np.float64), gain[1], need[1], grams[1]]
+            is_full = np.array([float(self.tasks.rows[at].needs_full) for at in self.judged])
         knots = [place_knots(np.concatenate(pair)) for pair in zip(values, others, strict=True)]
         ranks = np.stack([rank_values(value, places) for value, places in zip(values, knots, strict=True)], axis=1)
         judged = np.stack([rank_values(value, places) for value, places in zip(others, knots, strict=True)], axis=1)
@@ -287,22 +308,27 @@ class _Trainer:
             found.append(Candidate(penalty, blend, between, within, tier))
         return found
 
+    def _fit_task(self) -> Floats:
+        if self.tasks is None:
+            return np.zeros(self.task_scale.expand(self.gains.dense[:1]).shape[1])
+        return task_problem(self.tasks, self.task_scale.expand(self.tasks.dense)).fit()
+
     def finish(self, best: Candidate, *, chinese_blend: Sequence[float] | None) -> Parameters:
         """Fit all heads on all rows."""
         coefficients = fit_ridge(self.columns, self.target, self.weights, best.penalty)
         every = self.gains.grams is not None and best.blend[3] > 0
         weights = self._fit_grams(np.ones(len(self.target), np.bool_)) if every else None
-        parts = [(self.gains, self.kept, self.columns, self.gain_tasks)]
-        if self.tasks is not None and self.task_columns is not None:
+        parts = [(self.gains, self.kept, self.columns, self.gain_needs)]
+        if self.tasks is not None and self.need_columns is not None:
             at = np.array(cap_sources(self.tasks.rows, MAX_OF_SOURCE))
-            parts.append((self.tasks, at, self.scale.expand(self.tasks.dense), self.task_columns))
+            parts.append((self.tasks, at, self.scale.expand(self.tasks.dense), self.need_columns))
         values, chinese = [], []
-        for texts, at, columns, task_columns in parts:
+        for texts, at, columns, need_columns in parts:
             grams = np.zeros(len(at)) if weights is None else normalise_grams(texts.grams[at], self.idf) @ weights
             lengths = texts.dense[at, 0].astype(np.float64)
             values.append(
                 np.stack(
-                    [lengths, columns[at] @ coefficients, task_columns[at] @ self.task_coefficients, grams], axis=1
+                    [lengths, columns[at] @ coefficients, need_columns[at] @ self.need_coefficients, grams], axis=1
                 )
             )
             chinese.append(texts.is_zh[at])
@@ -320,7 +346,8 @@ class _Trainer:
             mean=self.scale.mean,
             scale=self.scale.scale,
             gain=self.scale.head(coefficients),
-            task=self.task_scale.head(self.task_coefficients),
+            need=self.need_scale.head(self.need_coefficients),
+            task=self.task_scale.head(self._fit_task()),
             grams=None if weights is None else make_grams(weights, self.idf),
             knots=np.stack(knots),
             blend=blend,
@@ -336,12 +363,13 @@ def train(
     tries_grams: bool,
     is_chinese_seen: bool,
     notes: Mapping[str, str],
+    shares: tuple[float, ...] | None = None,
 ) -> Trained:
-    """Choose and fit a classifier. `gain_rows` have qualities, `task_rows` labels (none: no task head).
+    """Choose and fit a classifier. `gain_rows` have qualities, `task_rows` labels (none: no need and task heads).
 
     Where qualities are of English texts alone (`is_chinese_seen` False), Chinese ones get the blend without length and
     n-grams, of which those rows say nothing for them. `notes` go into the artefact's metadata (licence,
-    sources).
+    sources). With `shares`, of length, gain, need and grams, the blend is not chosen but given.
     """
     bits = GRAM_BITS if tries_grams else 0
     gains = read_features(gain_rows, bits)
@@ -351,7 +379,7 @@ def train(
         candidates += trainer.try_blends(penalty)
     candidates.sort(key=lambda candidate: (-candidate.criterion, candidate.penalty, candidate.blend))
     length = next(candidate for candidate in candidates if candidate.blend[0] == 1)
-    best = pick(candidates)
+    best = pick(candidates) if shares is None else replace(pick(candidates), blend=shares)
     parameters = trainer.finish(best, chinese_blend=None if is_chinese_seen else leave_out(best.blend))
     artefact, version = write_artefact(parameters, 0 if parameters.grams is None else bits, notes)
     return Trained(artefact, version, candidates, length, best, parameters)
@@ -374,9 +402,9 @@ def pick(candidates: Sequence[Candidate]) -> Candidate:
 
 def leave_out(blend: Sequence[float]) -> tuple[float, ...]:
     """The blend without length and n-grams; half and half where nothing else was in it."""
-    gain, task = blend[1], blend[2]
-    total = gain + task
-    return (0.0, gain / total, task / total, 0.0) if total else (0.0, 0.5, 0.5, 0.0)
+    gain, need = blend[1], blend[2]
+    total = gain + need
+    return (0.0, gain / total, need / total, 0.0) if total else (0.0, 0.5, 0.5, 0.0)
 
 
 def write_artefact(parameters: Parameters, bits: int, notes: Mapping[str, str]) -> tuple[bytes, str]:

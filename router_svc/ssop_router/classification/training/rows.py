@@ -21,6 +21,7 @@ class Row:
     """A labelled text. `weak` and `strong` are the qualities, 0 to 1, of a lite and a full model's answers;
     `is_full` is the tier that it needs. What is not known is None; one of the two is known.
 
+    `is_gainful` says what measured qualities tell of the whole task type, where they contradict its label.
     `source` says where it comes from; `group` holds together sources that share texts, and is left out as a whole.
     """
 
@@ -30,6 +31,12 @@ class Row:
     weak: float | None = None
     strong: float | None = None
     is_full: bool | None = None
+    is_gainful: bool | None = None
+
+    @property
+    def needs_full(self) -> bool:
+        """Whether its task type needs the full tier, by measured qualities first, by its label else."""
+        return bool(self.is_full if self.is_gainful is None else self.is_gainful)
 
     @property
     def gain(self) -> float | None:
