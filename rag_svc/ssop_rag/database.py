@@ -154,12 +154,18 @@ def _has_room(directory: Path) -> bool:
     return True
 
 
-def _options() -> Any:
+def _options(*, is_tolerant: bool = False) -> Any:
+    """A write that was cut by a crash, and so never acknowledged, is passed over always.
+
+    Anything else that is wrong with the log is an error, where the library's default would drop all that comes after it
+    and say nothing; with `is_tolerant` just the damaged writes are passed over.
+    """
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
-    # A write that was cut by a crash, and so never acknowledged, is passed over. Anything else that is wrong with the
-    # log is an error; the default would drop all that comes after it and say nothing.
-    options.set_wal_recovery_mode(rocksdict.DBRecoveryMode.tolerate_corrupted_tail_records())
+    mode = rocksdict.DBRecoveryMode
+    options.set_wal_recovery_mode(
+        mode.skip_any_corrupted_record() if is_tolerant else mode.tolerate_corrupted_tail_records()
+    )
     return options
 
 
@@ -188,10 +194,15 @@ def _open(directory: Path, on_damage: Callable[[str, int], None]) -> Any:
 
 
 def _repair(directory: Path) -> Any:
-    """The database with new tables of contents; whole files that can't be read are put aside by the library."""
+    """The database without what is damaged in its log, or else with new tables of contents.
+
+    For these the library puts whole files aside of which it can't read a part, so it is the last resort.
+    """
+    with suppress(Exception):
+        return rocksdict.Rdict(str(directory), _options(is_tolerant=True))
     try:
-        rocksdict.Rdict.repair(str(directory), _options())
-        return rocksdict.Rdict(str(directory), _options())
+        rocksdict.Rdict.repair(str(directory), _options(is_tolerant=True))
+        return rocksdict.Rdict(str(directory), _options(is_tolerant=True))
     except Exception as error:
         raise _unopened(directory, error) from error
 

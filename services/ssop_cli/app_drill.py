@@ -27,11 +27,12 @@ def drill_command(  # noqa: PLR0917 - each is an option, given by name
     """Break a running mesh in every way of a list, under load, and show what clients saw."""
     with guard(as_json):
         need_embedded()
-        from ssop_cli.drill import drill, view  # noqa: PLC0415 - needs the extra [embedded]
+        from ssop_cli.drill import drill, rig, view  # noqa: PLC0415 - needs the extra [embedded]
         from ssop_cli.drill.faults import choose_faults  # noqa: PLC0415
         from ssop_cli.drill.ledger import Tally  # noqa: PLC0415
 
-        faults = choose_faults(fault or [])
+        has_rig = state_dir is None
+        faults = choose_faults(fault or [], has_rig=has_rig)
         number = secrets.randbelow(2**31) if seed is None else seed
         say = err if as_json else out
 
@@ -48,14 +49,16 @@ def drill_command(  # noqa: PLR0917 - each is an option, given by name
             report = drill.run_drill(places_of(state_dir), faults, number, seen=seen)
         else:
             store = (models_dir or places_of(None).state / "models").expanduser().absolute()
-            with drill.own_mesh(store, model, say) as places:
-                report = drill.run_drill(places, faults, number, seen=seen)
+            with rig.own_mesh(store, model, say, number) as own:
+                report = drill.run_drill(own.places, faults, number, seen=seen, rig=own)
         if as_json:
-            print_json(view.drill_json(report, number))
+            print_json(view.drill_json(report, number, has_rig=has_rig))
         else:
             out.print(view.drill_table(report.tallies))
+            for line in view.remarks(report):
+                out.print(Text(line, style="dim"), soft_wrap=True)
             for line in view.complaints(report):
                 out.print(Text(line, style="red"), soft_wrap=True)
-            out.print(view.verdict(report, number), soft_wrap=True)
+            out.print(view.verdict(report, number, has_rig=has_rig), soft_wrap=True)
         if not report.is_good:
             raise typer.Exit(EXIT_FAILED)

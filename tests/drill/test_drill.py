@@ -6,7 +6,7 @@ from helpers.drills import broken, run_drill
 from ssop_cli.drill.faults import FAULTS
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 def test_every_fault_of_the_matrix_is_survived(tmp_path_factory: pytest.TempPathFactory) -> None:
     code, report = run_drill(tmp_path_factory.mktemp("d"))
     assert broken(report) == []

@@ -9,7 +9,7 @@ from typing import Any
 
 from helpers.live_mesh import models_cache
 
-_TIMEOUT_S = 900.0
+_TIMEOUT_S = 1_200.0
 
 
 def run_drill(folder: Path, *faults: str) -> tuple[int, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Three faults of the drill on a real mesh; all of them are in tests/drill."""
+"""Four faults of the drill on a real mesh; all of them are in tests/drill."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from helpers.drills import broken, run_drill
 
-SAMPLE = ("kill-inference", "freeze-redis-state", "kill-router")
+SAMPLE = ("kill-inference", "freeze-redis-state", "kill-router", "cut-stream")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,11 @@ def test_a_killed_service_was_really_gone(drill: tuple[int, dict[str, Any], Path
 def test_clients_of_a_killed_router_are_told(drill: tuple[int, dict[str, Any], Path]) -> None:
     errors = next(row["errors"] for row in drill[1]["faults"] if row["name"] == "kill-router")
     assert errors.get("UNREACHABLE", 0) > 0
+
+
+def test_answers_were_really_cut(drill: tuple[int, dict[str, Any], Path]) -> None:
+    notes = next(row["notes"] for row in drill[1]["faults"] if row["name"] == "cut-stream")
+    assert [note for note in notes if "harmed" in note]
 
 
 def test_nothing_is_left_of_the_mesh(drill: tuple[int, dict[str, Any], Path]) -> None:

@@ -1,25 +1,21 @@
 """`ssop drill`: a mesh under load, one fault after the other, and what clients saw of each."""
 
-import contextlib
-import os
-import signal
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-
-from ssop_cli import up
-from ssop_cli.drill.faults import Fault
-from ssop_cli.drill.injection import find_child, inject, is_ready, wait_until
+from ssop_cli.drill.faults import Act, Fault
+from ssop_cli.drill.injection import find_child, hold, inject, is_ready, wait_until
 from ssop_cli.drill.ledger import CLEAN_RUN, Kind, Tally, clean_since_s, tally, unfounded
 from ssop_cli.drill.load import Load
+from ssop_cli.drill.rig import Rig
+from ssop_cli.drill.trials import TRIALS, Finding
+from ssop_cli.drill.wire import Mode
 from ssop_cli.failure import EXIT_NO_MESH, CommandError
 from ssop_cli.mesh import find_access
-from ssop_cli.places import Places, find_places
+from ssop_cli.places import Places
+from ssop_sdk import SsopError
 
 CALM_TIMEOUT_S: Final = 60.0
 """How long a mesh may take to be well before a fault, and after one that broke its bound."""
@@ -39,32 +35,12 @@ class Report:
         return not self.wrong and all(found.is_good for found in self.tallies)
 
 
-@contextlib.contextmanager
-def own_mesh(models_dir: Path, model: str, console: Console) -> Iterator[Places]:
-    """A default mesh in a temporary directory, on a free port, until the block ends."""
-    with tempfile.TemporaryDirectory(prefix="ssop-drill-") as folder, _ended_by_signals():
-        places = find_places(Path(folder), os.environ)
-        arguments = ["--state-dir", folder, "--port", "0", "--no-http", "--models-dir", str(models_dir)]
-        arguments += ["--model", model] if model else []
-        try:
-            up.run_detached(up.UpOptions(places, 0, None, models_dir, model), arguments, console)
-            yield places
-        finally:
-            up.run_down(places, lambda _: None)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends this program as Ctrl-C does, so that its mesh does not outlive it."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def run_drill(places: Places, faults: Sequence[Fault], seed: int, *, seen: Callable[[Tally], None]) -> Report:
+def run_drill(
+    places: Places, faults: Sequence[Fault], seed: int, *, seen: Callable[[Tally], None], rig: Rig | None = None
+) -> Report:
     """Put a running mesh under load and inject the faults; `seen` takes each tally as it is made.
+
+    `rig` is what the drill's own mesh has; without it no fault may need one.
 
     Raises CommandError where no mesh runs, a fault can't be done, or the mesh isn't well before the first one.
     """
@@ -83,7 +59,7 @@ def run_drill(places: Places, faults: Sequence[Fault], seed: int, *, seen: Calla
         # Spans touch, so that each outcome is in one of them.
         from_s = begun_s + tallies[0].seconds
         for fault in faults:
-            tallies.append(_run_fault(fault, load, places, from_s))
+            tallies.append(_run_fault(fault, load, places, from_s, rig))
             from_s += tallies[-1].seconds
             seen(tallies[-1])
         load.stop()
@@ -107,9 +83,30 @@ def _watch_calm(load: Load, begun_s: float) -> Tally:
     return tally("none", "load alone", CALM_TIMEOUT_S, outcomes, seconds, injected_s=begun_s, lifted_s=begun_s)
 
 
-def _run_fault(fault: Fault, load: Load, places: Places, from_s: float) -> Tally:
+def _do(fault: Fault, places: Places, rig: Rig | None) -> tuple[Callable[[], bool], Finding]:
+    """Do a fault until it is lifted; a question for whether the child is back, and what was found."""
+    if fault.needs_rig and rig is None:
+        raise CommandError(f"{fault.name} can only be done to a mesh of the drill's own")
+    if rig is None or not fault.needs_rig:
+        return inject(fault, places), Finding()
+    if fault.act is Act.TRIAL:
+        try:
+            return lambda: True, TRIALS[fault.name](rig)
+        except SsopError as error:
+            return lambda: True, Finding(failures=[f"its own requests failed: {error.reason}: {error}"])
+    wire = rig.wires.get(fault.wire) or rig.wires[fault.child]
+    harmed = hold(wire, fault.mode)
+    found = Finding([f"{harmed} frames or calls harmed"] if fault.mode is not Mode.DARK else [])
+    if not harmed and fault.mode is not Mode.DARK:
+        found.failures.append("nothing came that could be harmed, so nothing is shown")
+    return lambda: True, found
+
+
+def _run_fault(fault: Fault, load: Load, places: Places, from_s: float, rig: Rig | None) -> Tally:
+    if rig is not None and fault.needs_rig:
+        rig.await_nodes()
     injected_s = time.monotonic()
-    is_back = inject(fault, places)
+    is_back, finding = _do(fault, places, rig)
     lifted_s = time.monotonic() if not fault.ends_child else injected_s
     back_s: float | None = None
     until_s = injected_s + fault.bound_s + CALM_TIMEOUT_S
@@ -123,7 +120,7 @@ def _run_fault(fault: Fault, load: Load, places: Places, from_s: float) -> Tally
         since_s = lifted_s if back_s is None else injected_s + back_s
         return has_returned and is_ready(places) and _is_clean(load, since_s)
 
-    is_in_time = wait_until(is_over, until_s - time.monotonic())
+    is_in_time = wait_until(is_over, max(CALM_TIMEOUT_S, until_s - time.monotonic()))
     ended_s = time.monotonic()
     book_faults = [f"request {name} is overdue and has no outcome" for name in load.overdue()]
     found = tally(
@@ -138,6 +135,9 @@ def _run_fault(fault: Fault, load: Load, places: Places, from_s: float) -> Tally
         spares_in_flight=fault.spares_in_flight,
         book_faults=book_faults,
     )
+    found.notes.extend(finding.notes)
+    found.failures.extend(finding.failures)
+    found.wrong.extend(finding.wrong)
     if not is_in_time:
         found.failures.append(f"the mesh was not whole again after {ended_s - injected_s:.0f} s")
     return found

@@ -5,26 +5,44 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ssop_cli.drill.wire import SLOW_S, Mode
 from ssop_cli.failure import EXIT_USAGE, CommandError
 
 FREEZE_S: Final = 3.0
 """How long a frozen process stays frozen."""
+HOLD_S: Final = 6.0
+"""How long a wire does harm."""
 
 
 class Act(StrEnum):
-    """What is done to a child of the supervisor."""
+    """What is done to a child of the supervisor, or to the wire that leads to it."""
 
     KILL = "SIGKILL"
     FREEZE = "SIGSTOP"
     DRAIN = "SIGTERM"
     COMMAND = "command"
+    WIRE = "wire"
+    TRIAL = "trial"
+    """Something with steps and checks of its own; see `trials`."""
+
+
+_WIRE_WORDS: Final = {
+    Mode.SLOW: f"all bytes {SLOW_S:.1f} s late",
+    Mode.FAIL: "every call reset at once",
+    Mode.GARBLE: "every message overwritten",
+    Mode.CUT: "every answer reset after some of it",
+    Mode.STALL: "every answer stops after some of it",
+    Mode.DARK: "nothing passes",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One fault. `bound_s` is the longest time from its injection to clean answers.
 
-    `command` is what a Redis is told. `spares_in_flight` says that requests which run as it comes must all end well.
+    `command` is what a Redis is told, `mode` what is done on a wire to the child: the one called `wire`, where there is
+    one, else that of the child's name. `spares_in_flight` says that
+    requests which run as it comes must all end well. `told` is what a trial does, in words.
     """
 
     name: str
@@ -33,10 +51,17 @@ class Fault:
     bound_s: float
     command: tuple[str, ...] = ()
     spares_in_flight: bool = False
+    mode: Mode = Mode.PASS
+    wire: str = ""
+    told: str = ""
 
     @property
     def how(self) -> str:
         """What is done, in words."""
+        if self.act is Act.TRIAL:
+            return self.told
+        if self.act is Act.WIRE:
+            return f"between router and {self.child} {_WIRE_WORDS[self.mode]}, for {HOLD_S:.0f} s"
         if self.act is Act.COMMAND:
             return f"{' '.join(self.command)} on {self.child}"
         if self.act is Act.FREEZE:
@@ -47,6 +72,11 @@ class Fault:
     def ends_child(self) -> bool:
         """The supervisor has to start the child again."""
         return self.act in {Act.KILL, Act.DRAIN}
+
+    @property
+    def needs_rig(self) -> bool:
+        """Only the drill's own mesh can be harmed so."""
+        return self.act in {Act.WIRE, Act.TRIAL}
 
 
 FAULTS: Final[tuple[Fault, ...]] = (
@@ -66,26 +96,42 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("flush-scripts", "redis-cache", Act.COMMAND, 5.0, ("SCRIPT", "FLUSH")),
     Fault("flush-cache", "redis-cache", Act.COMMAND, 5.0, ("FLUSHALL",)),
     Fault("drain-router", "router", Act.DRAIN, 30.0, spares_in_flight=True),
+    # A wire does harm for HOLD_S; what it did is over some seconds later. The two nodes take turns, so that one fault
+    # does not only meet what the last one has left.
+    Fault("slow-node", "inference", Act.WIRE, HOLD_S + 10.0, mode=Mode.SLOW),
+    Fault("fails-fast", "inference", Act.WIRE, HOLD_S + 10.0, mode=Mode.FAIL, wire="inference-2"),
+    Fault("bad-frames", "inference", Act.WIRE, HOLD_S + 10.0, mode=Mode.GARBLE),
+    Fault("cut-stream", "inference", Act.WIRE, HOLD_S + 10.0, mode=Mode.CUT, wire="inference-2"),
+    Fault("stalled-stream", "inference", Act.WIRE, HOLD_S + 20.0, mode=Mode.STALL),
+    Fault("cut-link-inference", "inference", Act.WIRE, HOLD_S + 10.0, mode=Mode.DARK, wire="inference-2"),
+    Fault("cut-link-cache", "cache", Act.WIRE, HOLD_S + 10.0, mode=Mode.DARK),
+    Fault("cut-link-rag", "rag", Act.WIRE, HOLD_S + 10.0, mode=Mode.DARK),
+    # Both restart a service twice, or wait for it to find out.
+    Fault("classifier-missing", "router", Act.TRIAL, 60.0, told="its file is gone as the router starts again"),
+    Fault("schema-changed", "router", Act.TRIAL, 30.0, told="requests of two schemas by turns on one session"),
+    Fault("disk-full", "rag", Act.TRIAL, 30.0, told="not a byte more can be written where the documents lie"),
+    Fault("store-corrupted", "rag", Act.TRIAL, 90.0, told="bytes flipped in every file of the documents, while down"),
 )
 
-SKIPPED: Final[dict[str, str]] = {
-    "disk-full": "a file system that can be filled without harm takes root to mount",
-    "store-corrupted": "a store that lies is not told from a good one by any answer of this load, so nothing would be "
-    "shown",
-}
-"""Faults that are part of the matrix and are not injected, and why."""
 
+def choose_faults(names: Sequence[str], *, has_rig: bool = True) -> tuple[Fault, ...]:
+    """The faults of these names, in the order given; for none all that can be done, which some only can with a rig.
 
-def choose_faults(names: Sequence[str]) -> tuple[Fault, ...]:
-    """The faults of these names, in the order given; all of them for none. Raises CommandError."""
+    Raises CommandError.
+    """
+    by_name = {fault.name: fault for fault in FAULTS if has_rig or not fault.needs_rig}
     if not names:
-        return FAULTS
-    by_name = {fault.name: fault for fault in FAULTS}
+        return tuple(by_name.values())
     for name in names:
-        if name in SKIPPED:
-            raise CommandError(f"{name} is not injected: {SKIPPED[name]}", exit_code=EXIT_USAGE)
+        if name in left_out(has_rig=has_rig):
+            raise CommandError(f"{name} can only be done to a mesh of the drill's own", exit_code=EXIT_USAGE)
         if name not in by_name:
             raise CommandError(
                 f"there is no fault '{name}'", advice=f"there are: {', '.join(by_name)}", exit_code=EXIT_USAGE
             )
     return tuple(by_name[name] for name in dict.fromkeys(names))
+
+
+def left_out(*, has_rig: bool) -> list[str]:
+    """Faults of the matrix that can't be done to the mesh."""
+    return [] if has_rig else [fault.name for fault in FAULTS if fault.needs_rig]

@@ -9,13 +9,15 @@ from typing import Final
 
 import redis
 
-from ssop_cli.drill.faults import FREEZE_S, Act, Fault
+from ssop_cli.drill.faults import FREEZE_S, HOLD_S, Act, Fault
+from ssop_cli.drill.wire import Mode, Wire
 from ssop_cli.failure import CommandError
 from ssop_cli.places import Places
 from ssop_cli.report import ChildReport, is_alive, read_report
 
 _POLL_S: Final = 0.02
 _REDIS_TIMEOUT_S: Final = 5.0
+_PATIENCE_S: Final = 20.0
 _SIGNALS: Final = {Act.KILL: signal.SIGKILL, Act.DRAIN: signal.SIGTERM}
 
 
@@ -56,6 +58,19 @@ def inject(fault: Fault, places: Places, *, sleep: Callable[[float], object] = t
         return now.state == "ready" and now.pid not in {0, child.pid}
 
     return is_back
+
+
+def hold(wire: Wire, mode: Mode) -> int:
+    """Have a wire do harm for `HOLD_S`, and on until something came that it could harm; how many frames and calls."""
+    before = wire.harmed
+    wire.mode = mode
+    try:
+        time.sleep(HOLD_S)
+        if mode is not Mode.DARK:
+            wait_until(lambda: wire.harmed > before, _PATIENCE_S)
+    finally:
+        wire.mode = Mode.PASS
+    return wire.harmed - before
 
 
 def _freeze(child: ChildReport, sleep: Callable[[float], object]) -> None:

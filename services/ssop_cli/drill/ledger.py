@@ -198,6 +198,8 @@ class Tally:
     back_s: float | None
     wrong: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What else was seen, for people."""
 
     @property
     def is_good(self) -> bool:

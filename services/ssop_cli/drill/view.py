@@ -8,11 +8,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ssop_cli.drill.drill import Report
-from ssop_cli.drill.faults import SKIPPED
+from ssop_cli.drill.faults import left_out
 from ssop_cli.drill.ledger import Tally
 
 
-def drill_json(report: Report, seed: int) -> dict[str, Any]:
+def drill_json(report: Report, seed: int, *, has_rig: bool) -> dict[str, Any]:
     """A drill as JSON."""
     return {
         "is_good": report.is_good,
@@ -20,7 +20,7 @@ def drill_json(report: Report, seed: int) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "faults": [{**asdict(found), "is_good": found.is_good} for found in report.tallies],
         "wrong": report.wrong,
-        "skipped": SKIPPED,
+        "skipped": left_out(has_rig=has_rig),
     }
 
 
@@ -53,14 +53,18 @@ def complaints(report: Report) -> list[str]:
     return [*lines, *report.wrong]
 
 
-def verdict(report: Report, seed: int) -> str:
+def remarks(report: Report) -> list[str]:
+    """What else was seen, a line each."""
+    return [f"{found.name}: {text}" for found in report.tallies for text in found.notes]
+
+
+def verdict(report: Report, seed: int, *, has_rig: bool) -> str:
     """The drill in one line."""
+    skipped = left_out(has_rig=has_rig)
     asked = sum(found.requests for found in report.tallies)
     held = sum(found.is_good for found in report.tallies)
-    return (
-        f"{held} of {len(report.tallies)} rows held; {asked} requests in {report.seconds:.0f} s, seed {seed}. "
-        f"Not injected: {', '.join(SKIPPED)}."
-    )
+    line = f"{held} of {len(report.tallies)} rows held; {asked} requests in {report.seconds:.0f} s, seed {seed}."
+    return f"{line} Not done to a mesh that is not the drill's own: {', '.join(skipped)}." if skipped else line
 
 
 def _counts(counts: Mapping[str, int], prefix: str = "") -> str:

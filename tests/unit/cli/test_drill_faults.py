@@ -3,9 +3,11 @@
 import grpc
 import pytest
 
-from ssop_cli.drill.faults import FAULTS, SKIPPED, Act, choose_faults
+from ssop_cli.drill.faults import FAULTS, Act, choose_faults, left_out
 from ssop_cli.drill.ledger import CLEAN_RUN, Kind
 from ssop_cli.drill.load import CLIENTS, UNREACHABLE, judge_error
+from ssop_cli.drill.trials import TRIALS
+from ssop_cli.drill.wire import Mode
 from ssop_cli.failure import CommandError
 from ssop_sdk import SsopError
 from ssop_sdk.errors import FrameLoss, GenerationInterrupted, Unavailable
@@ -21,9 +23,23 @@ def test_every_child_but_the_router_is_frozen() -> None:
     assert {fault.child for fault in FAULTS if fault.act is Act.FREEZE} == CHILDREN - {"router"}
 
 
-def test_names_are_unique_and_none_is_skipped() -> None:
+def test_names_are_unique() -> None:
     names = [fault.name for fault in FAULTS]
-    assert (len(set(names)), set(names) & set(SKIPPED)) == (len(names), set())
+    assert len(set(names)) == len(names)
+
+
+def test_every_way_of_harming_a_wire_is_tried() -> None:
+    assert {fault.mode for fault in FAULTS} == set(Mode)
+
+
+def test_every_trial_is_there() -> None:
+    assert {fault.name for fault in FAULTS if fault.act is Act.TRIAL} == set(TRIALS)
+
+
+def test_mesh_of_somebody_else_is_spared_what_needs_wires() -> None:
+    chosen = choose_faults([], has_rig=False)
+    assert not any(fault.needs_rig for fault in chosen)
+    assert len(chosen) + len(left_out(has_rig=False)) == len(FAULTS)
 
 
 def test_no_names_are_all_faults() -> None:
@@ -41,9 +57,9 @@ def test_an_unknown_fault_is_refused_with_the_names_there_are() -> None:
     assert "kill-router" in caught.value.advice
 
 
-def test_a_skipped_fault_is_refused_with_its_reason() -> None:
-    with pytest.raises(CommandError, match="root"):
-        choose_faults(["disk-full"])
+def test_fault_that_needs_wires_is_refused_elsewhere_with_its_reason() -> None:
+    with pytest.raises(CommandError, match="mesh of the drill's own"):
+        choose_faults(["disk-full"], has_rig=False)
 
 
 def test_a_clean_run_is_longer_than_what_can_be_in_flight() -> None:

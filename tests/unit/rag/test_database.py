@@ -86,6 +86,11 @@ def _log(directory: Path) -> None:
     flip(log_of(directory), 0.5)
 
 
+def _all_files(directory: Path) -> None:
+    _table(directory)
+    _log(directory)
+
+
 def _manifest(directory: Path) -> None:
     for path in directory.glob("MANIFEST-*"):
         flip(path, 0.5)
@@ -95,7 +100,9 @@ def _current(directory: Path) -> None:
     (directory / "CURRENT").write_text("nothing\n")
 
 
-@pytest.mark.parametrize(("harm", "least"), [(_table, 30), (_log, 50), (_manifest, 50), (_current, 50)])
+@pytest.mark.parametrize(
+    ("harm", "least"), [(_table, 30), (_log, 50), (_all_files, 30), (_manifest, 50), (_current, 50)]
+)
 def test_damaged_store_comes_up_with_what_is_true(tmp_path: Path, harm: Callable[[Path], None], least: int) -> None:
     fill(tmp_path / "index")
     harm(tmp_path / "index")
