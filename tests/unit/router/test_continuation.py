@@ -183,6 +183,41 @@ async def test_beginning_that_is_too_large_is_not_gone_on_from() -> None:
         assert not asked_to_go_on(mesh)
 
 
+async def test_node_that_was_started_again_goes_on_with_what_it_had_begun() -> None:
+    node = ScriptedNode("full-1", [mesh_pb2.TIER_FULL])
+
+    async def die(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        node.status.started_at_ms += 1
+        await going_on(frames=2)(call, request)
+
+    async with run_router({"full-1": node}, continue_wait_ms=4_000) as mesh:
+        everywhere(mesh, die)
+        answer = await mesh.generate(FULL)
+        assert_whole(answer)
+        assert answer.accounting.failed_attempts == 1
+
+
+async def test_no_node_is_waited_for_where_one_has_said_that_none_can() -> None:
+    async def refuse(_: Call, __: object) -> None:
+        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "no", metadata={"detail": "a union"})
+
+    async with run_router(continue_wait_ms=600_000) as mesh:
+        everywhere(mesh, going_on(frames=2), refuse)
+        answer = await mesh.generate(FULL)
+        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+
+
+async def test_wait_for_a_node_ends_with_the_deadline_and_is_not_charged() -> None:
+    async with run_router(continue_wait_ms=600_000) as mesh:
+        everywhere(mesh, going_on(frames=2), going_on(frames=0))
+        answer = await mesh.generate(ask(model="grok-3", request_id="r-1", policy="no_cache"), timeout_s=1.5)
+        assert reason(answer) == R.ERROR_REASON_DEADLINE_EXCEEDED
+        assert answer.error is not None
+        assert answer.error.metadata == {"stage": "continuation", "last_seq": "2"}
+        await eventually(lambda: "r-1" in mesh.cache.settled)
+        assert mesh.cache.settled["r-1"] == mesh_pb2.Usage()
+
+
 async def test_caller_that_left_is_not_gone_on_for(mesh: Mesh) -> None:
     parked = asyncio.Event()
 
