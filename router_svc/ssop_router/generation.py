@@ -35,6 +35,7 @@ from ssop_router.settings import RouterSettings
 R = ErrorReason
 # How often a document that waits for a node looks for one.
 _LOOK_S: Final = 0.05
+_NOTICE_S: Final = 1.0
 _GENERATE: Final = "/ssop.v1.InferenceService/Generate"
 
 
@@ -121,6 +122,8 @@ class Generator:
         """
         clock = asyncio.get_running_loop().time
         until_s = clock() + self._settings.continue_wait_ms / 1000
+        # By then a connection that broke with its process is known to be broken.
+        hope_s = clock() + _NOTICE_S
         job.stage = "continuation"
         # Whatever ends the wait, the caller is not the one who cut the answer.
         job.is_interrupted = True
@@ -130,12 +133,18 @@ class Generator:
                 target = self.find_target(job, failed=failed)
             except MeshError:
                 is_refused = any(error.reason == R.ERROR_REASON_UNSUPPORTED for error in failures)
-                if is_refused or len(job.failed) >= self._decision.max_attempts or clock() >= until_s:
+                is_hopeless = clock() >= hope_s and not self._may_return(failed)
+                is_spent = len(job.failed) >= self._decision.max_attempts
+                if is_refused or is_hopeless or is_spent or clock() >= until_s:
                     raise
             else:
                 job.is_interrupted = False
                 return target
             await asyncio.sleep(_LOOK_S)
+
+    def _may_return(self, failed: tuple[str, ...]) -> bool:
+        """Whether a node is away, or has not been tried."""
+        return any(not node.is_connected or node.address not in failed for node in self._nodes.snapshot().nodes)
 
     def _is_same(self, address: str, processes: Mapping[str, int]) -> bool:
         now = self._nodes.process(address)

@@ -38,6 +38,7 @@ async def test_500_answers_whose_models_are_killed_are_whole_or_flagged(tmp_path
         await mesh.settle()
         print(f"seed {SEED}, {time.monotonic() - started_s:.0f} s: {tell(runs, mesh)}")
         assert mesh.claims >= RUNS
+        assert sum(run.error is None for run in runs) >= 0.98 * RUNS
         mesh.check(runs)
 
 
