@@ -128,13 +128,15 @@ class Generator:
         # Whatever ends the wait, the caller is not the one who cut the answer.
         job.is_interrupted = True
         while True:
-            failed = tuple(address for address in job.failed if self._is_same(address, processes))
+            is_spent = len(job.failed) >= self._regimes.now().decision.max_attempts
+            # A request that kills whatever serves it ends with its attempts.
+            same = tuple(address for address in job.failed if self._is_same(address, processes))
+            failed = job.failed if is_spent else same
             try:
                 target = self.find_target(job, failed=failed)
             except MeshError:
                 is_refused = any(error.reason == R.ERROR_REASON_UNSUPPORTED for error in failures)
                 is_hopeless = clock() >= hope_s and not self._may_return(failed)
-                is_spent = len(job.failed) >= self._decision.max_attempts
                 if is_refused or is_hopeless or is_spent or clock() >= until_s:
                     raise
             else:

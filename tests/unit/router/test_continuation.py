@@ -200,6 +200,20 @@ async def test_node_that_was_started_again_goes_on_with_what_it_had_begun() -> N
         assert answer.accounting.failed_attempts == 1
 
 
+async def test_request_that_kills_every_node_ends_with_its_attempts() -> None:
+    node = ScriptedNode("full-1", [mesh_pb2.TIER_FULL])
+
+    async def die(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        node.status.started_at_ms += 1
+        await going_on(frames=2 if not request.HasField("continue_from") else 0)(call, request)
+
+    async with run_router({"full-1": node}, continue_wait_ms=4_000, max_attempts=3) as mesh:
+        everywhere(mesh, die, die)
+        answer = await mesh.generate(FULL)
+        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+        assert len(node.requests) == 3
+
+
 async def test_no_node_is_waited_for_where_one_has_said_that_none_can() -> None:
     async def refuse(_: Call, __: object) -> None:
         raise MeshError(R.ERROR_REASON_UNSUPPORTED, "no", metadata={"detail": "a union"})
