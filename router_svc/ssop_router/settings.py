@@ -57,6 +57,9 @@ class RouterSettings(PolicySettings):
         le=2_097_152,
         description="Largest beginning of a document that another node goes on with after a failure. 0: none.",
     )
+    continue_wait_ms: int = Field(
+        10_000, ge=0, description="How long a document that was begun waits for a node that can go on with it."
+    )
     default_timeout_ms: int = Field(30_000, gt=0, description="Time for a request on a session that names none.")
     max_timeout_ms: int = Field(300_000, gt=0, description="Longest time for a request.")
     hop_margin_ms: int = Field(20, ge=0, description="What each inner call's deadline is shorter by.")

@@ -235,7 +235,12 @@ async def run_router(
     inner = inner_authenticate(SECRET)
     peers: dict[str, Peer] = {name: MemoryPeer([node.service()], inner, address=name) for name, node in nodes.items()}
     registry = CollectorRegistry()
-    values: dict[str, Any] = {"keys_file": Path("unused"), "nodes": list(nodes), **settings}
+    values: dict[str, Any] = {
+        "keys_file": Path("unused"),
+        "nodes": list(nodes),
+        "continue_wait_ms": 0,
+        **settings,
+    }
     parsed = RouterSettings.model_validate(values)
     router = assemble(
         parsed,
