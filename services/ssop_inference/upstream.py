@@ -101,6 +101,8 @@ class UpstreamBackend:
             has_logprobs=facts.has_logprobs,
             strictest_mode=facts.strictest_mode,
             features=facts.features,
+            kind=self.wire.dialect_name,
+            has_estimated_counts=not facts.has_usage,
         )
 
     @property

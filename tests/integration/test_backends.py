@@ -264,12 +264,20 @@ async def test_whole_text_whose_end_is_lost_is_a_success_with_estimated_counts()
     async with upstream_node(vendor, vendor.stream(("All.",), then=[end[0], Cut()])) as node:
         answer = await node.running.client.generate(user_prompt("Say it."))
         assert (answer.end.verdict, answer.end.usage.output_tokens) == (frame_pb2.VERDICT_OK, 1)
+        assert node.running.metric("ssop_inference_estimated_usages_total", gen_ai_request_model="m") == 1
 
 
 async def test_done_without_a_finish_reason_is_a_failure() -> None:
     vendor = VENDORS["vllm"]
     async with upstream_node(vendor, vendor.stream((), then=[event("[DONE]"), END])) as node:
         assert (await failure(node, schema=None)).reason == R.ERROR_REASON_BACKEND_FAILED
+
+
+@every_vendor
+async def test_status_says_what_runs_the_model(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream()) as node:
+        (model,) = (await node.running.client.status()).models
+        assert (model.backend, model.has_estimated_counts) == (vendor.name, False)
 
 
 async def test_load_of_the_server_is_in_the_status() -> None:
