@@ -3,9 +3,9 @@
 Cosine similarity does not see a "not", a year or who beats whom: a question and its reversal come out as near as a
 question and its paraphrase. So two questions count as the same only if they say the same words in the same order, apart
 from what certainly does not matter: politeness around a question, "the", punctuation, case and width of letters, ways
-to write a number, contractions and spellings, and two parts around a comma that change places. What is left is compared
-as a whole; numbers, negations, names and words of direction are told apart first, to say why two differ. A guard refuses
-in doubt: a similar answer that is not found costs one generation.
+to write a number, contractions and spellings, and two parts around a comma that change places. What is left is
+compared as a whole. Numbers, negations, names and words of direction are told apart first, to say why two differ. A
+guard refuses in doubt: a similar answer that is not found costs one generation.
 
 Facts hold keyed hashes and no text, so that an index of them holds no text either.
 """
@@ -155,16 +155,16 @@ def _reduce(text: str) -> list[list[_Word]]:
     parts: list[list[_Word]] = [[]]
     is_start = begin == 0 or plain[begin - 1] in _DROPPED
     for match in matches[begin:end]:
-        token = match[0]
-        if token in _COMMAS:
+        piece = match[0]
+        if piece in _COMMAS:
             if text[match.start() - 1 : match.start()].isdigit() and text[match.end() : match.end() + 1].isdigit():
-                parts[-1].append(_Word(token))  # 3,5 is not 35
+                parts[-1].append(_Word(piece))  # 3,5 is not 35
             else:
                 parts.append([])
-        elif token in _DROPPED:
-            is_start = is_start or token in ".!?。！？"
+        elif piece in _DROPPED:
+            is_start = is_start or piece in ".!?。！？"
         else:
-            parts[-1] += _read_token(token, is_start=is_start)
+            parts[-1] += _read_token(piece, is_start=is_start)
             is_start = False
     parts = [part for part in parts if part]
     if len(parts) != 2:
@@ -172,19 +172,19 @@ def _reduce(text: str) -> list[list[_Word]]:
     return [_join_numbers(_shorten_how(part)) for part in parts]
 
 
-def _read_token(token: str, *, is_start: bool) -> list[_Word]:
-    if token[0].isdecimal():
-        return [_Word(token.replace(",", ""), is_number=True)]
-    if not _LATIN.match(token):
-        return [_Word(token)]
-    lower = token.lower().strip(".")
+def _read_token(piece: str, *, is_start: bool) -> list[_Word]:
+    if piece[0].isdecimal():
+        return [_Word(piece.replace(",", ""), is_number=True)]
+    if not _LATIN.match(piece):
+        return [_Word(piece)]
+    lower = piece.lower().strip(".")
     lower = words.SPELLINGS.get(lower, lower)
     if lower == "the":
         return []
     if lower in words.CONTRACTIONS:
         return [_Word(part) for part in words.CONTRACTIONS[lower].split()]
-    is_capital = token[0].isupper() and not is_start and lower not in {"i"}
-    is_code = any(char.isdigit() for char in token) or (len(token) > 1 and token.isupper())
+    is_capital = piece[0].isupper() and not is_start and lower != "i"
+    is_code = any(char.isdigit() for char in piece) or (len(piece) > 1 and piece.isupper())
     is_name = is_capital or is_code
     return [_Word(f"{lower}^" if is_name and lower in words.CASED else lower, is_name=is_name)]
 

@@ -2,48 +2,76 @@
 
 from typing import Final
 
+
+def _listed(text: str) -> list[str]:
+    return text.split()
+
+
 NEGATIONS: Final = frozenset(
-    "not no never none nobody nothing nowhere neither nor without cannot hardly barely scarcely non "
-    "except unless refuse deny lack absent false".split()
+    _listed(
+        "not no never none nobody nothing nowhere neither nor without cannot hardly barely scarcely non "
+        "except unless refuse deny lack absent false"
+    )
 ) | frozenset("不没無无非未别莫勿毋否")
 
 # Either side of a pair turns a question round.
 POLARITY: Final = frozenset(
-    "increase decrease rise fall up down raise lower grow shrink gain lose win loss profit buy sell import export open "
-    "close start stop begin end enable disable allow forbid accept reject include exclude add remove install uninstall "
-    "before after above below over under in out on off first last left right north south east west good bad best worst "
-    "better worse cheap expensive fast slow hot cold high low max min maximum minimum most least more less largest "
-    "smallest big small long short early late new old safe dangerous legal illegal possible impossible true positive "
-    "negative pass fail success failure love hate like dislike happy sad hard easy full empty push pull encrypt decrypt "
-    "upload download lend borrow deposit withdraw arrive depart morning evening day night earliest latest always only "
-    "all some any every advantages disadvantages pros cons can must should may".split()
+    _listed(
+        "increase decrease rise fall up down raise lower grow shrink gain lose win loss profit buy sell "
+        "import export open "
+        "close start stop begin end enable disable allow forbid accept reject include exclude add remove "
+        "install uninstall "
+        "before after above below over under in out on off first last left right north south east west "
+        "good bad best worst "
+        "better worse cheap expensive fast slow hot cold high low max min maximum minimum most least "
+        "more less largest "
+        "smallest big small long short early late new old safe dangerous legal illegal possible impossible "
+        "true positive "
+        "negative pass fail success failure love hate like dislike happy sad hard easy full empty push "
+        "pull encrypt decrypt "
+        "upload download lend borrow deposit withdraw arrive depart morning evening day night earliest "
+        "latest always only "
+        "all some any every advantages disadvantages pros cons can must should may"
+    )
 ) | frozenset(
-    "增加 减少 上涨 下跌 上升 下降 买 卖 买入 卖出 进口 出口 打开 关闭 开 关 开始 结束 启用 停用 允许 禁止 接受 拒绝 "
-    "添加 删除 安装 卸载 之前 之后 前 后 上 下 左 右 东 西 南 北 好 坏 便宜 贵 快 慢 热 冷 高 低 最大 最小 最多 最少 多 少 "
-    "大 小 长 短 早 晚 新 旧 安全 危险 合法 非法 成功 失败 喜欢 讨厌 难 容易 满 空 加密 解密 上传 下载 借 还 存 取 "
-    "到达 出发 白天 晚上 优点 缺点 盈利 亏损 赞成 反对 正 负 全部 部分 必须 应该 可以".split()
+    _listed(
+        "增加 减少 上涨 下跌 上升 下降 买 卖 买入 卖出 进口 出口 打开 关闭 开 关 开始 结束 启用 停用 "
+        "允许 禁止 接受 拒绝 "
+        "添加 删除 安装 卸载 之前 之后 前 后 上 下 左 右 东 西 南 北 好 坏 便宜 贵 快 慢 热 冷 高 低 "
+        "最大 最小 最多 最少 多 少 "
+        "大 小 长 短 早 晚 新 旧 安全 危险 合法 非法 成功 失败 喜欢 讨厌 难 容易 满 空 加密 解密 上传 "
+        "下载 借 还 存 取 "
+        "到达 出发 白天 晚上 优点 缺点 盈利 亏损 赞成 反对 正 负 全部 部分 必须 应该 可以"
+    )
 )
 
 # Where one of these stands, what comes first and what comes second differ.
 ORDERED: Final = (
     NEGATIONS
     | frozenset(
-        "from to than before after over under by against into onto versus vs between of if when because since until "
-        "while then but although so that which who whose instead rather as".split()
+        _listed(
+            "from to than before after over under by against into onto versus vs between of if when "
+            "because since until "
+            "while then but although so that which who whose instead rather as"
+        )
     )
     | frozenset("从到比被把给向对让由于若如先后再则而但因所之")
 )
 
 # Capitals tell these apart from ordinary words.
 CASED: Final = frozenset(
-    "us it who may polish turkey apple march china bill mark will rose amazon shell orange mercury mars nice reading "
-    "python java go rust swift meta windows word access excel gap target visa august frank grace hope joy rich sue "
-    "drew chase bush cook rice brown green black white king young long stone wood ford jordan chad georgia chile".split()
+    _listed(
+        "us it who may polish turkey apple march china bill mark will rose amazon shell orange mercury "
+        "mars nice reading "
+        "python java go rust swift meta windows word access excel gap target visa august frank grace "
+        "hope joy rich sue "
+        "drew chase bush cook rice brown green black white king young long stone wood ford jordan chad georgia chile"
+    )
 )
 
-WH: Final = frozenset("what which who whom whose when where why how".split())
+WH: Final = frozenset(_listed("what which who whom whose when where why how"))
 AUXILIARIES: Final = frozenset(
-    "is are am was were do does did has have had can could will would should shall may might must".split()
+    _listed("is are am was were do does did has have had can could will would should shall may might must")
 )
 ZH_QUESTION: Final = (
     "吗",
@@ -80,12 +108,14 @@ SPELLINGS: Final = {
 NUMBERS: Final = {
     word: number
     for number, word in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen".split()
+        _listed(
+            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+            "seventeen eighteen nineteen"
+        )
     )
 } | {
     word: 10 * number
-    for number, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
+    for number, word in enumerate(_listed("twenty thirty forty fifty sixty seventy eighty ninety"), start=2)
 }
 ZH_DIGITS: Final = {char: number for number, char in enumerate("〇一二三四五六七八九")} | {"两": 2, "零": 0}
 ZH_UNITS: Final = {"十": 10, "百": 100, "千": 1_000}
@@ -94,7 +124,11 @@ ZH_COUNTED: Final = "个年月日天周时分秒元块岁人次件号条张台�
 # What may be said before a question, or after it, without being part of it. Greetings and thanks only where a mark
 # parts them from the question: "how do I say thank you", 你好厉害.
 ZH_BEFORE: Final = tuple(
-    "麻烦问一下 麻烦问下 请问一下 请问 我想知道 我想问一下 我想问 想问一下 想问 请你告诉我 请告诉我 能告诉我 可以告诉我 告诉我 请你 请".split()
+    _listed(
+        "麻烦问一下 麻烦问下 请问一下 请问 我想知道 我想问一下 我想问 想问一下 想问 "
+        "请你告诉我 请告诉我 能告诉我 可以告诉我 "
+        "告诉我 请你 请"
+    )
 )
 ZH_GREETINGS: Final = ("你好", "早上好", "下午好", "晚上好")
 ZH_AFTER: Final = ("呢", "啊", "呀", "哦")
