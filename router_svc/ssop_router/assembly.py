@@ -15,6 +15,7 @@ from ssop_router.background import Background
 from ssop_router.cache_admin import CacheAdmin
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
+from ssop_router.citations import Citations
 from ssop_router.core.ahead import AheadJudge
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.success import Outcomes
@@ -38,6 +39,8 @@ from ssop_router.rotation import Rotation
 from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
+from ssop_router.similar import Similar, Sources
+from ssop_router.similar_settings import SimilarRules
 from ssop_router.traces import Traces
 from ssop_router.traffic import Traffic
 from ssop_router.usage import UsageServicer
@@ -78,6 +81,7 @@ def assemble(
     rng: random.Random,
     classifier: Classifier = Classifier(),  # noqa: B008 - immutable
     canned: CannedDocuments = CannedDocuments(),  # noqa: B008 - never changed
+    similar_rules: SimilarRules = SimilarRules(),  # noqa: B008 - immutable
 ) -> Router:
     """A router over the given peers; `node_peers` has one for each address of the settings.
 
@@ -151,7 +155,11 @@ def assemble(
     levels = depend("levels", cache_peer)
     answers = Answers(cache, settings, background, metrics, limits, levels=levels)
     retrieval = Retrieval(rag, settings, clock_ms, regimes)
+    citations = Citations(retrieval)
+    sources = Sources(depend("embedder", rag_peer), depend("similar", cache_peer))
+    similar = Similar(similar_rules, sources, citations, settings, metrics)
     generator = Generator(
+        similar=similar,
         nodes=nodes,
         settings=settings,
         regimes=regimes,
@@ -167,6 +175,8 @@ def assemble(
         passages=Passages(retrieval, AheadJudge(settings.retrieval_ahead), background, metrics),
         generator=generator,
         canned=canned,
+        similar=similar,
+        citations=citations,
         cascade=Cascade(generator, settings),
         recordings=recordings,
         receipts=receipts,

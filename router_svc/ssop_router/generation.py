@@ -31,6 +31,7 @@ from ssop_router.nodes import Nodes
 from ssop_router.outcomes import recording
 from ssop_router.profiles import Regimes
 from ssop_router.settings import RouterSettings
+from ssop_router.similar import Similar
 
 R = ErrorReason
 # How often a document that waits for a node looks for one.
@@ -53,6 +54,7 @@ class Generator:
         regimes: Regimes,
         metrics: RouterMetrics,
         limits: Limits,
+        similar: Similar,
         clock_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
@@ -61,6 +63,7 @@ class Generator:
         self._regimes = regimes
         self._metrics = metrics
         self._limits = limits
+        self._similar = similar
         self._clock_ms = clock_ms
         self._rng = rng
 
@@ -78,6 +81,7 @@ class Generator:
 
         `has_reserve`: the caller holds an answer of the lite tier back. `on_commit` is called before the first field.
         `cut_by`: what cut the answer that the delivery has begun.
+        Where no node of the tier is left, a similar answer goes before the lite tier's.
         Raises NO_BACKEND, OVERLOADED, DEGRADED_REFUSED, GENERATION_INTERRUPTED, and what nodes say of the request
         itself.
         """
@@ -85,15 +89,9 @@ class Generator:
         processes: dict[str, int] = {}
         while True:
             is_begun = delivery.is_open
-            try:
-                if is_begun:
-                    target = await self._wait_for_target(job, failures, processes)
-                else:
-                    target = self.find_target(job, has_reserve=has_reserve)
-            except MeshError as error:
-                if is_begun:
-                    raise self._interrupt(job, explain_end(failures, error)) from error
-                raise name_exhaustion(error, failures) from error
+            target = await self._choose(job, delivery, lease, failures, processes, has_reserve=has_reserve)
+            if target is None:
+                return
             processes[target.candidate.address] = self._nodes.process(target.candidate.address)
             if is_begun:
                 target = deepen(job.target, target)
@@ -151,6 +149,41 @@ class Generator:
     def _is_same(self, address: str, processes: Mapping[str, int]) -> bool:
         now = self._nodes.process(address)
         return processes.get(address, now) == now
+
+    async def _choose(
+        self,
+        job: Job,
+        delivery: Delivery,
+        lease: Lease | None,
+        failures: list[MeshError],
+        processes: Mapping[str, int],
+        *,
+        has_reserve: bool,
+    ) -> Target | None:
+        """Where the next attempt goes; None where a similar answer has gone out instead. Raises as `generate`."""
+        is_begun = delivery.is_open
+        try:
+            if is_begun:
+                return await self._wait_for_target(job, failures, processes)
+            return await self._seek(job, delivery, lease, has_reserve=has_reserve)
+        except MeshError as error:
+            if is_begun:
+                raise self._interrupt(job, explain_end(failures, error)) from error
+            raise name_exhaustion(error, failures) from error
+
+    async def _seek(self, job: Job, delivery: Delivery, lease: Lease | None, *, has_reserve: bool) -> Target | None:
+        """Where an attempt before the first field goes; None where a similar answer has gone out instead.
+
+        Raises NO_BACKEND and DEGRADED_REFUSED.
+        """
+        try:
+            target = self.find_target(job, has_reserve=has_reserve)
+        except MeshError as error:
+            if has_reserve or not await self._similar.serve_degraded(job, delivery, lease, error):
+                raise
+            return None
+        is_worse = bool(target.degraded_level)
+        return None if is_worse and await self._similar.serve_degraded(job, delivery, lease) else target
 
     def find_target(self, job: Job, *, has_reserve: bool = False, failed: tuple[str, ...] | None = None) -> Target:
         """Where the next attempt goes; `failed` are the nodes that it must not go to, those of the job where None.

@@ -22,6 +22,7 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.profiles import RELOADABLE, Regimes
 from ssop_router.scoring import open_classifier
 from ssop_router.settings import RouterSettings
+from ssop_router.similar_settings import load_similar
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
         classifier=classifier,
         canned=load_canned(settings.canned),
+        similar_rules=load_similar(settings.similar),
     )
     process.reloads.append(lambda new: _reload(router.regimes, new))
     keys, key_service = _open_keys(process, cache_peer, router.metrics)

@@ -21,6 +21,18 @@ class RouterMetrics:
         self.cache_outcomes = Counter(
             "ssop_router_cache_outcomes", "Requests by what happened about the cache.", ["reason"], registry=registry
         )
+        self.similar = Counter(
+            "ssop_router_similar",
+            "Looks for similar answers: found, none, uncited (its passages are not known), late, unavailable.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.similar_kept = Counter(
+            "ssop_router_similar_kept",
+            "Stored answers made findable by their question: kept, unfit (too long), busy, failed.",
+            ["outcome"],
+            registry=registry,
+        )
         self.continuations = Counter(
             "ssop_router_continuations",
             "Answers that were cut after fields: another node's frames went on (taken), or none could (impossible).",

@@ -18,6 +18,7 @@ from ssop_cache.redis_settings import Role
 from ssop_cache.roles import RoleChecker
 from ssop_cache.servicer import CacheServicer
 from ssop_cache.settings import CacheSettings
+from ssop_cache.similar import SimilarAnswers
 from ssop_cache.store import RedisStore
 from ssop_cache.wakes import Wakes
 from ssop_chassis.call import Service, bind
@@ -70,11 +71,12 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
         local.start()
         stack.push_async_callback(local.close)
     answers = AnswerStore(cache, layout, metrics, state=state, local=local)
+    similar = SimilarAnswers(cache, answers, layout, metrics, most=settings.similar_entries, wall_ms=wall_clock_ms)
     wakes = Wakes(state)
     stack.push_async_callback(wakes.close)
     feeds = Feeds(state, answers, layout, wakes, most=settings.max_followed, gauge=metrics.feeds)
     stack.push_async_callback(feeds.close)
-    servicer = CacheServicer(state, answers, feeds, layout=layout, settings=settings, metrics=metrics)
+    servicer = CacheServicer(state, answers, feeds, similar=similar, layout=layout, settings=settings, metrics=metrics)
     roles = RoleChecker(state, cache)
     if settings.is_role_checked:
         roles.install()

@@ -44,6 +44,7 @@ from ssop_router.core.complexity import ComplexityModel
 from ssop_router.inspection import monotonic_ms
 from ssop_router.scoring import Classifier
 from ssop_router.settings import RouterSettings
+from ssop_router.similar_settings import load_similar
 
 __all__ = [
     "GENERATE",
@@ -255,6 +256,7 @@ async def run_router(
         rng=random.Random(1),
         classifier=Classifier(classifier, "") if classifier is not None else Classifier(),
         canned=load_canned(parsed.canned),
+        similar_rules=load_similar(parsed.similar),
     )
     peer = MemoryPeer(router.services, keys.authenticate, address="router")
     async with AsyncExitStack() as stack:
