@@ -24,7 +24,15 @@ USAGE: Final = "/ssop.v1.UsageService/GetUsage"
 WINDOW_MS: Final = 2_000
 TEXTS: Final = tuple(f"How is the mood of {number}?" for number in range(40))
 _EXPECTED: Final = frozenset(
-    {"REQUEST_UNKNOWN", "REQUEST_DUPLICATE", "GENERATION_INTERRUPTED", "CANCELLED", "OVERLOADED"}
+    {
+        "REQUEST_UNKNOWN",
+        "REQUEST_DUPLICATE",
+        "GENERATION_INTERRUPTED",
+        "CANCELLED",
+        "OVERLOADED",
+        "DEADLINE_EXCEEDED",
+        "NO_BACKEND",
+    }
 )
 
 
