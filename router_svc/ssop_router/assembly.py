@@ -22,6 +22,7 @@ from ssop_router.core.success import Outcomes
 from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.documents import DocumentEdge
 from ssop_router.generation import Generator
+from ssop_router.hints import HintExchange
 from ssop_router.inspection import Inspection
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
@@ -53,7 +54,8 @@ OWN_PRINCIPAL = Principal("mesh", "router")
 class Router:
     """The parts that outlive a call. The owner runs `nodes.watch()`, `recorder.run()` and `background.finish()`.
 
-    Setting `draining` ends sessions once what runs on them has finished.
+    It runs `hints.run()` too, where there are hints. Setting `draining` ends sessions once what runs on them has
+    finished.
     """
 
     services: tuple[Service, ...]
@@ -65,6 +67,7 @@ class Router:
     recorder: Recorder
     regimes: Regimes
     draining: asyncio.Event
+    hints: HintExchange | None
 
 
 def assemble(
@@ -135,6 +138,17 @@ def assemble(
         return Dependency(name, peer, skip_ms=settings.skip_ms, clock_ms=clock_ms) if peer is not None else None
 
     cache, rag = depend("cache", cache_peer), depend("rag", rag_peer)
+    hints = None
+    if (hint_store := depend("hints", cache_peer)) is not None and settings.health.hint_poll_ms:
+        hints = HintExchange(
+            nodes.rotation,
+            hint_store,
+            router_id=f"{rng.getrandbits(128):032x}",
+            poll_ms=settings.health.hint_poll_ms,
+            timeout_ms=settings.keys_timeout_ms,
+            metadata=lambda: sign(OWN_PRINCIPAL),
+            metrics=metrics,
+        )
     receipts = Receipts(metrics)
     recorder = Recorder(settings, metrics, wall_ms)
     recordings = Recordings(settings, receipts)
@@ -236,6 +250,7 @@ def assemble(
         recorder,
         regimes,
         draining,
+        hints,
     )
 
 

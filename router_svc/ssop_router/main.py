@@ -68,7 +68,10 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
     await keys.refresh()
     stack.push_async_callback(_stop, asyncio.create_task(router.recorder.run()))
     stack.push_async_callback(router.background.finish, settings.settle_timeout_ms / 1000)
-    for work in (router.nodes.watch(), keys.watch(settings.keys_poll_ms)):
+    works = [router.nodes.watch(), keys.watch(settings.keys_poll_ms)]
+    if router.hints is not None:
+        works.append(router.hints.run())
+    for work in works:
         stack.push_async_callback(_stop, asyncio.create_task(work))
     return Serving(
         (*router.services, key_service),

@@ -108,6 +108,17 @@ class RouterMetrics:
         )
         self.ejected = Gauge("ssop_router_node_ejected", "1 while a node is out.", ["address"], registry=registry)
         self.probes = Counter("ssop_router_probes", "Tries of nodes that are out.", ["outcome"], registry=registry)
+        self.hints = Counter(
+            "ssop_router_hints",
+            "Hints of other routers about nodes: taken, or ignored (old, or of a node that is out or not known here).",
+            ["outcome"],
+            registry=registry,
+        )
+        self.is_hinting = Gauge(
+            "ssop_router_hints_shared",
+            "1 while what this router takes out is exchanged with others; 0: each judges alone.",
+            registry=registry,
+        )
         self.watch_faults = Counter(
             "ssop_router_watch_faults", "Times that watching the nodes failed as nobody foresaw.", registry=registry
         )

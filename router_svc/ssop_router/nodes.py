@@ -171,6 +171,11 @@ class Nodes:
         status = self._nodes[address].status
         return status.started_at_ms if status is not None else 0
 
+    @property
+    def rotation(self) -> Rotation:
+        """Who is in and who is out."""
+        return self._rotation
+
     def snapshot(self) -> Snapshot:
         """The nodes as they are known now."""
         if self._snapshot is None:

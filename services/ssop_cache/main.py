@@ -6,11 +6,12 @@ from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
 
-from ssop.v1 import cache_pb2, keys_pb2
+from ssop.v1 import cache_pb2, hints_pb2, keys_pb2
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
 from ssop_cache.deployment import open_deployment
 from ssop_cache.feeds import Feeds
+from ssop_cache.hint_store import HintServicer
 from ssop_cache.key_store import KeyStoreServicer
 from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
@@ -83,6 +84,7 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
     services = (
         bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], servicer),
         bind(keys_pb2.DESCRIPTOR.services_by_name["KeyStoreService"], KeyStoreServicer(state)),
+        bind(hints_pb2.DESCRIPTOR.services_by_name["HintService"], HintServicer(state)),
     )
     return Cache(services, state, cache, roles, answers)
 

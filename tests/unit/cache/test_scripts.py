@@ -6,6 +6,7 @@ import pytest
 
 from ssop_cache.core import scripts
 from ssop_cache.core.changes import Change, Cursor, log_change, read_changes
+from ssop_cache.core.hints import share_hints
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.neighbours import drop_similar, find_similar, put_similar
 from ssop_cache.core.scripts import Admit, Limits, ScriptCall
@@ -33,6 +34,7 @@ CALLS = [
     drop_similar(KEYS, b"n"),
     log_change(Change(KEYS.tag, KEY, 1), b"n"),
     read_changes(Cursor()),
+    share_hints("0" * 32, []),
 ]
 
 
