@@ -226,11 +226,12 @@ async def run_router(
     *,
     has_rag: bool = True,
     cache_peer: Peer | None = None,
+    rag_peer: Peer | None = None,
     classifier: ComplexityModel | None = None,
     renew: Callable[[Principal], Principal] = lambda principal: principal,
     **settings: Any,
 ) -> AsyncIterator[Mesh]:
-    """A router that knows its nodes' status, until the block ends. `cache_peer` stands for the scripted cache."""
+    """A router that knows its nodes' status, until the block ends. Peers stand for the scripted stores."""
     nodes = nodes if nodes is not None else default_nodes()
     cache, rag, keys = ScriptedCache(), ScriptedRag(), Keys()
     inner = inner_authenticate(SECRET)
@@ -247,7 +248,7 @@ async def run_router(
         parsed,
         node_peers=peers,
         cache_peer=cache_peer or MemoryPeer([cache.service()], inner, address="cache"),
-        rag_peer=MemoryPeer([rag.service()], inner, address="rag") if has_rag else None,
+        rag_peer=rag_peer or (MemoryPeer([rag.service()], inner, address="rag") if has_rag else None),
         registry=registry,
         sign=Signer(SECRET, "router", lambda: time.time_ns() // 1_000_000).metadata,
         renew=renew,

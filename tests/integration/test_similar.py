@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from helpers.cache_service import CacheClient, CacheUnderTest, answer, running_cache
+from helpers.cache_service import CacheClient, CacheUnderTest, answer, running_cache, unit_vector
 from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
-from ssop.v1 import cache_pb2
 from ssop_chassis.errors import MeshError
 
-SCOPE, OTHER_SCOPE = b"\7" * 32, b"\10" * 32
+OTHER_SCOPE = b"\10" * 32
 KEY = b"\1" * 32
 
 
@@ -30,10 +29,6 @@ async def host(servers: tuple[RedisServer, RedisServer]) -> AsyncIterator[CacheU
         yield running
 
 
-def vector(angle: float = 0.0) -> bytes:
-    return struct.pack("<3f", math.cos(angle), math.sin(angle), 0.0)
-
-
 def key(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
@@ -41,26 +36,7 @@ def key(number: int) -> bytes:
 async def put(client: CacheClient, text: str, cache_key: bytes = KEY, **fields: Any) -> bool:
     """Store an answer that repeats the question, and make it findable."""
     await client.store(f"r{cache_key.hex()[-8:]}", cache_key, answer(text))
-    request = cache_pb2.PutSimilarRequest(
-        **{"scope_key": SCOPE, "cache_key": cache_key, "text": text, "vector": vector(), "embedder": "e"} | fields
-    )
-    response = await client._unary("PutSimilar", request, cache_pb2.PutSimilarResponse)
-    assert isinstance(response.is_kept, bool)
-    return response.is_kept
-
-
-async def find(client: CacheClient, text: str, **fields: Any) -> cache_pb2.FindSimilarResponse:
-    values: dict[str, Any] = {
-        "scope_key": SCOPE,
-        "text": text,
-        "vector": vector(0.1),
-        "embedder": "e",
-        "min_similarity": 0.9,
-    } | fields
-    response: cache_pb2.FindSimilarResponse = await client._unary(
-        "FindSimilar", cache_pb2.FindSimilarRequest(**values), cache_pb2.FindSimilarResponse
-    )
-    return response
+    return await client.put_similar(text, cache_key, **fields)
 
 
 @pytest.mark.parametrize("version", EVERY_REDIS)
@@ -69,9 +45,9 @@ async def test_same_question_in_other_words_finds_the_answer(version: str) -> No
         async with running_cache(*servers) as host:
             client = host.client()
             assert await put(client, "What is the refund policy for laptops?")
-            found = await find(client, "Please tell me what the refund policy for laptops")
+            found = await client.find_similar("Please tell me what the refund policy for laptops")
             assert not found.HasField("answer")
-            found = await find(client, "hi, what is refund policy for laptops, please")
+            found = await client.find_similar("hi, what is refund policy for laptops, please")
             assert found.answer.chunk == answer("What is the refund policy for laptops?")
             assert found.similarity == pytest.approx(math.cos(0.1), abs=1e-5)
             assert (found.cache_key, found.answer.age_ms < 60_000) == (KEY, True)
@@ -90,7 +66,7 @@ async def test_same_question_in_other_words_finds_the_answer(version: str) -> No
 async def test_near_question_is_told_apart_and_counted(host: CacheUnderTest, asked: str, guard: str) -> None:
     client = host.client()
     await put(client, "Can I return it after 30 days?")
-    assert not (await find(client, asked)).HasField("answer")
+    assert not (await client.find_similar(asked)).HasField("answer")
     assert host.metric("ssop_cache_similar_refusals_total", guard=guard) == 1
     assert dict((await client.stats()).similar_refusals) == {guard: 1}
 
@@ -100,7 +76,7 @@ async def test_near_question_is_told_apart_and_counted(host: CacheUnderTest, ask
     [
         {"scope_key": OTHER_SCOPE},
         {"embedder": "another"},
-        {"vector": vector(1.5)},
+        {"vector": unit_vector(1.5)},
         {"vector": struct.pack("<2f", 1.0, 0.0)},
         {"min_similarity": 0.999},
     ],
@@ -109,32 +85,32 @@ async def test_near_question_is_told_apart_and_counted(host: CacheUnderTest, ask
 async def test_question_of_another_kind_finds_nothing(host: CacheUnderTest, changed: dict[str, Any]) -> None:
     client = host.client()
     await put(client, "How far is it?")
-    assert not (await find(client, "How far is it?", **changed)).HasField("answer")
+    assert not (await client.find_similar("How far is it?", **changed)).HasField("answer")
 
 
 async def test_older_answer_than_asked_for_is_not_found(host: CacheUnderTest) -> None:
     client = host.client()
     await put(client, "How far is it?")
-    while (await find(client, "How far is it?")).answer.age_ms < 2:
+    while (await client.find_similar("How far is it?")).answer.age_ms < 2:
         pass
-    assert not (await find(client, "How far is it?", max_age_ms=1)).HasField("answer")
+    assert not (await client.find_similar("How far is it?", max_age_ms=1)).HasField("answer")
 
 
 async def test_nothing_is_another_tenants(host: CacheUnderTest) -> None:
     await put(host.client("umbrella"), "How far is it?")
-    assert not (await find(host.client("acme"), "How far is it?")).HasField("answer")
+    assert not (await host.client("acme").find_similar("How far is it?")).HasField("answer")
 
 
 async def test_flush_and_deletion_end_similar_answers_too(host: CacheUnderTest) -> None:
     client = host.client()
     await put(client, "How far is it?")
     await client.flush(KEY)
-    assert not (await find(client, "How far is it?")).HasField("answer")
+    assert not (await client.find_similar("How far is it?")).HasField("answer")
     await put(client, "How far is it?", key(2))
     await client.flush()
-    assert not (await find(client, "How far is it?")).HasField("answer")
+    assert not (await client.find_similar("How far is it?")).HasField("answer")
     await put(client, "How far is it?", key(3))
-    assert (await find(client, "How far is it?")).cache_key == key(3)
+    assert (await client.find_similar("How far is it?")).cache_key == key(3)
 
 
 async def test_question_whose_answer_is_gone_is_forgotten(
@@ -143,7 +119,7 @@ async def test_question_whose_answer_is_gone_is_forgotten(
     client = host.client()
     await put(client, "How far is it?")
     await client.flush(KEY)
-    await find(client, "How far is it?")
+    await client.find_similar("How far is it?")
     assert not servers[1].keys("*similar*")
 
 
@@ -155,8 +131,8 @@ async def test_bound_of_a_tenant_holds_and_the_oldest_go(
         await put(client, f"How far is number {number + 10}?", key(number))
     (records,) = [name for name in servers[1].keys("*similar*") if servers[1].ask("TYPE", name) == b"hash"]
     assert servers[1].ask("HLEN", records) == 5
-    assert not (await find(client, "How far is number 10?")).HasField("answer")
-    assert (await find(client, "How far is number 17?")).cache_key == key(7)
+    assert not (await client.find_similar("How far is number 10?")).HasField("answer")
+    assert (await client.find_similar("How far is number 17?")).cache_key == key(7)
 
 
 async def test_part_of_the_index_that_was_evicted_takes_the_rest_along(
@@ -167,14 +143,16 @@ async def test_part_of_the_index_that_was_evicted_takes_the_rest_along(
     (ages,) = servers[1].keys("*similar*:ages")
     servers[1].ask("DEL", ages)
     await put(client, "How high is it?", key(2))
-    assert not (await find(client, "How far is it?")).HasField("answer")
-    assert (await find(client, "How high is it?")).cache_key == key(2)
+    assert not (await client.find_similar("How far is it?")).HasField("answer")
+    assert (await client.find_similar("How high is it?")).cache_key == key(2)
 
 
 async def test_question_lapses(host: CacheUnderTest) -> None:
     client = host.client()
-    await put(client, "How far is it?", ttl_ms=1)
-    assert not (await find(client, "How far is it?")).HasField("answer")
+    await put(client, "How far is it?", ttl_ms=20)
+    while (await client.find_similar("How far is it?")).HasField("answer"):
+        pass
+    assert (await client.lookup(KEY)).answer.chunk
 
 
 async def test_neither_question_nor_tenant_is_in_redis_as_text(
@@ -202,7 +180,7 @@ async def test_neither_question_nor_tenant_is_in_redis_as_text(
 )
 async def test_malformed_look_up_is_refused(host: CacheUnderTest, fields: dict[str, Any]) -> None:
     with pytest.raises(MeshError) as caught:
-        await find(host.client(), "How far is it?", **fields)
+        await host.client().find_similar("How far is it?", **fields)
     assert caught.value.reason_name == "REQUEST_INVALID"
 
 
@@ -215,7 +193,7 @@ async def test_spoilt_record_is_left_out_and_counted(
     (name,) = servers[1].ask("HKEYS", records)
     for garbage in (b"", b"SSN1", b"x" * 5_000):
         servers[1].ask("HSET", records, name, garbage)
-        assert not (await find(client, "How far is it?")).HasField("answer")
+        assert not (await client.find_similar("How far is it?")).HasField("answer")
     assert host.metric("ssop_cache_answers_unusable_total") == 3
 
 
