@@ -60,6 +60,23 @@ _CHECK: Final[dict[str, Any]] = {
         "stream_buffer_size": {"type": "integer", "minimum": 0, "maximum": 16384},
     },
 }
+_EMBEDDINGS: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["input"],
+    "additionalProperties": False,
+    "properties": {
+        "model": {"type": "string", "maxLength": 256},
+        "input": {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 256},
+            ]
+        },
+        "encoding_format": {"enum": ["float", "base64"]},
+        "dimensions": {"type": ["integer", "null"]},
+        "user": {"type": ["string", "null"]},
+    },
+}
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 _TEXT: Final[dict[str, Any]] = {"type": "string"}
 
@@ -85,6 +102,9 @@ def make_document(version: str) -> dict[str, Any]:
                 "Generate an answer, for OpenAI's SDKs.",
                 {JSON_TYPE: _ref("ChatBody")},
                 {JSON_TYPE: _OBJECT, SSE_TYPE: _TEXT},
+            ),
+            "/v1/embeddings": _post(
+                "Embed texts; needs the scope rag.", {JSON_TYPE: _EMBEDDINGS}, {JSON_TYPE: _OBJECT}
             ),
             "/v1/explain": _post("Say where a request would go, and why.", {SSOP_TYPE: generate}, {JSON_TYPE: _OBJECT}),
             "/v1/schema/check": _post(
