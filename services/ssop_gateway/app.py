@@ -16,6 +16,7 @@ from ssop_gateway.embeddings import embeddings
 from ssop_gateway.exchange import Edge, Endpoint, Exchange, Handle
 from ssop_gateway.generate import generate
 from ssop_gateway.ops import Readiness, check_schema, explain, fixed_json, live, mesh_status, metrics_of
+from ssop_gateway.pages import console_handles
 from ssop_sdk.target import VERSION
 
 _EXPOSED: Final = (
@@ -90,6 +91,8 @@ def make_app(edge: Edge, registry: CollectorRegistry, readiness: Readiness) -> A
         "/healthz": {"GET": live},
         "/readyz": {"GET": readiness.answer},
     }
+    if settings.has_console:
+        handles |= console_handles()
     if settings.has_metrics:
         handles["/metrics"] = {"GET": metrics_of(registry)}
     routes = [Route(path, Dispatch(edge, path, methods)) for path, methods in handles.items()]
