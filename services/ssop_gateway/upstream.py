@@ -16,6 +16,7 @@ GENERATE: Final = "/ssop.v1.RouterService/Generate"
 LIST_MODELS: Final = "/ssop.v1.RouterService/ListModels"
 CHECK_SCHEMA: Final = "/ssop.v1.RouterService/CheckSchema"
 EXPLAIN: Final = "/ssop.v1.RouterService/ExplainDecision"
+EMBED: Final = "/ssop.v1.RagService/Embed"
 MESH_STATUS: Final = "/ssop.v1.RouterService/GetMeshStatus"
 _HEALTH: Final = "/grpc.health.v1.Health/Check"
 _GRACE_S: Final = 1.0

@@ -1,6 +1,7 @@
 """The HTTP edge of a whole mesh: started by `ssop up`, killed, drained, with the real model behind it."""
 
 import json
+import operator
 import signal
 import threading
 from collections.abc import Iterator
@@ -56,6 +57,9 @@ def test_the_sdk_of_openai_gets_a_typed_answer_of_the_real_model(mesh: LiveMesh,
         )
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+        vectors = vendor.embeddings.create(model="auto", input=["a good day", "a fine day", "tax law"]).data
+        good, fine, law = (entry.embedding for entry in vectors)
+        assert sum(map(operator.mul, good, fine)) > sum(map(operator.mul, good, law))
         with pytest.raises(openai.BadRequestError) as caught:
             vendor.chat.completions.create(model="auto", messages=messages, tools=tools)
         assert caught.value.code == "content_unsupported"
