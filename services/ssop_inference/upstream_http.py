@@ -24,6 +24,8 @@ from ssop_inference.core.upstream_errors import WireError, overloaded, parse_obj
 
 MAX_EVENT_BYTES: Final = 1 << 20
 """Longest event of a stream: one token with its candidates is a few KiB."""
+CONNECT: Final = "connect"
+"""Metadata `stage` of the error for a server that nobody listens for."""
 _MAX_ERROR_BYTES: Final = 64 << 10
 _MAX_BODY_BYTES: Final = 4 << 20
 _KEPT_S: Final = 30.0
@@ -202,12 +204,12 @@ def _transport_errors() -> Iterator[None]:
     except httpx.PoolTimeout as error:
         raise overloaded("every connection to the model server is in use", retry_after_ms=1_000) from error
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise _failed("the model server can't be reached") from error
+        raise _failed("the model server can't be reached", stage=CONNECT) from error
     except SSEError as error:
         raise WireError("the answer is no event stream") from error
     except (httpx.HTTPError, httpx.StreamError, OSError) as error:
         raise _failed("the connection to the model server broke") from error
 
 
-def _failed(text: str) -> MeshError:
-    return MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, text)
+def _failed(text: str, **metadata: str) -> MeshError:
+    return MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, text, metadata=metadata)

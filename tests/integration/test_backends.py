@@ -274,6 +274,22 @@ async def test_done_without_a_finish_reason_is_a_failure() -> None:
 
 
 @every_vendor
+async def test_counts_of_a_document_are_the_server_s(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream()) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert (answer.end.usage.input_tokens, answer.end.usage.output_tokens) == (21, 5)
+
+
+async def test_prose_after_a_document_is_not_waited_for() -> None:
+    vendor = VENDORS["deepseek"]
+    prose = [vendor.text(Request("", "", {}, {}), " and so on") for _ in range(3)]
+    async with upstream_node(vendor, vendor.stream(then=[*prose, Hang()])) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert (answer.decoder.result, answer.end.verdict) == ({"a": 1, "b": "x"}, frame_pb2.VERDICT_OK)
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
+@every_vendor
 async def test_status_says_what_runs_the_model(vendor: Vendor) -> None:
     async with upstream_node(vendor, vendor.stream()) as node:
         (model,) = (await node.running.client.status()).models
