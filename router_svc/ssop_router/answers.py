@@ -50,26 +50,29 @@ class Admission:
 
 
 def make_key(job: Job, collections: tuple[str, ...], index_version: str) -> bytes:
-    """The canonical key of a request's answer. The tier stands for the model: names of it may differ, answers not."""
+    """The canonical key of a request's answer."""
+    return cache_key(describe_request(job, collections, index_version))
+
+
+def describe_request(job: Job, collections: tuple[str, ...], index_version: str) -> CanonicalRequest:
+    """All that shapes the answer. The tier stands for the model: names of it may differ, answers not."""
     prompt = job.request.prompt
     schema = job.schema
-    return cache_key(
-        CanonicalRequest(
-            tenant=job.tenant,
-            scopes=job.principal.scopes,
-            model="cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
-            sampling=prompt.sampling.SerializeToString(deterministic=True),
-            template_version="",
-            schema_hash=b"%d" % _is_format_asserted(job) + schema.hash if schema is not None else b"",
-            index_version=index_version,
-            messages=tuple(message.SerializeToString(deterministic=True) for message in prompt.messages),
-            tools=tuple(tool.SerializeToString(deterministic=True) for tool in prompt.tools),
-            tool_choice=prompt.tool_choice.SerializeToString(deterministic=True),
-            collections=collections,
-            retrieval_top_k=job.request.retrieval.top_k if collections else 0,
-            stream_buffer_bytes=prompt.stream_buffer_size,
-            codec_version=CODEC_VERSION,
-        )
+    return CanonicalRequest(
+        tenant=job.tenant,
+        scopes=job.principal.scopes,
+        model="cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
+        sampling=prompt.sampling.SerializeToString(deterministic=True),
+        template_version="",
+        schema_hash=b"%d" % _is_format_asserted(job) + schema.hash if schema is not None else b"",
+        index_version=index_version,
+        messages=tuple(message.SerializeToString(deterministic=True) for message in prompt.messages),
+        tools=tuple(tool.SerializeToString(deterministic=True) for tool in prompt.tools),
+        tool_choice=prompt.tool_choice.SerializeToString(deterministic=True),
+        collections=collections,
+        retrieval_top_k=job.request.retrieval.top_k if collections else 0,
+        stream_buffer_bytes=prompt.stream_buffer_size,
+        codec_version=CODEC_VERSION,
     )
 
 

@@ -15,12 +15,14 @@ from ssop_router.background import Background
 from ssop_router.cache_admin import CacheAdmin
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
+from ssop_router.citations import Citations
 from ssop_router.core.ahead import AheadJudge
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.success import Outcomes
 from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.documents import DocumentEdge
 from ssop_router.generation import Generator
+from ssop_router.hints import HintExchange
 from ssop_router.inspection import Inspection
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
@@ -38,6 +40,8 @@ from ssop_router.rotation import Rotation
 from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
+from ssop_router.similar import Similar, Sources
+from ssop_router.similar_settings import SimilarRules
 from ssop_router.traces import Traces
 from ssop_router.traffic import Traffic
 from ssop_router.usage import UsageServicer
@@ -50,7 +54,8 @@ OWN_PRINCIPAL = Principal("mesh", "router")
 class Router:
     """The parts that outlive a call. The owner runs `nodes.watch()`, `recorder.run()` and `background.finish()`.
 
-    Setting `draining` ends sessions once what runs on them has finished.
+    It runs `hints.run()` too, where there are hints. Setting `draining` ends sessions once what runs on them has
+    finished.
     """
 
     services: tuple[Service, ...]
@@ -62,6 +67,7 @@ class Router:
     recorder: Recorder
     regimes: Regimes
     draining: asyncio.Event
+    hints: HintExchange | None
 
 
 def assemble(
@@ -78,6 +84,7 @@ def assemble(
     rng: random.Random,
     classifier: Classifier = Classifier(),  # noqa: B008 - immutable
     canned: CannedDocuments = CannedDocuments(),  # noqa: B008 - never changed
+    similar_rules: SimilarRules = SimilarRules(),  # noqa: B008 - immutable
 ) -> Router:
     """A router over the given peers; `node_peers` has one for each address of the settings.
 
@@ -131,6 +138,17 @@ def assemble(
         return Dependency(name, peer, skip_ms=settings.skip_ms, clock_ms=clock_ms) if peer is not None else None
 
     cache, rag = depend("cache", cache_peer), depend("rag", rag_peer)
+    hints = None
+    if (hint_store := depend("hints", cache_peer)) is not None and settings.health.hint_poll_ms:
+        hints = HintExchange(
+            nodes.rotation,
+            hint_store,
+            router_id=f"{rng.getrandbits(128):032x}",
+            poll_ms=settings.health.hint_poll_ms,
+            timeout_ms=settings.keys_timeout_ms,
+            metadata=lambda: sign(OWN_PRINCIPAL),
+            metrics=metrics,
+        )
     receipts = Receipts(metrics)
     recorder = Recorder(settings, metrics, wall_ms)
     recordings = Recordings(settings, receipts)
@@ -151,7 +169,11 @@ def assemble(
     levels = depend("levels", cache_peer)
     answers = Answers(cache, settings, background, metrics, limits, levels=levels)
     retrieval = Retrieval(rag, settings, clock_ms, regimes)
+    citations = Citations(retrieval)
+    sources = Sources(depend("embedder", rag_peer), depend("similar", cache_peer))
+    similar = Similar(similar_rules, sources, citations, settings, metrics)
     generator = Generator(
+        similar=similar,
         nodes=nodes,
         settings=settings,
         regimes=regimes,
@@ -167,6 +189,8 @@ def assemble(
         passages=Passages(retrieval, AheadJudge(settings.retrieval_ahead), background, metrics),
         generator=generator,
         canned=canned,
+        similar=similar,
+        citations=citations,
         cascade=Cascade(generator, settings),
         recordings=recordings,
         receipts=receipts,
@@ -226,6 +250,7 @@ def assemble(
         recorder,
         regimes,
         draining,
+        hints,
     )
 
 

@@ -54,16 +54,17 @@ def load_canned(entries: Iterable[CannedSettings]) -> CannedDocuments:
     """Read the documents and check each against its schema. Raises SettingsError, naming the file at fault."""
     chunks = {}
     for entry in entries:
-        schema = _read_schema(entry.schema_file)
+        schema = read_schema("canned", entry.schema_file)
         chunks[entry.tenant, schema.hash] = _encode(schema, entry.document_file)
     return CannedDocuments(chunks)
 
 
-def _read_schema(path: Path) -> Schema:
+def read_schema(table: str, path: Path) -> Schema:
+    """The schema in a file that a table of the settings names. Raises SettingsError."""
     try:
         return compile_schema(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, SchemaError) as error:
-        raise SettingsError(f"[router] canned: schema_file {path}: {error}") from error
+        raise SettingsError(f"[router] {table}: schema_file {path}: {error}") from error
 
 
 def _encode(schema: Schema, path: Path) -> bytes:

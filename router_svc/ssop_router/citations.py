@@ -30,6 +30,11 @@ class Citations:
         if len(self._known) > self._max_answers:
             self._known.popitem(last=False)
 
+    def known(self, key: bytes) -> list[Passage] | None:
+        """The passages of an answer, where this router knows them."""
+        known = self._known.get(key)
+        return list(known) if known is not None else None
+
     async def recall(self, job: Job, key: bytes, collections: Collections) -> None:
         """Put the passages of an answer that was made before, or elsewhere, into the job. Raises Unavailable.
 

@@ -38,7 +38,9 @@ class Delivery:
         self.is_open = False
         self.is_closed = False
 
-    async def open(self, first: bytes, *, is_last: bool = False, stored: StoredAnswer | None = None) -> None:
+    async def open(
+        self, first: bytes, *, is_last: bool = False, stored: StoredAnswer | None = None, similarity: float = 0.0
+    ) -> None:
         """Send decision and status, and the first document frames with them where they fit one chunk.
 
         `stored`: what is replayed, where no node generates.
@@ -46,7 +48,7 @@ class Delivery:
         self.is_open = True
         job = self._job
         head = mesh_chunk(_DECISION, self._decision().SerializeToString()) + mesh_chunk(
-            _STATUS, self._status(stored).SerializeToString()
+            _STATUS, self._status(stored, similarity).SerializeToString()
         )
         if len(head) + len(first) <= job.chunk_bytes:
             await self.forward(head + first, count_frames(first), is_last=is_last)
@@ -91,11 +93,14 @@ class Delivery:
         job.mark("first_field")
         self._metrics.first_field_seconds.labels(Tier.Name(job.decision.tier)).observe(job.first_field_ms / 1000)
 
-    async def replay(self, answer: StoredAnswer) -> None:
-        """Send stored document frames, in chunks no larger than the request takes."""
+    async def replay(self, answer: StoredAnswer, *, similarity: float = 0.0) -> None:
+        """Send stored document frames, in chunks no larger than the request takes.
+
+        `similarity`: of the question that they answered, where it was another one.
+        """
         self.mark_first_field()
         self.take_document(answer.chunk)
-        await self.open(answer.chunk, is_last=True, stored=answer)
+        await self.open(answer.chunk, is_last=True, stored=answer, similarity=similarity)
 
     async def serve_canned(self, chunk: bytes) -> None:
         """Send a document that stood ready, instead of one that a node generates."""
@@ -148,7 +153,7 @@ class Delivery:
     def _decision(self) -> Decision:
         return describe_decision(self._job, self._job.target)
 
-    def _status(self, stored: StoredAnswer | None) -> DeliveryStatus:
+    def _status(self, stored: StoredAnswer | None, similarity: float = 0.0) -> DeliveryStatus:
         job = self._job
         level = job.degraded_level
         return DeliveryStatus(
@@ -159,7 +164,8 @@ class Delivery:
             constraint_mode=job.reading.constraint_mode,
             is_cached=stored is not None,
             age_ms=stored.age_ms if stored is not None else 0,
-            served_by="cache" if stored is not None else job.served_by,
+            similarity=similarity,
+            served_by=job.served_by,
             cache_level=stored.level if stored is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED,
             engine_limits=job.reading.engine_limits,
             unavailable=job.unavailable,

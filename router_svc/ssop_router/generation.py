@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -31,8 +31,12 @@ from ssop_router.nodes import Nodes
 from ssop_router.outcomes import recording
 from ssop_router.profiles import Regimes
 from ssop_router.settings import RouterSettings
+from ssop_router.similar import Similar
 
 R = ErrorReason
+# How often a document that waits for a node looks for one.
+_LOOK_S: Final = 0.05
+_NOTICE_S: Final = 1.0
 _GENERATE: Final = "/ssop.v1.InferenceService/Generate"
 
 
@@ -50,6 +54,7 @@ class Generator:
         regimes: Regimes,
         metrics: RouterMetrics,
         limits: Limits,
+        similar: Similar,
         clock_ms: Callable[[], int],
         rng: random.Random,
     ) -> None:
@@ -58,6 +63,7 @@ class Generator:
         self._regimes = regimes
         self._metrics = metrics
         self._limits = limits
+        self._similar = similar
         self._clock_ms = clock_ms
         self._rng = rng
 
@@ -75,19 +81,18 @@ class Generator:
 
         `has_reserve`: the caller holds an answer of the lite tier back. `on_commit` is called before the first field.
         `cut_by`: what cut the answer that the delivery has begun.
+        Where no node of the tier is left, a similar answer goes before the lite tier's.
         Raises NO_BACKEND, OVERLOADED, DEGRADED_REFUSED, GENERATION_INTERRUPTED, and what nodes say of the request
         itself.
         """
         failures: list[MeshError] = [cut_by] if cut_by is not None else []
+        processes: dict[str, int] = {}
         while True:
             is_begun = delivery.is_open
-            try:
-                # The reserve was given up with the first field.
-                target = self.find_target(job, has_reserve=has_reserve and not is_begun)
-            except MeshError as error:
-                if is_begun:
-                    raise self._interrupt(job, explain_end(failures, error)) from error
-                raise name_exhaustion(error, failures) from error
+            target = await self._choose(job, delivery, lease, failures, processes, has_reserve=has_reserve)
+            if target is None:
+                return
+            processes[target.candidate.address] = self._nodes.process(target.candidate.address)
             if is_begun:
                 target = deepen(job.target, target)
             else:
@@ -108,15 +113,90 @@ class Generator:
             else:
                 return
 
-    def find_target(self, job: Job, *, has_reserve: bool = False) -> Target:
-        """Where the next attempt goes. Raises NO_BACKEND and DEGRADED_REFUSED."""
+    async def _wait_for_target(self, job: Job, failures: list[MeshError], processes: Mapping[str, int]) -> Target:
+        """Where a document that was begun goes on; a node that failed may when its process is another one.
+
+        Waits for one, unless what was begun is what nodes refuse. Raises NO_BACKEND and DEGRADED_REFUSED.
+        """
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + self._settings.continue_wait_ms / 1000
+        # By then a connection that broke with its process is known to be broken.
+        hope_s = clock() + _NOTICE_S
+        job.stage = "continuation"
+        # Whatever ends the wait, the caller is not the one who cut the answer.
+        job.is_interrupted = True
+        while True:
+            is_spent = len(job.failed) >= self._regimes.now().decision.max_attempts
+            # A request that kills whatever serves it ends with its attempts.
+            same = tuple(address for address in job.failed if self._is_same(address, processes))
+            failed = job.failed if is_spent else same
+            try:
+                target = self.find_target(job, failed=failed)
+            except MeshError:
+                is_refused = any(error.reason == R.ERROR_REASON_UNSUPPORTED for error in failures)
+                is_hopeless = clock() >= hope_s and not self._may_return(failed)
+                if is_refused or is_hopeless or is_spent or clock() >= until_s:
+                    raise
+            else:
+                job.is_interrupted = False
+                return target
+            await asyncio.sleep(_LOOK_S)
+
+    def _may_return(self, failed: tuple[str, ...]) -> bool:
+        """Whether a node is away, or has not been tried."""
+        return any(not node.is_connected or node.address not in failed for node in self._nodes.snapshot().nodes)
+
+    def _is_same(self, address: str, processes: Mapping[str, int]) -> bool:
+        now = self._nodes.process(address)
+        return processes.get(address, now) == now
+
+    async def _choose(
+        self,
+        job: Job,
+        delivery: Delivery,
+        lease: Lease | None,
+        failures: list[MeshError],
+        processes: Mapping[str, int],
+        *,
+        has_reserve: bool,
+    ) -> Target | None:
+        """Where the next attempt goes; None where a similar answer has gone out instead. Raises as `generate`."""
+        is_begun = delivery.is_open
+        try:
+            if is_begun:
+                return await self._wait_for_target(job, failures, processes)
+            return await self._seek(job, delivery, lease, has_reserve=has_reserve)
+        except MeshError as error:
+            if is_begun:
+                raise self._interrupt(job, explain_end(failures, error)) from error
+            raise name_exhaustion(error, failures) from error
+
+    async def _seek(self, job: Job, delivery: Delivery, lease: Lease | None, *, has_reserve: bool) -> Target | None:
+        """Where an attempt before the first field goes; None where a similar answer has gone out instead.
+
+        Raises NO_BACKEND and DEGRADED_REFUSED.
+        """
+        try:
+            target = self.find_target(job, has_reserve=has_reserve)
+        except MeshError as error:
+            if has_reserve or not await self._similar.serve_degraded(job, delivery, lease, error):
+                raise
+            return None
+        is_worse = bool(target.degraded_level)
+        return None if is_worse and await self._similar.serve_degraded(job, delivery, lease) else target
+
+    def find_target(self, job: Job, *, has_reserve: bool = False, failed: tuple[str, ...] | None = None) -> Target:
+        """Where the next attempt goes; `failed` are the nodes that it must not go to, those of the job where None.
+
+        Raises NO_BACKEND and DEGRADED_REFUSED.
+        """
         situation = Situation(
             job.features,
             job.decision,
             self._nodes.snapshot(),
             self._regimes.now().decision,
             job.max_degraded_level,
-            job.failed,
+            job.failed if failed is None else failed,
             has_reserve,
         )
         return next_target(situation, self._clock_ms(), self._rng)

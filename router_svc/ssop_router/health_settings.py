@@ -25,6 +25,11 @@ class HealthTable(Settings):
     backoff_max_ms: int = Field(300_000, ge=0, description="up to this.")
     max_ejected_ratio: float = Field(0.5, ge=0, le=1, description="Part of a tier that may be out at once.")
     may_lose_last: bool = Field(True, description="The only node of the full tier may go where a lite node is in.")
+    hint_poll_ms: int = Field(
+        1_000, ge=0, description="How often routers exchange what they took out, at the cache service. 0: never."
+    )
+    hint_max_age_ms: int = Field(10_000, ge=0, description="Hints of other routers count for so long.")
+    hinted_failures: int = Field(2, ge=1, description="Hard failures in a row that eject a node with such a hint.")
     largest_window: int = Field(1_024, ge=1, description="Requests at once on a node that never turned one away.")
 
     def breaker(self) -> BreakerSettings:
@@ -37,6 +42,8 @@ class HealthTable(Settings):
             consecutive_failures=self.consecutive_failures,
             burst_min_outcomes=self.burst_min_outcomes,
             burst_failure_ratio=self.burst_failure_ratio,
+            hinted_failures=self.hinted_failures,
+            hint_max_age_ms=self.hint_max_age_ms,
             probe_ms=self.probe_ms,
             good_probes=self.good_probes,
             slow_start_ms=self.slow_start_ms,

@@ -21,7 +21,7 @@ from ssop_chassis.identity import Principal
 from ssop_codec import Schema
 from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
-from ssop_router.core.ladder import CANNED_LEVEL, Target
+from ssop_router.core.ladder import CANNED_LEVEL, SIMILAR_LEVEL, Target
 from ssop_router.core.timeline import Timeline
 from ssop_router.core.transcript import Transcript
 from ssop_router.validation import MAX_DEGRADED_LEVEL
@@ -94,6 +94,23 @@ class Reading:
     engine_limits: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Question:
+    """What a request asks that may be answered by the answer to a similar question.
+
+    `scope_key` stands for all but the question, `cache_key` for all of it. `is_asked`: one was looked for.
+    """
+
+    text: str
+    cache_key: bytes
+    scope_key: bytes
+    min_similarity: float
+    max_age_ms: int
+    allow_hits: bool
+    has_passages: bool
+    is_asked: bool = False
+
+
 class Shared(Protocol):
     """A generation that others may follow."""
 
@@ -118,6 +135,9 @@ class Job:
     stage: str = "admission"
     target: Target | None = None
     canned_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
+    question: Question | None = None
+    is_similar: bool = False
+    similar_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
     failed: tuple[str, ...] = ()
     cache_reason: CacheReason.ValueType = CacheReason.CACHE_REASON_UNSPECIFIED
     retrieval_reason: RetrievalReason.ValueType = RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
@@ -155,7 +175,7 @@ class Job:
     @property
     def cascade_reason(self) -> CascadeReason.ValueType:
         """How the cascade ended; UNSPECIFIED without one, and where neither tier answered."""
-        if self.cascade is None or self.canned_reason:
+        if self.cascade is None or self.canned_reason or self.is_similar:
             return CascadeReason.CASCADE_REASON_UNSPECIFIED
         if self.degraded_level:
             return CascadeReason.CASCADE_REASON_KEPT_FULL_UNAVAILABLE
@@ -191,20 +211,26 @@ class Job:
         """0 unless the answer comes from below the chosen tier."""
         if self.canned_reason:
             return CANNED_LEVEL
+        if self.similar_reason:
+            return SIMILAR_LEVEL
         return self.target.degraded_level if self.target is not None else 0
 
     @property
     def degraded_reason(self) -> DegradedReason.ValueType:
         """Why the answer is degraded."""
         if self.canned_reason or self.target is None:
-            return self.canned_reason
+            return self.canned_reason or self.similar_reason
         return self.target.degraded_reason
 
     @property
     def served_by(self) -> str:
-        """Whose document goes out where it is no replay: a node's name, `canned`, or empty for a follower."""
+        """What the answer comes from: a node's name, `cache`, `similar` or `canned`; empty for a follower."""
         if self.canned_reason:
             return "canned"
+        if self.is_similar:
+            return "similar"
+        if self.cache_reason == CacheReason.CACHE_REASON_HIT:
+            return "cache"
         return self.target.candidate.node if self.target is not None else ""
 
     @property
@@ -220,6 +246,15 @@ class Job:
         if size:
             return size
         return self.schema.auto_buffer_bytes if self.schema is not None else 1024
+
+    def take_similar(self, reason: DegradedReason.ValueType) -> None:
+        """The answer to a similar question goes out, and costs nothing. Without a reason it is an ordinary hit."""
+        self.is_similar = True
+        self.similar_reason = reason
+        self.cache_reason = CacheReason.CACHE_REASON_SIMILAR
+        self.target = None
+        self.reading = Reading()
+        self.is_billed = False
 
     def take_canned(self) -> None:
         """No node answers: a document that stood ready goes out, and costs nothing."""

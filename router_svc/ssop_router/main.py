@@ -22,6 +22,7 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.profiles import RELOADABLE, Regimes
 from ssop_router.scoring import open_classifier
 from ssop_router.settings import RouterSettings
+from ssop_router.similar_settings import load_similar
 
 _log = logging.getLogger(__name__)
 
@@ -60,13 +61,17 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
         classifier=classifier,
         canned=load_canned(settings.canned),
+        similar_rules=load_similar(settings.similar),
     )
     process.reloads.append(lambda new: _reload(router.regimes, new))
     keys, key_service = _open_keys(process, cache_peer, router.metrics)
     await keys.refresh()
     stack.push_async_callback(_stop, asyncio.create_task(router.recorder.run()))
     stack.push_async_callback(router.background.finish, settings.settle_timeout_ms / 1000)
-    for work in (router.nodes.watch(), keys.watch(settings.keys_poll_ms)):
+    works = [router.nodes.watch(), keys.watch(settings.keys_poll_ms)]
+    if router.hints is not None:
+        works.append(router.hints.run())
+    for work in works:
         stack.push_async_callback(_stop, asyncio.create_task(work))
     return Serving(
         (*router.services, key_service),

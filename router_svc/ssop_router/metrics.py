@@ -21,6 +21,18 @@ class RouterMetrics:
         self.cache_outcomes = Counter(
             "ssop_router_cache_outcomes", "Requests by what happened about the cache.", ["reason"], registry=registry
         )
+        self.similar = Counter(
+            "ssop_router_similar",
+            "Looks for similar answers: found, none, uncited (its passages are not known), late, unavailable.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.similar_kept = Counter(
+            "ssop_router_similar_kept",
+            "Stored answers made findable by their question: kept, unfit (too long), busy, failed.",
+            ["outcome"],
+            registry=registry,
+        )
         self.continuations = Counter(
             "ssop_router_continuations",
             "Answers that were cut after fields: another node's frames went on (taken), or none could (impossible).",
@@ -96,6 +108,17 @@ class RouterMetrics:
         )
         self.ejected = Gauge("ssop_router_node_ejected", "1 while a node is out.", ["address"], registry=registry)
         self.probes = Counter("ssop_router_probes", "Tries of nodes that are out.", ["outcome"], registry=registry)
+        self.hints = Counter(
+            "ssop_router_hints",
+            "Hints of other routers about nodes: taken, or ignored (old, or of a node that is out or not known here).",
+            ["outcome"],
+            registry=registry,
+        )
+        self.is_hinting = Gauge(
+            "ssop_router_hints_shared",
+            "1 while what this router takes out is exchanged with others; 0: each judges alone.",
+            registry=registry,
+        )
         self.watch_faults = Counter(
             "ssop_router_watch_faults", "Times that watching the nodes failed as nobody foresaw.", registry=registry
         )

@@ -166,6 +166,16 @@ class Nodes:
     def __getitem__(self, address: str) -> Node:
         return self._nodes[address]
 
+    def process(self, address: str) -> int:
+        """When the process of a node was started, in milliseconds since the epoch: another value is a restart."""
+        status = self._nodes[address].status
+        return status.started_at_ms if status is not None else 0
+
+    @property
+    def rotation(self) -> Rotation:
+        """Who is in and who is out."""
+        return self._rotation
+
     def snapshot(self) -> Snapshot:
         """The nodes as they are known now."""
         if self._snapshot is None:

@@ -33,6 +33,7 @@ from ssop_router.resume import Recordings
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
 from ssop_router.settlement import charge, count, deadline_error, judge
+from ssop_router.similar import Similar
 from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
@@ -52,6 +53,8 @@ class Pipeline:
         generator: Generator,
         canned: CannedDocuments,
         cascade: Cascade,
+        similar: Similar,
+        citations: Citations,
         recordings: Recordings,
         receipts: Receipts,
         reports: Reports,
@@ -67,6 +70,8 @@ class Pipeline:
         self._generator = generator
         self._canned = canned
         self._cascade = cascade
+        self._similar = similar
+        self._citations = citations
         self._recordings = recordings
         self._receipts = receipts
         self._reports = reports
@@ -74,7 +79,6 @@ class Pipeline:
         self._settings = settings
         self._background = background
         self._metrics = metrics
-        self._citations = Citations(retrieval)
         self._running: dict[tuple[str, str], Job] = {}
 
     @property
@@ -153,6 +157,7 @@ class Pipeline:
     async def _run(self, job: Job, delivery: Delivery) -> None:
         collections = await self._find_collections(job)
         key = self._key(job, collections)
+        job.question = self._similar.describe(job, key, collections)
         admission = Admission()
         is_generated = False
         fetch = self._passages.begin(job, collections)
@@ -167,6 +172,8 @@ class Pipeline:
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
                     fetch.drop()
                     is_followed, admission, cut_by = await self._follow(job, delivery, key, collections)
+                if not is_followed and cut_by is None:
+                    is_followed = await self._similar.serve_hit(job, delivery, admission.lease)
                 if not is_followed:
                     is_generated = job.is_billed = True
                     await self._generate(job, delivery, key, fetch, admission.lease, cut_by=cut_by)
@@ -362,10 +369,16 @@ class Pipeline:
         if lease is not None:
             is_complete = is_generated and job.ending.is_storable and not job.degraded_level
             model = job.target.candidate.model if job.target is not None else ""
-            work.append(lease.close(is_complete=is_complete, model=model))
+            work.append(self._close(job, lease, is_complete=is_complete, model=model))
         if self._answers.is_configured and not job.is_refused:
             work.append(self._answers.settle(job, charge(job, is_generated), count(job, is_generated)))
         await asyncio.gather(*work)
+
+    async def _close(self, job: Job, lease: Lease, *, is_complete: bool, model: str) -> None:
+        await lease.close(is_complete=is_complete, model=model)
+        if is_complete and not lease.is_spoiled and job.question is not None:
+            # Off everybody's way: who asks the same next is not made to wait for an embedder.
+            self._background.start(self._similar.remember(job))
 
     def _release(self, job: Job) -> None:
         del self._running[(job.tenant, job.request_id)]

@@ -32,6 +32,14 @@ class Standing(NamedTuple):
     reason: str = ""
 
 
+class Hint(NamedTuple):
+    """A router has a node out by this rule, and last saw it fail `age_ms` ago."""
+
+    address: str
+    rule: str
+    age_ms: int
+
+
 class Rotation:
     """The nodes of a router, by address. `clock_ms` is monotonic; `metadata` makes the router's own principal.
 
@@ -61,6 +69,8 @@ class Rotation:
         self._on_change = on_change
         self._probes: set[asyncio.Task[None]] = set()
         self._warned_ms: dict[str, int] = {}
+        self.changed = asyncio.Event()
+        """Set when a node goes or comes back; who tells others of that clears it."""
         for address in peers:
             self._pool.members[address] = Member(Breaker(breaker, rng), frozenset())
 
@@ -98,6 +108,20 @@ class Rotation:
         """A node was killed for memory so many times more."""
         for _ in range(min(kills, self._settings.oom_kills)):
             self._propose(address, self._pool.members[address].breaker.take_oom(self._clock_ms()))
+
+    def hints(self) -> list[Hint]:
+        """The nodes that are out here, for other routers."""
+        now_ms = self._clock_ms()
+        return [
+            Hint(address, member.breaker.trip.value, age_ms)
+            for address, member in self._pool.members.items()
+            if member.breaker.trip is not None and (age_ms := member.breaker.hint_age_ms(now_ms)) is not None
+        ]
+
+    def take_hint(self, hint: Hint) -> bool:
+        """What another router says; whether it counts here."""
+        member = self._pool.members.get(hint.address)
+        return member is not None and member.breaker.take_hint(hint.age_ms, self._clock_ms())
 
     async def watch(self) -> None:
         """Look at the slow rule, and try nodes that are out; runs until cancelled."""
@@ -147,10 +171,12 @@ class Rotation:
             _log.error("a probe broke", extra={"address": address, "cause": describe(error)})
         finally:
             was_out = breaker.phase is Phase.OUT
-            breaker.end_probe(verdict, self._clock_ms())
+            trip = breaker.end_probe(verdict, self._clock_ms())
             self._metrics.probes.labels(verdict.value).inc()
+        self._propose(address, trip)
         if was_out and breaker.phase is not Phase.OUT:
             _log.info("a node is in rotation again", extra={"address": address})
+            self.changed.set()
             self._metrics.ejected.labels(address).set(0)
             self._on_change(address)
 
@@ -162,6 +188,7 @@ class Rotation:
         self._metrics.ejections.labels(trip.value, verdict.value).inc()
         if verdict is Verdict.EJECTED:
             _log.info("a node is out of rotation", extra={"address": address, "rule": trip.value})
+            self.changed.set()
         elif now_ms - self._warned_ms.get(address, -_WARN_AGAIN_MS) >= _WARN_AGAIN_MS:
             # While everything fails a rule speaks many times a second; the metric counts them all.
             self._warned_ms[address] = now_ms

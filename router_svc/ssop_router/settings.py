@@ -13,6 +13,7 @@ from ssop_router.core.cascade import CascadeSettings
 from ssop_router.health_settings import HealthTable
 from ssop_router.policy_settings import PolicySettings, TierWord
 from ssop_router.profiles import RouterProfile
+from ssop_router.similar_settings import SimilarSettings
 
 
 class NodeSettings(Settings):
@@ -44,6 +45,11 @@ class RouterSettings(PolicySettings):
     canned: list[CannedSettings] = Field(
         default=[], description="Documents for when nothing else is left: `schema_file`, `document_file`, `tenant`."
     )
+    similar: list[SimilarSettings] = Field(
+        default=[],
+        description="Who takes answers to similar questions: tables with `tenant`. See docs/caching.md.",
+    )
+    similar_timeout_ms: int = Field(150, gt=0, description="Time for finding a similar answer.")
     watch_restart_ms: int = Field(300_000, gt=0, description="How long one status stream lasts before it is renewed.")
     reconnect_min_ms: int = Field(100, gt=0, description="First back-off after a status stream was lost.")
     reconnect_max_ms: int = Field(5_000, gt=0, description="Longest back-off after a status stream was lost.")
@@ -56,6 +62,9 @@ class RouterSettings(PolicySettings):
         ge=0,
         le=2_097_152,
         description="Largest beginning of a document that another node goes on with after a failure. 0: none.",
+    )
+    continue_wait_ms: int = Field(
+        10_000, ge=0, description="How long a document that was begun waits for a node that can go on with it."
     )
     default_timeout_ms: int = Field(30_000, gt=0, description="Time for a request on a session that names none.")
     max_timeout_ms: int = Field(300_000, gt=0, description="Longest time for a request.")

@@ -13,6 +13,9 @@ R = ErrorReason
 
 def charge(job: Job, is_generated: bool) -> Usage:
     """What the request is charged: nothing for replays, nor for what a failure of the mesh cut short."""
+    if job.is_similar:
+        # What lite generated for a cascade before is owed all the same.
+        return _add(Usage(), job.discarded_usage)
     if not is_generated:
         return Usage()
     if job.ending.has_ended:
@@ -28,8 +31,8 @@ def count(job: Job, is_generated: bool) -> RequestCounts:
     return RequestCounts(
         tier=job.target.tier if is_generated and job.target is not None else Tier.TIER_UNSPECIFIED,
         # Who followed in vain and generated after all was not served from the cache.
-        is_cached=not is_generated
-        and job.cache_reason in (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER),
+        is_cached=job.is_similar
+        or (not is_generated and job.cache_reason in (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER)),
         is_degraded=bool(job.degraded_level) and is_answered,
         is_failed=not is_answered,
         prefetches=job.intake.prefetches.started,

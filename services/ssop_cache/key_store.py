@@ -28,7 +28,7 @@ class KeyStoreServicer:
 
     async def read_keys(self, call: Call) -> None:
         """See KeyStoreService.ReadKeys."""
-        _require_router(call)
+        require_router(call)
         request = keys_pb2.ReadKeysRequest.FromString(call.request)
         version, *records = await self._state.run(scripts.read_keys(request.known_version))
         response = keys_pb2.ReadKeysResponse(version=int(version))
@@ -42,7 +42,7 @@ class KeyStoreServicer:
 
     async def write_key(self, call: Call) -> None:
         """See KeyStoreService.WriteKey."""
-        _require_router(call)
+        require_router(call)
         request = keys_pb2.WriteKeyRequest.FromString(call.request)
         key_id = request.record.info.key_id
         if not key_id or (request.HasField("expected") and request.expected.info.key_id != key_id):
@@ -59,7 +59,7 @@ class KeyStoreServicer:
         await call.write(keys_pb2.WriteKeyResponse(is_written=outcome == 1).SerializeToString())
 
 
-def _require_router(call: Call) -> None:
-    """A caller's own principal reaches the cache service too, by way of a router; only routers speak for the mesh."""
+def require_router(call: Call) -> None:
+    """Raise PRINCIPAL_INVALID for all but routers, who speak for the mesh; callers' principals come here too."""
     if call.principal.tenant != RESERVED_TENANT:
-        raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "only routers read and write keys")
+        raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "only routers may call this")

@@ -6,11 +6,12 @@ from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
 
-from ssop.v1 import cache_pb2, keys_pb2
+from ssop.v1 import cache_pb2, hints_pb2, keys_pb2
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
 from ssop_cache.deployment import open_deployment
 from ssop_cache.feeds import Feeds
+from ssop_cache.hint_store import HintServicer
 from ssop_cache.key_store import KeyStoreServicer
 from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
@@ -18,6 +19,7 @@ from ssop_cache.redis_settings import Role
 from ssop_cache.roles import RoleChecker
 from ssop_cache.servicer import CacheServicer
 from ssop_cache.settings import CacheSettings
+from ssop_cache.similar import SimilarAnswers
 from ssop_cache.store import RedisStore
 from ssop_cache.wakes import Wakes
 from ssop_chassis.call import Service, bind
@@ -70,17 +72,19 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
         local.start()
         stack.push_async_callback(local.close)
     answers = AnswerStore(cache, layout, metrics, state=state, local=local)
+    similar = SimilarAnswers(cache, answers, layout, metrics, most=settings.similar_entries, wall_ms=wall_clock_ms)
     wakes = Wakes(state)
     stack.push_async_callback(wakes.close)
     feeds = Feeds(state, answers, layout, wakes, most=settings.max_followed, gauge=metrics.feeds)
     stack.push_async_callback(feeds.close)
-    servicer = CacheServicer(state, answers, feeds, layout=layout, settings=settings, metrics=metrics)
+    servicer = CacheServicer(state, answers, feeds, similar=similar, layout=layout, settings=settings, metrics=metrics)
     roles = RoleChecker(state, cache)
     if settings.is_role_checked:
         roles.install()
     services = (
         bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], servicer),
         bind(keys_pb2.DESCRIPTOR.services_by_name["KeyStoreService"], KeyStoreServicer(state)),
+        bind(hints_pb2.DESCRIPTOR.services_by_name["HintService"], HintServicer(state)),
     )
     return Cache(services, state, cache, roles, answers)
 

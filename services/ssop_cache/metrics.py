@@ -44,6 +44,13 @@ class CacheMetrics:
             "ssop_cache_store_up", "1 while all instances of the role answer.", ["role"], registry=registry
         )
         self.hits = Counter("ssop_cache_hits", "Answers found, by level: local, shared.", ["level"], registry=registry)
+        self.similar_hits = Counter("ssop_cache_similar_hits", "Similar answers that were found.", registry=registry)
+        self.similar_refusals = Counter(
+            "ssop_cache_similar_refusals",
+            "Near questions that a guard told apart, by guard.",
+            ["guard"],
+            registry=registry,
+        )
         self.local_bytes = Gauge("ssop_cache_local_bytes", "Bytes of answers on this host.", registry=registry)
         self.local_answers = Gauge("ssop_cache_local_answers", "Answers on this host.", registry=registry)
         self.is_local_synced = Gauge(

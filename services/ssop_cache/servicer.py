@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 from typing import Final
 
 from ssop.v1 import cache_pb2
@@ -11,6 +10,7 @@ from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheLevel
 from ssop_cache.answers import Answer, AnswerStore
+from ssop_cache.checks import check_key, check_lease, check_request_id, check_share, check_ttl
 from ssop_cache.core import scripts
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.records import is_whole
@@ -19,19 +19,15 @@ from ssop_cache.core.usage import count_request, read_days
 from ssop_cache.feeds import Feeds
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.settings import CacheSettings
+from ssop_cache.similar import SimilarAnswers
 from ssop_cache.store import RedisStore
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError, invalid_request
 
-KEY_BYTES: Final = 32
-"""Callers make keys with SHA-256; here they are opaque."""
-MAX_LEASE_MS: Final = 600_000
-MAX_TTL_MS: Final = 2_678_400_000
 MAX_MODEL_BYTES: Final = 256
 MAX_MESSAGE_BYTES: Final = 262_144
 """Chunks for a follower are joined up to this size."""
 _RECHECKS: Final = 3
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _OUTCOMES: Final = {
     Outcome.HIT: CacheOutcome.CACHE_OUTCOME_HIT,
     Outcome.LEASE: CacheOutcome.CACHE_OUTCOME_LEASE,
@@ -50,6 +46,7 @@ class CacheServicer:
         answers: AnswerStore,
         feeds: Feeds,
         *,
+        similar: SimilarAnswers,
         layout: Layout,
         settings: CacheSettings,
         metrics: CacheMetrics,
@@ -57,6 +54,7 @@ class CacheServicer:
         self._state = state
         self._answers = answers
         self._feeds = feeds
+        self._similar = similar
         self._layout = layout
         self._settings = settings
         self._limits = settings.limits
@@ -72,10 +70,10 @@ class CacheServicer:
     async def admit(self, call: Call) -> None:
         """See CacheService.Admit."""
         request = cache_pb2.AdmitRequest.FromString(call.request)
-        _check_request_id(request.request_id)
-        _check_key(request.cache_key, is_required=False)
-        _check_lease(request.lease_ms)
-        _check_share(request.rate_share)
+        check_request_id(request.request_id)
+        check_key(request.cache_key, is_required=False)
+        check_lease(request.lease_ms)
+        check_share(request.rate_share)
         tenant = call.principal.tenant
         limits = self._limits.under(request.rate_share)
         self._metrics.rate_limit_rps.set(limits.max_rps)
@@ -102,7 +100,7 @@ class CacheServicer:
     async def settle(self, call: Call) -> None:
         """See CacheService.Settle."""
         request = cache_pb2.SettleRequest.FromString(call.request)
-        _check_request_id(request.request_id)
+        check_request_id(request.request_id)
         used = request.usage.input_tokens + request.usage.output_tokens
         keys = self._layout.of_tenant(call.principal.tenant)
         counts = count_request(request.usage, request.counts) if request.HasField("counts") else None
@@ -128,7 +126,7 @@ class CacheServicer:
     async def lookup(self, call: Call) -> None:
         """See CacheService.Lookup. Raises STORE_UNAVAILABLE when the cache instance does not answer."""
         request = cache_pb2.LookupRequest.FromString(call.request)
-        _check_key(request.cache_key)
+        check_key(request.cache_key)
         answer = await self._answers.find(call.principal.tenant, request.cache_key, max_age_ms=request.max_age_ms)
         response = cache_pb2.LookupResponse(outcome=CacheOutcome.CACHE_OUTCOME_MISS)
         if answer is not None:
@@ -138,7 +136,7 @@ class CacheServicer:
     async def flush(self, call: Call) -> None:
         """See CacheService.Flush."""
         request = cache_pb2.FlushRequest.FromString(call.request)
-        _check_key(request.cache_key, is_required=False)
+        check_key(request.cache_key, is_required=False)
         tenant = call.principal.tenant
         if request.cache_key:
             await self._answers.drop(tenant, request.cache_key)
@@ -150,20 +148,53 @@ class CacheServicer:
     async def read_stats(self, call: Call) -> None:
         """See CacheService.ReadStats."""
         cache_pb2.ReadStatsRequest.FromString(call.request)
-        await call.write(cache_pb2.ReadStatsResponse(stats=describe_levels(self._answers)).SerializeToString())
+        await call.write(
+            cache_pb2.ReadStatsResponse(stats=describe_levels(self._answers, self._similar)).SerializeToString()
+        )
 
     async def put_similar(self, call: Call) -> None:
         """See CacheService.PutSimilar."""
-        raise MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, f"{call.method}: similar answers are not kept")
+        request = cache_pb2.PutSimilarRequest.FromString(call.request)
+        check_key(request.scope_key, path="scope_key")
+        check_key(request.cache_key)
+        check_ttl(request.ttl_ms)
+        is_kept = await self._similar.put(
+            call.principal.tenant,
+            request.scope_key,
+            request.text,
+            request.vector,
+            cache_key=request.cache_key,
+            embedder=request.embedder,
+            ttl_ms=request.ttl_ms or self._settings.answer_ttl_ms,
+        )
+        await call.write(cache_pb2.PutSimilarResponse(is_kept=is_kept).SerializeToString())
 
     async def find_similar(self, call: Call) -> None:
         """See CacheService.FindSimilar."""
-        raise MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, f"{call.method}: similar answers are not kept")
+        request = cache_pb2.FindSimilarRequest.FromString(call.request)
+        check_key(request.scope_key, path="scope_key")
+        if not -1 <= request.min_similarity <= 1:
+            raise invalid_request(("min_similarity", "must be from -1 to 1"))
+        found = await self._similar.find(
+            call.principal.tenant,
+            request.scope_key,
+            request.text,
+            request.vector,
+            embedder=request.embedder,
+            max_age_ms=request.max_age_ms,
+            min_similarity=request.min_similarity,
+        )
+        response = cache_pb2.FindSimilarResponse()
+        if found is not None:
+            response = cache_pb2.FindSimilarResponse(
+                answer=_stored(found.answer), similarity=found.similarity, cache_key=found.cache_key
+            )
+        await call.write(response.SerializeToString())
 
     async def follow(self, call: Call) -> None:
         """See CacheService.Follow."""
         request = cache_pb2.FollowRequest.FromString(call.request)
-        _check_key(request.cache_key)
+        check_key(request.cache_key)
         async with self._feeds.attach(call.principal.tenant, request.cache_key) as feed:
             sent = 0
             while True:
@@ -185,8 +216,8 @@ class CacheServicer:
     async def append(self, call: Call) -> None:
         """See CacheService.Append."""
         request = cache_pb2.AppendRequest.FromString(call.request)
-        _check_key(request.cache_key)
-        _check_lease(request.lease_ms)
+        check_key(request.cache_key)
+        check_lease(request.lease_ms)
         outcome, _, followed, overflowed = await self._state.run(
             scripts.append(
                 self._layout.of_tenant(call.principal.tenant),
@@ -206,9 +237,8 @@ class CacheServicer:
     async def commit(self, call: Call) -> None:
         """See CacheService.Commit. An answer that is not whole is given up: REQUEST_INVALID."""
         request = cache_pb2.CommitRequest.FromString(call.request)
-        _check_key(request.cache_key)
-        if request.ttl_ms > MAX_TTL_MS:
-            raise invalid_request(("ttl_ms", f"is more than {MAX_TTL_MS}"))
+        check_key(request.cache_key)
+        check_ttl(request.ttl_ms)
         if len(request.model.encode()) > MAX_MODEL_BYTES:
             raise invalid_request(("model", f"is longer than {MAX_MODEL_BYTES} bytes"))
         tenant = call.principal.tenant
@@ -343,12 +373,14 @@ def _stored(answer: Answer) -> cache_pb2.StoredAnswer:
     return cache_pb2.StoredAnswer(chunk=answer.chunk, age_ms=answer.age_ms, model=answer.model, level=answer.level)
 
 
-def describe_levels(answers: AnswerStore) -> CacheStats:
+def describe_levels(answers: AnswerStore, similar: SimilarAnswers) -> CacheStats:
     """What the levels hold and did."""
     stats = CacheStats(
         local_hits=answers.hits[CacheLevel.CACHE_LEVEL_LOCAL],
         shared_hits=answers.hits[CacheLevel.CACHE_LEVEL_SHARED],
         misses=answers.hits[CacheLevel.CACHE_LEVEL_UNSPECIFIED],
+        similar_hits=similar.hits,
+        similar_refusals={guard.value: count for guard, count in similar.refusals.items()},
     )
     if (local := answers.local) is not None:
         stats.has_local = True
@@ -360,23 +392,3 @@ def describe_levels(answers: AnswerStore) -> CacheStats:
 
 def _lease_lost() -> MeshError:
     return MeshError(ErrorReason.ERROR_REASON_LEASE_LOST, "the lease is over, or another request has it")
-
-
-def _check_request_id(request_id: str) -> None:
-    if not _REQUEST_ID.fullmatch(request_id):
-        raise invalid_request(("request_id", "must be 1 to 64 characters of [A-Za-z0-9._:-]"))
-
-
-def _check_key(cache_key: bytes, *, is_required: bool = True) -> None:
-    if len(cache_key) != KEY_BYTES and (cache_key or is_required):
-        raise invalid_request(("cache_key", f"must have {KEY_BYTES} bytes"))
-
-
-def _check_lease(lease_ms: int) -> None:
-    if not 0 < lease_ms <= MAX_LEASE_MS:
-        raise invalid_request(("lease_ms", f"must be from 1 to {MAX_LEASE_MS}"))
-
-
-def _check_share(share: float) -> None:
-    if not 0 <= share <= 1:
-        raise invalid_request(("rate_share", "must be from 0 to 1"))

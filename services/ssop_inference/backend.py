@@ -36,6 +36,9 @@ class Capabilities:
     weights_sha256: str = ""
     has_prefill: bool = False
     features: tuple[str, ...] = ()
+    kind: str = ""
+    """What runs it, as in `ModelStatus.backend`."""
+    has_estimated_counts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

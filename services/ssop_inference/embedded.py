@@ -238,6 +238,7 @@ class EmbeddedBackend:
             has_logprobs=True,
             strictest_mode=Mode.FULL,
             weights_sha256=self._sha256,
+            kind="embedded",
             has_prefill=True,
         )
 

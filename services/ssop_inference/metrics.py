@@ -49,6 +49,12 @@ class NodeMetrics:
             [_MODEL],
             registry=registry,
         )
+        self._estimated = Counter(
+            "ssop_inference_estimated_usages",
+            "Generations whose token counts are estimates, since the model server did not say them.",
+            [_MODEL],
+            registry=registry,
+        )
         self._modes = Counter(
             "ssop_inference_constraint_modes",
             "Generations by the mode that held the model to the schema.",
@@ -89,6 +95,7 @@ class NodeMetrics:
         self._usage.labels(model, "input").observe(usage.input_tokens)
         self._usage.labels(model, "output").observe(usage.output_tokens)
         self._cached.labels(model).inc(usage.cached_input_tokens)
+        self._estimated.labels(model).inc(usage.is_estimated)
         if usage.output_tokens > 1:
             self._per_token.labels(model).observe(decode_s / (usage.output_tokens - 1))
 

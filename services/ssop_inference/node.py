@@ -217,6 +217,8 @@ def _model_status(model: Model) -> inference_pb2.ModelStatus:
         has_logprobs=capabilities.has_logprobs,
         capabilities=capabilities.features,
         constraint_mode=mesh_pb2.ConstraintMode.ValueType(capabilities.strictest_mode),
+        backend=capabilities.kind,
+        has_estimated_counts=capabilities.has_estimated_counts,
     )
 
 

@@ -138,7 +138,7 @@ class ReplayBackend:
         self.name = name
         self.control = ControlTokens()
         has_logprobs = all(token.logprob is not None for recorded in recording for token in recorded.tokens)
-        self.capabilities = Capabilities(_CONTEXT_TOKENS, slots, has_logprobs=has_logprobs, features=("replay",))
+        self.capabilities = Capabilities(_CONTEXT_TOKENS, slots, has_logprobs=has_logprobs, kind="replay")
         self._recording = recording
         self._turns = cycle(range(len(recording)))
         self._meter = ThroughputMeter()

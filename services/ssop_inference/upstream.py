@@ -101,6 +101,8 @@ class UpstreamBackend:
             has_logprobs=facts.has_logprobs,
             strictest_mode=facts.strictest_mode,
             features=facts.features,
+            kind=self.wire.dialect_name,
+            has_estimated_counts=not facts.has_usage,
         )
 
     @property
@@ -161,9 +163,7 @@ class UpstreamBackend:
             self._check_open()
             generation = UpstreamGeneration(self.wire.reader(request), budget, slot, self._meter)
             body = self.wire.body(request, budget.max_output_tokens)
-            task = asyncio.create_task(
-                self._run(generation, body, request.deadline_s, slot), name=f"generate-{self.name}"
-            )
+            task = asyncio.create_task(self._run(generation, body, request.deadline_s), name=f"generate-{self.name}")
         except BaseException:
             slot.release()
             raise
@@ -178,10 +178,12 @@ class UpstreamBackend:
 
     def _forget(self, task: asyncio.Task[None], generation: UpstreamGeneration, slot: Slot) -> None:
         self._tasks.discard(task)
-        generation.finish()
-        slot.release()
+        failure = None
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a generation broke", extra={"model": self.name, "cause": describe(error)})
+            failure = MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a fault of the node; its log has the cause")
+        generation.finish(failure)
+        slot.release()
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -200,19 +202,14 @@ class UpstreamBackend:
             default_tokens=self._options.max_output_tokens,
         )
 
-    async def _run(
-        self, generation: UpstreamGeneration, body: Mapping[str, Any], deadline_s: float, slot: Slot
-    ) -> None:
-        """Generate to the end. Only cancelling gets out of it."""
+    async def _run(self, generation: UpstreamGeneration, body: Mapping[str, Any], deadline_s: float) -> None:
+        """Generate to the end."""
         try:
             await self._pump(generation, body, deadline_s)
         except MeshError as error:
             generation.finish(error)
         except WireError as fault:
             generation.finish(_failed(f"the model server's answer is malformed: {fault}"))
-        finally:
-            generation.finish()
-            slot.release()
 
     async def _pump(self, generation: UpstreamGeneration, body: Mapping[str, Any], deadline_s: float) -> None:
         reader = generation.reader

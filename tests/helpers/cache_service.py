@@ -1,5 +1,7 @@
 """The cache service in the test's process, and a client for each tenant."""
 
+import math
+import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +24,15 @@ HIT = CacheOutcome.CACHE_OUTCOME_HIT
 LEASE = CacheOutcome.CACHE_OUTCOME_LEASE
 FOLLOW = CacheOutcome.CACHE_OUTCOME_FOLLOW
 MISS = CacheOutcome.CACHE_OUTCOME_MISS
+
+
+SCOPE = b"\7" * 32
+"""A scope of similar answers."""
+
+
+def unit_vector(angle: float = 0.0) -> bytes:
+    """A vector of length 1, as the embedder gives it."""
+    return struct.pack("<3f", math.cos(angle), math.sin(angle), 0.0)
 
 
 def pieces(*texts: str, verdict: Verdict.ValueType = VERDICT_OK) -> list[bytes]:
@@ -127,6 +138,22 @@ class CacheClient:
         assert fence
         await self.commit(key, fence, chunk, ttl_ms=ttl_ms)
         return fence
+
+    async def put_similar(self, text: str, cache_key: bytes, **fields: Any) -> bool:
+        """Make a stored answer findable by its question. Fields left out are those of `find_similar`."""
+        values: dict[str, Any] = {"scope_key": SCOPE, "vector": unit_vector(), "embedder": "e"} | fields
+        request = cache_pb2.PutSimilarRequest(text=text, cache_key=cache_key, **values)
+        response: cache_pb2.PutSimilarResponse = await self._unary("PutSimilar", request, cache_pb2.PutSimilarResponse)
+        return response.is_kept
+
+    async def find_similar(self, text: str, **fields: Any) -> cache_pb2.FindSimilarResponse:
+        """The answer to a question that says the same, near enough."""
+        values: dict[str, Any] = {"scope_key": SCOPE, "vector": unit_vector(0.1), "embedder": "e"} | fields
+        request = cache_pb2.FindSimilarRequest(text=text, **{"min_similarity": 0.9} | values)
+        response: cache_pb2.FindSimilarResponse = await self._unary(
+            "FindSimilar", request, cache_pb2.FindSimilarResponse
+        )
+        return response
 
     def open_follow(self, key: bytes) -> MemoryStream:
         request = cache_pb2.FollowRequest(cache_key=key)

@@ -62,6 +62,7 @@ def _openai_node() -> str | None:
 
 COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "buf": _program("buf"),
+    "go": _program("go"),
     "gpu": _gpu,
     "redis_7_0": _program("redis-server"),
     "sdt": _sdt,

@@ -1,7 +1,9 @@
 """What must be true of a run when it is over, whatever happened in it. Each check raises LedgerFault."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 class LedgerFault(AssertionError):
@@ -32,6 +34,33 @@ def check_charges(books: Books, generated: Sequence[int]) -> None:
         raise LedgerFault(f"{books.charged} tokens were charged for {sum(generated)}")
     if books.reserved:
         raise LedgerFault(f"{books.reserved} tokens are still reserved")
+
+
+def check_final(sent: Sequence[tuple[tuple[str | int, ...], Any]], document: Any) -> None:
+    """Each field was sent once, and the document has it as it was sent. `sent`: paths and values, in their order."""
+    for path, times in Counter(path for path, _ in sent).items():
+        if times > 1:
+            raise LedgerFault(f"{path} was sent {times} times")
+    for path, value in sent:
+        found = document
+        for token in path:
+            found = found[token]
+        if found != value or type(found) is not type(value):
+            raise LedgerFault(f"{path} was sent and then changed")
+
+
+def check_one_hand(document: Any, expected: Any) -> None:
+    """What two nodes wrote fits together: `expected` is what follows from the beginning of the document."""
+    if document != expected:
+        raise LedgerFault("the rest of a document does not follow from its beginning")
+
+
+def check_terminal(asked: Iterable[str], ended: Iterable[str]) -> None:
+    """Each request has one terminal record. `ended` are the ids of those records."""
+    records = Counter(ended)
+    for request_id in asked:
+        if records[request_id] != 1:
+            raise LedgerFault(f"request {request_id} has {records[request_id]} terminal records")
 
 
 def check_flight(calls: int, epochs: int) -> None:

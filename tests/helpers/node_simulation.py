@@ -138,12 +138,13 @@ class Simulation:
         breaker = self.pool.members[name].breaker
         breaker.begin_probe(self.now_ms)
         reply = self._behaviours[name](self.rng, self.now_ms)
-        if reply.latency_ms is None or reply.latency_ms >= TIMEOUT_MS:
-            self._at(TIMEOUT_MS, lambda: breaker.end_probe(Probe.BAD, self.now_ms))
-        else:
-            self._at(
-                reply.latency_ms, lambda: breaker.end_probe(Probe.GOOD if reply.is_good else Probe.BAD, self.now_ms)
-            )
+        is_late = reply.latency_ms is None or reply.latency_ms >= TIMEOUT_MS
+        verdict = Probe.GOOD if reply.is_good and not is_late else Probe.BAD
+
+        def end() -> None:
+            breaker.end_probe(verdict, self.now_ms)
+
+        self._at(TIMEOUT_MS if reply.latency_ms is None or is_late else reply.latency_ms, end)
 
     def _try(self, failed: frozenset[str]) -> None:
         weights = {

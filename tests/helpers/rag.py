@@ -94,6 +94,11 @@ class Caller:
         metadata = self._metadata() if self._metadata is not None else None
         return await self._peer.unary(f"/ssop.v1.RagService/{method}", request, timeout_s=30, metadata=metadata)
 
+    async def embed(self, texts: Sequence[str], *, is_urgent: bool = True) -> rag_pb2.EmbedResponse:
+        """Embed."""
+        request = rag_pb2.EmbedRequest(texts=texts, is_urgent=is_urgent)
+        return rag_pb2.EmbedResponse.FromString(await self._call("Embed", request.SerializeToString()))
+
     async def upsert(self, collection: str, *documents: rag_pb2.IndexDocument) -> rag_pb2.UpsertDocumentsResponse:
         """UpsertDocuments."""
         request = rag_pb2.UpsertDocumentsRequest(collection=collection, documents=documents)

@@ -116,6 +116,7 @@ class FleetRouter(ServiceProcess):
 
     def __init__(self, folder: Path, name: str, config: str, key: str, without: str = "") -> None:
         super().__init__(folder, name, "router", config, without)
+        self.key = key
         self._metadata = (("authorization", f"Bearer {key}"),)
         self.channel = self.connect()
         self.stub: Any = router_pb2_grpc.RouterServiceStub(self.channel)

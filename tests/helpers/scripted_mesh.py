@@ -44,6 +44,7 @@ from ssop_router.core.complexity import ComplexityModel
 from ssop_router.inspection import monotonic_ms
 from ssop_router.scoring import Classifier
 from ssop_router.settings import RouterSettings
+from ssop_router.similar_settings import load_similar
 
 __all__ = [
     "GENERATE",
@@ -225,23 +226,29 @@ async def run_router(
     *,
     has_rag: bool = True,
     cache_peer: Peer | None = None,
+    rag_peer: Peer | None = None,
     classifier: ComplexityModel | None = None,
     renew: Callable[[Principal], Principal] = lambda principal: principal,
     **settings: Any,
 ) -> AsyncIterator[Mesh]:
-    """A router that knows its nodes' status, until the block ends. `cache_peer` stands for the scripted cache."""
+    """A router that knows its nodes' status, until the block ends. Peers stand for the scripted stores."""
     nodes = nodes if nodes is not None else default_nodes()
     cache, rag, keys = ScriptedCache(), ScriptedRag(), Keys()
     inner = inner_authenticate(SECRET)
     peers: dict[str, Peer] = {name: MemoryPeer([node.service()], inner, address=name) for name, node in nodes.items()}
     registry = CollectorRegistry()
-    values: dict[str, Any] = {"keys_file": Path("unused"), "nodes": list(nodes), **settings}
+    values: dict[str, Any] = {
+        "keys_file": Path("unused"),
+        "nodes": list(nodes),
+        "continue_wait_ms": 0,
+        **settings,
+    }
     parsed = RouterSettings.model_validate(values)
     router = assemble(
         parsed,
         node_peers=peers,
         cache_peer=cache_peer or MemoryPeer([cache.service()], inner, address="cache"),
-        rag_peer=MemoryPeer([rag.service()], inner, address="rag") if has_rag else None,
+        rag_peer=rag_peer or (MemoryPeer([rag.service()], inner, address="rag") if has_rag else None),
         registry=registry,
         sign=Signer(SECRET, "router", lambda: time.time_ns() // 1_000_000).metadata,
         renew=renew,
@@ -250,6 +257,7 @@ async def run_router(
         rng=random.Random(1),
         classifier=Classifier(classifier, "") if classifier is not None else Classifier(),
         canned=load_canned(parsed.canned),
+        similar_rules=load_similar(parsed.similar),
     )
     peer = MemoryPeer(router.services, keys.authenticate, address="router")
     async with AsyncExitStack() as stack:

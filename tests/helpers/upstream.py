@@ -36,6 +36,8 @@ class Request:
     headers: dict[str, str]
     body: Any
     is_cut: bool = False
+    steps: int = 0
+    """Steps of the answer that were played."""
     freed_s: float | None = None
 
     async def when_freed(self) -> float:
@@ -105,7 +107,7 @@ class ScriptedUpstream:
         """Whether the connection may be used again."""
         gone = asyncio.create_task(reader.read(1))
         try:
-            is_kept = await _play(self.answers.get(request.path, nothing)(request), writer, gone)
+            is_kept = await _play(request, self.answers.get(request.path, nothing)(request), writer, gone)
         except ConnectionError:
             is_kept = False
         finally:
@@ -118,9 +120,12 @@ class ScriptedUpstream:
         return not request.is_cut
 
 
-async def _play(steps: Sequence[Step], writer: asyncio.StreamWriter, gone: "asyncio.Task[bytes]") -> bool:
+async def _play(
+    request: Request, steps: Sequence[Step], writer: asyncio.StreamWriter, gone: "asyncio.Task[bytes]"
+) -> bool:
     """Whether the connection may be used again."""
     for step in steps:
+        request.steps += 1
         if isinstance(step, bytes):
             writer.write(step)
             await writer.drain()

@@ -33,6 +33,8 @@ def mesh(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int], collec
     changes: dict[str, dict[str, Any]] = {
         "mesh": {"metrics_listen": listen, "otlp_endpoint": collector.endpoint},
         "rag": {"prefetch_max_stretch": 0},
+        # A machine that is busy takes its time to start a model again.
+        "router": {"continue_wait_ms": 60_000},
     }
     with run_mesh(tmp_path_factory.mktemp("mesh"), changes, has_http=True) as running:
         yield running

@@ -1,21 +1,24 @@
 """The table of backends: each kind of model server, and each thing that can happen to a generation on it."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
 from helpers.eventually import eventually
 from helpers.inference import user_prompt
-from helpers.upstream import END, HEAD, Cut, Hang, Request, event, page
+from helpers.upstream import END, HEAD, Cut, Hang, Request, Step, event, page
 from helpers.upstream_node import UpstreamNode, upstream_node
 from helpers.vendors import DOCUMENT, SCHEMA, VENDORS, Vendor, error_event
 from ssop.v1 import frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
+from ssop_inference.backend import GenerateRequest
+from ssop_inference.core.prompt import ChatMessage
 
 R = ErrorReason
 FREED_WITHIN_S = 0.1
@@ -261,12 +264,20 @@ async def test_whole_text_whose_end_is_lost_is_a_success_with_estimated_counts()
     async with upstream_node(vendor, vendor.stream(("All.",), then=[end[0], Cut()])) as node:
         answer = await node.running.client.generate(user_prompt("Say it."))
         assert (answer.end.verdict, answer.end.usage.output_tokens) == (frame_pb2.VERDICT_OK, 1)
+        assert node.running.metric("ssop_inference_estimated_usages_total", gen_ai_request_model="m") == 1
 
 
 async def test_done_without_a_finish_reason_is_a_failure() -> None:
     vendor = VENDORS["vllm"]
     async with upstream_node(vendor, vendor.stream((), then=[event("[DONE]"), END])) as node:
         assert (await failure(node, schema=None)).reason == R.ERROR_REASON_BACKEND_FAILED
+
+
+@every_vendor
+async def test_status_says_what_runs_the_model(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream()) as node:
+        (model,) = (await node.running.client.status()).models
+        assert (model.backend, model.has_estimated_counts) == (vendor.name, False)
 
 
 async def test_load_of_the_server_is_in_the_status() -> None:
@@ -292,3 +303,50 @@ async def test_document_is_read_to_its_last_byte() -> None:
     async with upstream_node(vendor, vendor.stream(tuple(DOCUMENT))) as node:
         answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
         assert answer.decoder.result == {"a": 1, "b": "x"}
+
+
+async def test_storm_of_cancels_leaves_nothing_behind() -> None:
+    vendor = VENDORS["vllm"]
+    rng = random.Random(7)
+    steps: list[Step] = [*(vendor.text(Request("", "", {}, {}), "a") for _ in range(20)), 0.02, Cut()]
+
+    async def call(node: UpstreamNode) -> None:
+        with suppress(TimeoutError, MeshError):
+            async with asyncio.timeout(rng.random() * 0.2):
+                await node.running.client.generate(user_prompt("Say it."))
+
+    async with upstream_node(vendor, vendor.stream((), then=steps), slots=8) as node:
+        await asyncio.gather(*(call(node) for _ in range(200)))
+        await is_idle(node)
+        assert node.backend.load_now().queue_length <= 2
+        await eventually(lambda: len(node.upstream.writers) <= 2)
+        again = VENDORS["vllm"].stream(("well",))
+        node.upstream.answers[vendor.path] = again
+        answer = await node.running.client.generate(user_prompt("Say it."))
+        assert answer.decoder.text == "well"
+
+
+async def test_caller_that_does_not_read_is_no_stall_of_the_server() -> None:
+    vendor = VENDORS["vllm"]
+    async with upstream_node(vendor, vendor.stream(("a",) * 6_000), stall_timeout_ms=100) as node:
+        deadline_s = asyncio.get_running_loop().time() + 10
+        request = GenerateRequest((ChatMessage("user", "Say it."),), deadline_s)
+        async with node.backend.generate(request) as generation:
+            await generation.read()
+            # The buffer is full by now, and stays so for longer than a server may stall.
+            await asyncio.sleep(0.4)
+            text = b""
+            while tokens := await generation.read():
+                text += b"".join(token.text for token in tokens)
+            assert generation.outcome.output_tokens == 6_000
+            assert len(text) > 1_000
+
+
+async def test_calls_over_the_queue_are_overloaded() -> None:
+    vendor = VENDORS["vllm"]
+    async with hanging(vendor) as node:
+        node.backend._queue._max_waiting = 0
+        calls = [await begin(node, None, messages=1) for _ in range(4)]
+        assert (await failure(node)).reason == R.ERROR_REASON_OVERLOADED
+        for call in calls:
+            await call.aclose()

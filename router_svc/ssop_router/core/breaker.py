@@ -24,6 +24,8 @@ class Trip(StrEnum):
     BURST = "failure_burst"
     LOST = "connection_lost"
     MEMORY = "repeated_oom"
+    HINTED = "hinted"
+    """Another router took it out, and it failed a try here."""
 
 
 class Phase(StrEnum):
@@ -46,7 +48,10 @@ class Probe(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerSettings:
-    """The rules. Slow: P95 and failures above their bounds with enough outcomes, for `slow_hold_ms` without a break."""
+    """The rules. Slow: P95 and failures above their bounds with enough outcomes, for `slow_hold_ms` without a break.
+
+    While another router's hint is younger than `hint_max_age_ms`, `hinted_failures` in a row are enough.
+    """
 
     slow_min_outcomes: int = 100
     slow_p95_ms: float = 1_500.0
@@ -57,6 +62,8 @@ class BreakerSettings:
     burst_window_ms: int = 10_000
     burst_min_outcomes: int = 20
     burst_failure_ratio: float = 0.5
+    hinted_failures: int = 2
+    hint_max_age_ms: int = 10_000
     oom_kills: int = 2
     oom_window_ms: int = 600_000
     probe_ms: int = 1_000
@@ -88,6 +95,10 @@ class Breaker:
         self._probe_ends_ms: int | None = None
         self._returned_ms: int | None = None
         self._backoff_ms = 0
+        self._failed_ms = 0
+        self._hinted_until_ms = 0
+        self._is_hint_untried = False
+        self._hint_tried_ms: int | None = None
         self.phase = Phase.IN
         self.trip: Trip | None = None
 
@@ -142,6 +153,25 @@ class Breaker:
             return Trip.SLOW
         return None
 
+    # --- what other routers say
+
+    def take_hint(self, age_ms: int, now_ms: int) -> bool:
+        """Another router has it out, and saw it fail `age_ms` ago; whether that counts.
+
+        It is tried once, soon, and judged by fewer failures. A hint alone never takes it out.
+        """
+        until_ms = now_ms - age_ms + self._settings.hint_max_age_ms
+        if self.phase is Phase.OUT or until_ms <= now_ms:
+            return False
+        rests_until_ms = 0 if self._hint_tried_ms is None else self._hint_tried_ms + self._settings.hint_max_age_ms
+        self._is_hint_untried = self._is_hint_untried or now_ms >= rests_until_ms
+        self._hinted_until_ms = until_ms
+        return True
+
+    def hint_age_ms(self, now_ms: int) -> int | None:
+        """Since when, in milliseconds, others should know that it is out; None while it is not."""
+        return max(0, now_ms - self._failed_ms) if self.phase is Phase.OUT else None
+
     # --- what the pool decides
 
     def eject(self, trip: Trip, now_ms: int) -> None:
@@ -156,6 +186,8 @@ class Breaker:
             self._backoff_ms = 0
             wait_ms = settings.probe_ms
         self.phase, self.trip = Phase.OUT, trip
+        self._failed_ms = now_ms
+        self._is_hint_untried, self._hint_tried_ms = False, None
         self._good_probes = 0
         self._probe_due_ms, self._probe_ends_ms = now_ms + wait_ms, None
 
@@ -176,30 +208,41 @@ class Breaker:
 
     def is_probe_due(self, now_ms: int) -> bool:
         """Whether to try it now. A probe that was lost gives its place up when its lease is over."""
-        if self.phase is not Phase.OUT or now_ms < self._probe_due_ms:
-            return False
-        return self._probe_ends_ms is None or now_ms >= self._probe_ends_ms
+        if self.phase is Phase.OUT:
+            is_wanted = now_ms >= self._probe_due_ms
+        else:
+            is_wanted = self._is_hint_untried and now_ms < self._hinted_until_ms
+        return is_wanted and (self._probe_ends_ms is None or now_ms >= self._probe_ends_ms)
 
     def begin_probe(self, now_ms: int) -> None:
         """A probe starts; there is one at a time."""
         self._probe_ends_ms = now_ms + self._settings.probe_lease_ms
+        if self.phase is not Phase.OUT:
+            # A hint that turned out wrong is not followed again at once, whoever repeats it.
+            self._is_hint_untried, self._hint_tried_ms = False, now_ms
 
-    def end_probe(self, probe: Probe, now_ms: int) -> None:
-        """A probe has ended; enough good ones without a bad one bring the node back."""
+    def end_probe(self, probe: Probe, now_ms: int) -> Trip | None:
+        """A probe has ended; enough good ones without a bad one bring the node back.
+
+        A bad one of a node that is in, tried since another router gave a hint, proposes to eject it.
+        """
         self._probe_ends_ms = None
         if self.phase is not Phase.OUT:
-            return
+            is_hinted = self._hint_tried_ms is not None and now_ms < self._hinted_until_ms
+            return Trip.HINTED if probe is Probe.BAD and is_hinted else None
         if probe is not Probe.GOOD:
             if probe is Probe.BAD:
                 self._good_probes = 0
+                self._failed_ms = now_ms
             self._probe_due_ms = now_ms + self._settings.probe_ms
-            return
+            return None
         self._good_probes += 1
         self._probe_due_ms = now_ms + self._settings.probe_again_ms
         if self._good_probes >= self._settings.good_probes:
             self.phase, self.trip = Phase.RETURNING, None
             self._returned_ms = now_ms
             self._forget()
+        return None
 
     def weight(self, now_ms: int) -> float:
         """Share of a full load that it should get: 0 when it is out, growing from the floor when it returns."""
@@ -228,7 +271,10 @@ class Breaker:
         self._recent.append((now_ms, is_failure))
         if not is_failure:
             return None
-        if self.failures_in_a_row >= self._settings.consecutive_failures:
+        settings = self._settings
+        is_hinted = now_ms < self._hinted_until_ms
+        enough = min(settings.hinted_failures if is_hinted else 2**31, settings.consecutive_failures)
+        if self.failures_in_a_row >= enough:
             return self._propose(Trip.CONSECUTIVE)
         return self._propose(Trip.BURST) if self._is_burst(now_ms) else None
 

@@ -8,6 +8,7 @@ from typing import Final
 
 KEY_BYTES: Final = hashlib.sha256().digest_size
 _DOMAIN: Final = b"ssop.cache-key.v1"
+_SCOPE_DOMAIN: Final = b"ssop.similar-scope.v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,11 @@ def cache_key(fields: CanonicalRequest) -> bytes:
     ):
         digest.update(item)
     return digest.digest()
+
+
+def scope_key(fields: CanonicalRequest) -> bytes:
+    """The key of what two requests share that differ in their question only; `fields` has it taken out. 32 bytes."""
+    return hashlib.sha256(_SCOPE_DOMAIN + cache_key(fields)).digest()
 
 
 def _count(number: int) -> bytes:

@@ -22,6 +22,7 @@ from ssop_router.core.routing import choose_node
 from ssop_router.core.snapshot import Snapshot
 
 R = ErrorReason
+SIMILAR_LEVEL: Final = 1
 BACKUP_LEVEL: Final = 2
 CANNED_LEVEL: Final = 3
 RETRY_AFTER_MS: Final = 1_000

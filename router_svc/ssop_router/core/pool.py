@@ -14,7 +14,7 @@ from ssop.v1.mesh_pb2 import Tier
 from ssop_router.core.breaker import Breaker, Phase, Trip
 
 # Faults that show in the outcomes of requests; a node that is gone or killed is so by itself.
-_BY_OUTCOMES: Final = frozenset({Trip.SLOW, Trip.CONSECUTIVE, Trip.BURST})
+_BY_OUTCOMES: Final = frozenset({Trip.SLOW, Trip.CONSECUTIVE, Trip.BURST, Trip.HINTED})
 # The tiers by which a tier that lost its only node is served, degraded.
 _NEXT_RUNGS: Final[Mapping[int, int]] = {Tier.TIER_FULL: Tier.TIER_LITE}
 # Nodes that have not said which tiers they serve are judged among themselves.

@@ -12,6 +12,8 @@ from typing import Final
 _PREFIX: Final = "ssop"
 KEY_RECORDS: Final = (f"{_PREFIX}:{{api-keys}}:records", f"{_PREFIX}:{{api-keys}}:version")
 """The records of the mesh's API keys, and a number that rises with every change."""
+HINTS: Final = (f"{_PREFIX}:{{hints}}:nodes",)
+"""What routers say about nodes, by router and address. No tenant writes there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from ssop_inference.core.tokens import Stop, Token
 from ssop_inference.core.upstream_counts import Counts
 from ssop_inference.core.upstream_errors import WireError, event_error, parse_object
 
+# A tuple, since what is looked for in it may be of any type.
+_SIGNS: Final = ("thinking_delta", "text_delta", "input_json_delta")
 _STOPS: Final[Mapping[str, Stop]] = {
     "end_turn": Stop.END,
     "stop_sequence": Stop.END,
@@ -91,7 +93,7 @@ class MessageStreamReader:
         if not isinstance(delta, Mapping):
             raise WireError("`delta` is no object")
         kind = delta.get("type")
-        if kind in {"thinking_delta", "text_delta", "input_json_delta"}:
+        if kind in _SIGNS:
             self.signs += 1
         if kind == "text_delta" and not self._is_tool:
             return self._take(delta.get("text"))

@@ -58,7 +58,8 @@ def event_error(error: Any) -> MeshError:
     error = error if isinstance(error, Mapping) else {}
     code = _code(error)
     named = "the model server ended the stream with an error" + (f" ({code})" if code else "")
-    if code in _BUSY_CODES or error.get("code") in _BUSY:
+    status = error.get("code")
+    if code in _BUSY_CODES or (isinstance(status, int) and status in _BUSY):
         return overloaded(named, retry_after_ms=DEFAULT_RETRY_MS)
     if _is_context(error, code):
         return context_exceeded(error)

@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from ssop_cache.core import scripts
+from ssop_cache.core import changes, hints, neighbours, scripts
+from ssop_cache.core.changes import Change, Cursor
 from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_cache.core.scripts import Admit, Limits, ScriptCall
 from ssop_cache.store import load_scripts
@@ -16,8 +17,9 @@ from ssop_cache.store import load_scripts
 NAMES = st.text(max_size=40) | st.text(alphabet="{}ab:", max_size=12)
 BUILDERS: list[Callable[..., ScriptCall]] = [
     builder
-    for _, builder in inspect.getmembers(scripts, inspect.isfunction)
-    if get_type_hints(builder).get("return") is ScriptCall
+    for module in (scripts, changes, hints, neighbours)
+    for _, builder in inspect.getmembers(module, inspect.isfunction)
+    if builder.__annotations__.get("return") is ScriptCall
 ]
 PLAIN: dict[type, Any] = {int: 7, bytes: b"\1", str: "x", bool: True, float: 1.0}
 
@@ -31,6 +33,9 @@ def build(builder: Callable[..., ScriptCall], keys: TenantKeys, request_id: str,
         "cache_key": cache_key,
         "limits": Limits(),
         "asked": Admit(request_id, cache_key, 1, 1),
+        "change": Change(keys.tag, cache_key, 1),
+        "cursor": Cursor(),
+        "hints": [],
     }
     given_ = {
         name: known[name] if name in known else PLAIN[hints[name]]

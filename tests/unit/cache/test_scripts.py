@@ -6,7 +6,9 @@ import pytest
 
 from ssop_cache.core import scripts
 from ssop_cache.core.changes import Change, Cursor, log_change, read_changes
+from ssop_cache.core.hints import share_hints
 from ssop_cache.core.keys import Layout
+from ssop_cache.core.neighbours import drop_similar, find_similar, put_similar
 from ssop_cache.core.scripts import Admit, Limits, ScriptCall
 from ssop_cache.store import load_scripts
 
@@ -27,8 +29,12 @@ CALLS = [
     scripts.put_answer(KEYS, KEY, 1, b"", ttl_ms=1, nonce=b"n"),
     scripts.drop_answer(KEYS, KEY),
     scripts.flush_answers(KEYS, 1, b"n"),
+    put_similar(KEYS, b"n", b"r", ttl_ms=1, most=1),
+    find_similar(KEYS, KEY),
+    drop_similar(KEYS, b"n"),
     log_change(Change(KEYS.tag, KEY, 1), b"n"),
     read_changes(Cursor()),
+    share_hints("0" * 32, []),
 ]
 
 

@@ -204,3 +204,91 @@ def test_no_history_breaks_the_machine(events: list[tuple[str, int]], seed: int)
             breaker.eject(trip, now_ms)
         assert 0.0 <= breaker.weight(now_ms) <= 1.0
         assert (breaker.weight(now_ms) == 0.0) == (breaker.phase is Phase.OUT)
+
+
+# --- hints of other routers
+
+
+def test_hint_alone_takes_nothing_out() -> None:
+    breaker = make()
+    assert breaker.take_hint(0, 1_000)
+    assert breaker.check(1_000) is None
+    assert (breaker.phase, breaker.weight(1_000)) == (Phase.IN, 1.0)
+
+
+def test_hint_has_the_node_tried_at_once_and_only_once() -> None:
+    breaker = make()
+    assert not breaker.is_probe_due(1_000)
+    breaker.take_hint(0, 1_000)
+    assert breaker.is_probe_due(1_000)
+    breaker.begin_probe(1_000)
+    breaker.end_probe(Probe.GOOD, 1_100)
+    breaker.take_hint(0, 2_000)
+    assert not breaker.is_probe_due(2_000)
+
+
+def test_bad_try_after_a_hint_proposes_to_eject() -> None:
+    breaker = make()
+    breaker.take_hint(0, 1_000)
+    breaker.begin_probe(1_000)
+    assert breaker.end_probe(Probe.BAD, 1_100) is Trip.HINTED
+
+
+@pytest.mark.parametrize("probe", [Probe.GOOD, Probe.BUSY])
+def test_other_try_after_a_hint_proposes_nothing(probe: Probe) -> None:
+    breaker = make()
+    breaker.take_hint(0, 1_000)
+    breaker.begin_probe(1_000)
+    assert breaker.end_probe(probe, 1_100) is None
+
+
+def test_fewer_failures_are_enough_while_a_hint_is_young() -> None:
+    breaker = make()
+    breaker.take_hint(0, 1_000)
+    assert breaker.fail(5, 1_001) is None
+    assert breaker.fail(5, 1_002) is Trip.CONSECUTIVE
+
+
+def test_hint_that_got_old_changes_nothing() -> None:
+    breaker = make()
+    breaker.take_hint(9_000, 1_000)
+    late_ms = 1_000 + SETTINGS.hint_max_age_ms - 9_000
+    assert not breaker.is_probe_due(late_ms)
+    assert [breaker.fail(5, late_ms + number) for number in range(4)] == [None] * 4
+
+
+@pytest.mark.parametrize("age_ms", [SETTINGS.hint_max_age_ms, SETTINGS.hint_max_age_ms + 1, 2**60])
+def test_old_hint_is_not_taken(age_ms: int) -> None:
+    assert not make().take_hint(age_ms, 100_000)
+
+
+def test_node_that_is_out_takes_no_hint() -> None:
+    assert not out(make()).take_hint(0, 10)
+
+
+def test_hint_that_was_wrong_is_followed_again_after_its_life_only() -> None:
+    breaker = make()
+    breaker.take_hint(0, 1_000)
+    breaker.begin_probe(1_000)
+    breaker.end_probe(Probe.GOOD, 1_000)
+    times_ms = range(1_000, 1_000 + 2 * SETTINGS.hint_max_age_ms, 1_000)
+    due_ms = []
+    for now_ms in times_ms:
+        breaker.take_hint(0, now_ms)
+        if breaker.is_probe_due(now_ms):
+            due_ms.append(now_ms)
+            breaker.begin_probe(now_ms)
+            breaker.end_probe(Probe.GOOD, now_ms)
+    assert due_ms == [1_000 + SETTINGS.hint_max_age_ms]
+
+
+def test_others_are_told_the_age_of_the_last_failure() -> None:
+    breaker = make()
+    assert breaker.hint_age_ms(0) is None
+    out(breaker, 1_000)
+    assert breaker.hint_age_ms(1_400) == 400
+    breaker.begin_probe(2_000)
+    breaker.end_probe(Probe.BAD, 2_100)
+    assert breaker.hint_age_ms(2_150) == 50
+    heal(breaker, 3_100)
+    assert breaker.hint_age_ms(9_000) is None

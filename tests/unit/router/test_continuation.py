@@ -8,6 +8,7 @@ from helpers.cascades import LITE_ANSWER, cascade, prepare
 from helpers.eventually import eventually
 from helpers.scripted_mesh import (
     GOOD,
+    RESUME,
     Answer,
     Mesh,
     R,
@@ -21,12 +22,14 @@ from helpers.scripted_mesh import (
     going_on,
     judged,
     node_status_chunk,
+    read_all,
     reason,
     run_router,
 )
 from ssop.v1 import mesh_pb2
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind, IncompleteReason
 from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
+from ssop.v1.router_pb2 import ResumeRequest
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import Decoder
@@ -183,6 +186,64 @@ async def test_beginning_that_is_too_large_is_not_gone_on_from() -> None:
         assert not asked_to_go_on(mesh)
 
 
+async def test_node_that_was_started_again_goes_on_with_what_it_had_begun() -> None:
+    node = ScriptedNode("full-1", [mesh_pb2.TIER_FULL])
+
+    async def die(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        node.status.started_at_ms += 1
+        await going_on(frames=2)(call, request)
+
+    async with run_router({"full-1": node}, continue_wait_ms=4_000) as mesh:
+        everywhere(mesh, die)
+        answer = await mesh.generate(FULL)
+        assert_whole(answer)
+        assert answer.accounting.failed_attempts == 1
+
+
+async def test_request_that_kills_every_node_ends_with_its_attempts() -> None:
+    node = ScriptedNode("full-1", [mesh_pb2.TIER_FULL])
+
+    async def die(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        node.status.started_at_ms += 1
+        await going_on(frames=2 if not request.HasField("continue_from") else 0)(call, request)
+
+    async with run_router({"full-1": node}, continue_wait_ms=4_000, max_attempts=3) as mesh:
+        everywhere(mesh, die, die)
+        answer = await mesh.generate(FULL)
+        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+        assert len(node.requests) == 3
+
+
+async def test_no_node_is_waited_for_where_one_has_said_that_none_can() -> None:
+    async def refuse(_: Call, __: object) -> None:
+        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "no", metadata={"detail": "a union"})
+
+    async with run_router(continue_wait_ms=600_000) as mesh:
+        everywhere(mesh, going_on(frames=2), refuse)
+        answer = await mesh.generate(FULL)
+        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+
+
+async def test_no_node_is_waited_for_where_all_are_there_and_have_failed() -> None:
+    async with run_router(continue_wait_ms=600_000) as mesh:
+        everywhere(mesh, going_on(frames=2), going_on(frames=0))
+        answer = await mesh.generate(FULL)
+        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+
+
+async def test_wait_for_a_node_ends_with_the_deadline_and_is_not_charged() -> None:
+    async with run_router(continue_wait_ms=600_000) as mesh:
+        everywhere(mesh, going_on(frames=2), going_on(frames=0))
+        # The lite node was not tried, and might come to serve the tier.
+        request = ask(model="grok-3", request_id="r-1", policy="no_cache", max_degraded_level=0)
+        answer = await mesh.generate(request, timeout_s=1.5)
+        assert reason(answer) == R.ERROR_REASON_DEADLINE_EXCEEDED
+        assert answer.error is not None
+        assert answer.error.metadata == {"stage": "continuation", "last_seq": "2"}
+        await eventually(lambda: "r-1" in mesh.cache.settled)
+        assert mesh.cache.settled["r-1"] == mesh_pb2.Usage()
+
+
 async def test_caller_that_left_is_not_gone_on_for(mesh: Mesh) -> None:
     parked = asyncio.Event()
 
@@ -213,6 +274,18 @@ async def test_answer_of_two_nodes_of_its_tier_is_stored_whole(mesh: Mesh) -> No
     hit = await mesh.generate(ask(model="grok-3"))
     assert hit.decision.cache_reason == mesh_pb2.CACHE_REASON_HIT
     assert_whole(hit)
+
+
+async def test_client_resumes_an_answer_that_two_nodes_made(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2))
+    async with mesh.open(ask(model="grok-3", request_id="r", resume_window_ms=5_000)) as stream:
+        assert await stream.read()
+    request = ResumeRequest(request_id="r", after_seq=0)
+    async with mesh.peer.open(RESUME, request.SerializeToString(), metadata=mesh.metadata()) as stream:
+        answer = await read_all(stream)
+    assert_whole(answer)
+    assert len(answer.last_status.continuations) == 1
+    assert sum(len(node.requests) for node in mesh.nodes.values()) == 2
 
 
 async def test_follower_hears_of_the_continuation_nothing_but_frames(mesh: Mesh) -> None:

@@ -180,3 +180,11 @@ def test_load_on_healthy_nodes_near_the_bound_ejects_none() -> None:
     for seed in range(3):
         result = sim.Simulation({f"n{i}": nearly_slow for i in range(4)}, seed=seed, rps=20).run(300_000)
         assert not result.ejections
+
+
+def test_hints_take_out_no_more_than_the_caps_allow() -> None:
+    pool = Pool(PoolSettings())
+    for name in "abcd":
+        pool.members[name] = Member(Breaker(BreakerSettings(), random.Random(1)), frozenset({1}))
+    verdicts = [pool.propose(name, Trip.HINTED, 40_000 * number) for number, name in enumerate("abcd")]
+    assert verdicts == [Verdict.EJECTED, Verdict.EJECTED, Verdict.CAPPED, Verdict.CAPPED]

@@ -229,6 +229,8 @@ class ModelStatus(_message.Message):
     HAS_LOGPROBS_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     CONSTRAINT_MODE_FIELD_NUMBER: _builtins.int
+    BACKEND_FIELD_NUMBER: _builtins.int
+    HAS_ESTIMATED_COUNTS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Its name."""
     state: Global___ModelState.ValueType
@@ -243,6 +245,10 @@ class ModelStatus(_message.Message):
     """It can give log-probabilities."""
     constraint_mode: _mesh_pb2.ConstraintMode.ValueType
     """Strictest mode that it can be held to a schema with."""
+    backend: _builtins.str
+    """What runs it: `embedded`, `replay`, or the dialect that its server is spoken to in, such as `vllm`."""
+    has_estimated_counts: _builtins.bool
+    """Its server does not say token counts: those that are reported are estimates."""
     @_builtins.property
     def tiers(self) -> _containers.RepeatedScalarFieldContainer[_mesh_pb2.Tier.ValueType]:
         """Tiers that it serves."""
@@ -283,10 +289,12 @@ class ModelStatus(_message.Message):
         has_logprobs: _builtins.bool = ...,
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         constraint_mode: _mesh_pb2.ConstraintMode.ValueType = ...,
+        backend: _builtins.str = ...,
+        has_estimated_counts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["output_tokens_per_s", b"output_tokens_per_s", "queue_length", b"queue_length", "queue_ms", b"queue_ms", "slots_busy", b"slots_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "constraint_mode", b"constraint_mode", "context_tokens", b"context_tokens", "has_logprobs", b"has_logprobs", "model", b"model", "output_tokens_per_s", b"output_tokens_per_s", "queue_length", b"queue_length", "queue_ms", b"queue_ms", "slots_busy", b"slots_busy", "slots_total", b"slots_total", "state", b"state", "tiers", b"tiers", "weights_sha256", b"weights_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "capabilities", b"capabilities", "constraint_mode", b"constraint_mode", "context_tokens", b"context_tokens", "has_estimated_counts", b"has_estimated_counts", "has_logprobs", b"has_logprobs", "model", b"model", "output_tokens_per_s", b"output_tokens_per_s", "queue_length", b"queue_length", "queue_ms", b"queue_ms", "slots_busy", b"slots_busy", "slots_total", b"slots_total", "state", b"state", "tiers", b"tiers", "weights_sha256", b"weights_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

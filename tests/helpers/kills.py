@@ -1,0 +1,196 @@
+"""Runs in which the model is killed at a random token, and the ledger of what clients saw."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema_rs
+
+from helpers.ledger import LedgerFault, check_charges, check_final, check_one_hand, check_terminal
+from helpers.redis_server import redis_pair
+from helpers.replay_model import BUFFER_BYTES, SCHEMA, Question, write_document, write_text
+from helpers.replay_nodes import running_replay_nodes
+from helpers.router_fleet import Fleet, run_fleet
+from helpers.scripted_mesh import SECRET
+from ssop_codec import FrameKind
+from ssop_sdk import AsyncSsopClient, SsopError
+
+TIERS: Final = {"full-1": "full", "full-2": "full", "full-3": "full", "full-4": "full", "lite-1": "lite"}
+MONTH_MS: Final = 2_678_400_000
+# Nodes die by design here, so they are tried again at once and are given all of their share.
+HEALTH: Final = {"probe_ms": 100, "good_probes": 1, "slow_start_ms": 0, "backoff_min_ms": 0, "backoff_max_ms": 0}
+_VALIDATOR: Final = jsonschema_rs.validator_for(SCHEMA)
+_LONGEST: Final = 600
+"""Characters up to which kills are drawn; where an answer is shorter they come behind its last token."""
+_TOLD: Final = frozenset({"GENERATION_INTERRUPTED", "NO_BACKEND"})
+"""What a client may hear in the place of an answer."""
+
+
+@dataclass
+class Run:
+    """What one client saw. `first_seqs` are those of the nodes that went on."""
+
+    question: Question
+    is_text: bool
+    sent: list[tuple[tuple[str | int, ...], Any]] = field(default_factory=list)
+    result: Any = None
+    error: SsopError | None = None
+    level: int = 0
+    first_seqs: list[int] = field(default_factory=list)
+    charged: int = 0
+    frames: int = 0
+    last_seq: int = 0
+
+    @property
+    def outcome(self) -> str:
+        """In a word."""
+        if self.error is not None:
+            return self.error.reason
+        if self.level:
+            return "degraded"
+        return "continued" if self.first_seqs else "unseen"
+
+
+def draw(number: int, rng: random.Random) -> Run:
+    """A request whose node, or nodes, will be killed."""
+    kills = sorted(rng.randrange(_LONGEST) for _ in range(rng.choice([1, 1, 1, 2])))
+    question = Question(f"question {number}", f"k-{number}", tuple(kills))
+    return Run(question, is_text=rng.random() < 0.2)
+
+
+async def ask(client: AsyncSsopClient, run: Run) -> None:
+    """Ask, and note what comes."""
+    schema = None if run.is_text else SCHEMA
+    stream = client.generate(
+        run.question.write(), output_schema=schema, request_id=run.question.request, stream_buffer_size=BUFFER_BYTES
+    )
+    parts: list[str] = []
+    try:
+        async for frame in stream:
+            if frame.is_part:
+                parts.append(str(frame.value))
+            elif frame.kind == FrameKind.VALUE:
+                value = "".join([*parts, str(frame.value)]) if parts else frame.value
+                parts.clear()
+                run.sent.append((frame.tokens, value))
+        run.result = await stream.result()
+    except SsopError as error:
+        run.error = error
+    run.last_seq, run.frames = stream.last_seq, stream.frames_verified
+    if stream.status is not None:
+        run.level = stream.status.degraded_level
+        run.first_seqs = [entry.first_seq for entry in stream.status.continuations]
+    if stream.accounting is not None and stream.usage is not None:
+        run.charged = stream.usage.input_tokens + stream.usage.output_tokens
+
+
+def check_run(run: Run) -> None:
+    """Raises LedgerFault unless the answer is complete and valid, or the client was told, and no field ever changed."""
+    if run.frames != run.last_seq:
+        raise LedgerFault("frames were lost, or came twice")
+    if run.error is not None:
+        if not run.error.from_mesh or run.error.reason not in _TOLD:
+            raise LedgerFault(f"a client was told {run.error.reason}: {run.error}")
+        return
+    if run.is_text:
+        check_one_hand(run.result, write_text(run.result[:8], run.question.ask))
+        return
+    check_final(run.sent, run.result)
+    if not _VALIDATOR.is_valid(run.result):
+        raise LedgerFault("an answer does not conform")
+    check_one_hand(run.result, write_document(run.result["seed"], run.question.ask))
+
+
+@dataclass
+class KillMesh:
+    """A mesh whose nodes are killed."""
+
+    fleet: Fleet
+    folder: Path
+    charged_before: int = 0
+
+    @property
+    def deaths(self) -> int:
+        """Processes that were killed and started again."""
+        return len((self.folder / "deaths.log").read_text().splitlines())
+
+    @property
+    def claims(self) -> int:
+        """Kills that were asked for and came."""
+        return len(list((self.folder / "claims").iterdir()))
+
+    async def run(self, runs: Sequence[Run], at_once: int) -> None:
+        """Ask all, so many at once."""
+        gate = asyncio.Semaphore(at_once)
+        router = self.fleet.routers[0]
+        async with AsyncSsopClient(
+            router.key, router.address, policy="full,no_cache", allow_degraded=True, timeout_s=60
+        ) as client:
+
+            async def one(run: Run) -> None:
+                async with gate:
+                    await ask(client, run)
+
+            await asyncio.gather(*(one(run) for run in runs))
+
+    async def settle(self) -> None:
+        """Wait until nothing is reserved."""
+        async with asyncio.timeout(30):
+            while (await asyncio.to_thread(self.fleet.books)).reserved:
+                await asyncio.sleep(0.05)
+
+    def ended(self) -> list[str]:
+        """The ids in the router's terminal records."""
+        return [str(line["request_id"]) for line in self.fleet.routers[0].log if line.get("message") == "request"]
+
+    def check(self, runs: Sequence[Run]) -> None:
+        """The ledger of all that was asked. Raises LedgerFault."""
+        for run in runs:
+            check_run(run)
+        check_terminal((run.question.request for run in runs), self.ended())
+        check_charges(self.fleet.books(), [self.charged_before, *(run.charged for run in runs)])
+
+
+@asynccontextmanager
+async def run_kill_mesh(folder: Path, *, without: str = "") -> AsyncIterator[KillMesh]:
+    """Nodes, a router, the cache service and Redis, each a process. `without`: see `helpers.replay_nodes`."""
+    secret = folder / "secret"
+    secret.write_text(SECRET.hex())
+    limits = {"budget_tokens": 10**9, "budget_window_ms": MONTH_MS}
+    with redis_pair() as servers, running_replay_nodes(folder, TIERS, secret, without=without) as addresses:
+        async with run_fleet(
+            folder, {}, routers=1, servers=servers, cache=limits, addresses=addresses, health=HEALTH, max_attempts=10
+        ) as fleet:
+            mesh = KillMesh(fleet, folder)
+            router = fleet.routers[0]
+            async with AsyncSsopClient(router.key, router.address, policy="full,no_cache", timeout_s=5) as client:
+
+                async def serves() -> bool:
+                    try:
+                        await client.generate("warm", output_schema=None, request_id=f"w-{random.random()}").result()
+                    except SsopError:
+                        return False
+                    return True
+
+                async with asyncio.timeout(60):
+                    while not await serves():
+                        await asyncio.sleep(0.05)
+            await mesh.settle()
+            mesh.charged_before = fleet.books().charged
+            yield mesh
+
+
+def tell(runs: Sequence[Run], mesh: KillMesh) -> str:
+    """What happened, in a line."""
+    outcomes = Counter(run.outcome for run in runs)
+    twice = sum(len(run.first_seqs) > 1 for run in runs)
+    why = Counter(str(run.error.metadata) for run in runs if run.error is not None)
+    return (
+        f"{len(runs)} runs, {mesh.claims} kills: {dict(sorted(outcomes.items()))};"
+        f" {twice} by three nodes or more; {dict(why) or 'no errors'}"
+    )

@@ -1,0 +1,194 @@
+"""Clients in other languages, on their stock gRPC stacks and stubs from protos/ alone, do the whole job.
+
+Each is a program with a subcommand for each scenario, which prints JSON lines; a router process between scripted
+services answers.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from helpers.components import GENERATOR
+from helpers.eventually import eventually
+from helpers.router_process import Process, run_process
+from helpers.scripted_node import answering, failing, hanging
+from ssop_cli.embedded import free_port
+
+HERE: Final = Path(__file__).parent
+VECTORS: Final = HERE.parent / "vectors" / "frames.json"
+BUILD_TIMEOUT_S: Final = 900
+RUN_TIMEOUT_S: Final = 60
+GOOD: Final = [{"path": "/mood", "value": "fine"}, {"path": "/score", "value": 3}]
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client program."""
+
+    command: tuple[str, ...]
+
+    async def run(self, scenario: str, target: str, key: str = "") -> tuple[int, list[dict[str, Any]]]:
+        """Its exit code and what it printed."""
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [*self.command, scenario, target],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "SSOP_API_KEY": key},
+            timeout=RUN_TIMEOUT_S,
+            check=False,
+        )
+        assert not done.stderr.strip(), done.stderr
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+LANGUAGES: Final = {"go": (str(HERE / "go" / "build" / "client"),)}
+_built: set[str] = set()
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.needs(name), pytest.mark.needs("protoc")]) for name in LANGUAGES]
+)
+def client(request: pytest.FixtureRequest) -> Client:
+    """A client, built on first use."""
+    language: str = request.param
+    if language not in _built:
+        environ = {**os.environ, "PROTOC": f"{GENERATOR} -m grpc_tools.protoc"}
+        built = subprocess.run(
+            ["sh", str(HERE / language / "build.sh")],
+            capture_output=True,
+            text=True,
+            env=environ,
+            timeout=BUILD_TIMEOUT_S,
+            check=False,
+        )
+        assert built.returncode == 0, built.stderr
+        _built.add(language)
+    return Client(LANGUAGES[language])
+
+
+@dataclass(frozen=True)
+class Served:
+    """A router process, and where clients reach it."""
+
+    process: Process
+    target: str
+
+    async def ask(self, client: Client, scenario: str) -> tuple[int, list[dict[str, Any]]]:
+        return await client.run(scenario, self.target, self.process.key)
+
+    def script(self, script: Any, *names: str) -> None:
+        for name in names or self.process.nodes:
+            self.process.nodes[name].script = script
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    target = f"127.0.0.1:{free_port()}"
+    async with run_process(tmp_path, listen=[f"unix:{tmp_path}/router.sock", target]) as process:
+        yield Served(process, target)
+
+
+def _fields(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line for line in lines if "path" in line]
+
+
+def _said(lines: list[dict[str, Any]], name: str) -> Any:
+    return next(line[name] for line in lines if name in line)
+
+
+async def test_fields_arrive_typed_and_in_order(client: Client, served: Served) -> None:
+    code, lines = await served.ask(client, "generate")
+    assert code == 0
+    assert _fields(lines) == GOOD
+    assert _said(lines, "verdict") == "VERDICT_OK"
+    assert _said(lines, "degraded_level") == 0
+
+
+async def test_a_prompt_may_come_in_pieces(client: Client, served: Served) -> None:
+    code, lines = await served.ask(client, "session")
+    assert code == 0
+    assert _fields(lines) == GOOD
+    (request,) = [request for node in served.process.nodes.values() for request in node.requests]
+    assert request.prompt.messages[-1].parts[0].text == "How is the mood?"
+
+
+async def test_leaving_frees_the_node(client: Client, served: Served) -> None:
+    served.script(hanging(after=2))
+    _, lines = await served.ask(client, "cancel")
+    assert _fields(lines) == GOOD[:1]
+    await eventually(lambda: sum(node.cancelled for node in served.process.nodes.values()) == 1)
+
+
+async def test_a_deadline_is_an_error_with_a_reason(client: Client, served: Served) -> None:
+    served.script(hanging())
+    code, lines = await served.ask(client, "deadline")
+    assert code == 1
+    assert _said(lines, "code") in {"DeadlineExceeded", "DEADLINE_EXCEEDED"}
+
+
+async def test_a_degraded_answer_says_so_in_frame_and_trailers(client: Client, served: Served) -> None:
+    served.script(failing(), "full-1")
+    served.script(answering(), "lite-1")
+    _, lines = await served.ask(client, "degraded")
+    assert _said(lines, "degraded_level") == 2
+    assert _said(lines, "status") == ["DEGRADED"]
+
+
+async def test_a_refused_schema_names_reason_and_place(client: Client, served: Served) -> None:
+    code, lines = await served.ask(client, "refused")
+    assert code == 1
+    assert _said(lines, "reason") == "SCHEMA_REFUSED"
+    assert _said(lines, "domain") == "ssop"
+    assert _said(lines, "pointer") == "/properties/mood/$ref"
+    assert _said(lines, "field") == "output_schema"
+
+
+async def test_a_lost_connection_goes_on_where_it_was(client: Client, served: Served) -> None:
+    code, lines = await served.ask(client, "resume")
+    assert code == 0
+    assert _fields(lines) == GOOD
+    assert sum(len(node.requests) for node in served.process.nodes.values()) == 1
+
+
+def _is_same(found: Any, expected: Any) -> bool:
+    """Whether two values are the same; the file writes numbers that no double holds as text."""
+    if isinstance(expected, str) and not isinstance(found, str):
+        return str(found) == expected
+    try:
+        return bool(found == expected or Decimal(found) == Decimal(expected))
+    except (ArithmeticError, TypeError, ValueError):
+        return False
+
+
+async def test_shared_vectors_decode_to_the_same_values(client: Client) -> None:
+    code, lines = await client.run("vectors", str(VECTORS))
+    assert code == 0
+    for vector in json.loads(VECTORS.read_text())["vectors"]:
+        found = [line for line in lines if line["vector"] == vector["name"]]
+        parts, expected = "", []
+        for frame in vector["frames"]:
+            if frame["kind"] == 3:
+                parts += frame["value"]
+            elif frame["kind"] == 2:
+                value = parts + frame["value"] if isinstance(frame["value"], str) else frame["value"]
+                expected.append((frame["path"], value))
+                parts = ""
+        fields = _fields(found)
+        assert [field["path"] for field in fields] == [path for path, _ in expected], vector["name"]
+        assert all(_is_same(field["value"], value) for field, (_, value) in zip(fields, expected, strict=True)), found
+        assert found[-1]["frames"] == len(vector["frames"])
+
+
+def test_every_folder_with_a_client_is_tested() -> None:
+    """A scenario that a client does not know would fail; a language without a client would not be seen."""
+    folders = {path.parent.name for path in HERE.glob("*/build.sh")}
+    assert folders == set(LANGUAGES)
