@@ -4,6 +4,7 @@ The library's own iterators stop at a damaged block as if nothing came after it,
 every later one; here the first is looked for, and the second ends with the database opened again.
 """
 
+import json
 import logging
 import os
 import shutil
@@ -17,6 +18,8 @@ import rocksdict
 
 from ssop_rag.salvage import Damage, check, salvage, walk
 
+LOST_FILE: Final = "lost.json"
+"""In the folder of a damaged database that was put aside: what was lost, by the names of the metric."""
 REOPEN_MS: Final = 1_000
 """How often at most it is tried to open a database again whose writes fail."""
 _PROBE_BYTES: Final = 1_048_576
@@ -225,6 +228,8 @@ def _rescue(directory: Path, db: Any, lost: dict[str, int], on_damage: Callable[
         raise _unopened(directory, error) from error
     for what, count in lost.items():
         on_damage(what, count)
+    with suppress(OSError):
+        (aside / LOST_FILE).write_text(json.dumps(lost))
     _log.error("some of the index was damaged and is lost", extra={**lost, "kept": str(aside)})
     return db
 

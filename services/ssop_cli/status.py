@@ -1,5 +1,9 @@
 """`ssop status`: the supervisor's view of its children, and the router's of the mesh."""
 
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group
@@ -19,6 +23,23 @@ from ssop_sdk import SsopClient
 def local_report(places: Places) -> Report | None:
     """The report of the supervisor that runs on this state directory; None if none runs."""
     return read_report(places.report) if lock_holder(places.lock) is not None else None
+
+
+def damage_of(report: Report | None) -> dict[str, Any] | None:
+    """What the retrieval service of this mesh has lost with a damaged store that lies aside still; None for nothing."""
+    try:
+        document = tomllib.loads(Path(report.config).read_text(encoding="utf-8")) if report is not None else {}
+        directory = Path(str(document["rag"]["directory"]))
+        folder = directory.with_name(directory.name + "-damaged")
+        return {"folder": str(folder), "lost": dict(json.loads((folder / "lost.json").read_text(encoding="utf-8")))}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _damage_view(damage: Mapping[str, Any]) -> Text:
+    lost = ", ".join(f"{count} {what}" for what, count in sorted(damage["lost"].items()))
+    text = f"documents: the store was damaged ({lost}); index them again, then remove {damage['folder']}"
+    return Text(text, style="red")
 
 
 def ask_status(access: Access, timeout_s: float) -> router_pb2.GetMeshStatusResponse:
@@ -51,7 +72,10 @@ def status_json(
     report: Report | None, status: router_pb2.GetMeshStatusResponse | None, fault: CommandError | None
 ) -> dict[str, Any]:
     """All of it as JSON."""
-    found: dict[str, Any] = {"supervisor": report.to_json() if report is not None else None}
+    found: dict[str, Any] = {
+        "supervisor": report.to_json() if report is not None else None,
+        "damaged_documents": damage_of(report),
+    }
     if fault is not None:
         found["error"] = {"reason": fault.reason, "message": fault.message}
     if status is None:
@@ -141,6 +165,8 @@ def status_view(
         age = show_age(now_ms - report.started_ms)
         parts.append(Text(f"supervisor pid {report.pid}, {report.phase}, up {age}", style="bold"))
         parts += [services_table(report, now_ms), Text()]
+        if (damage := damage_of(report)) is not None:
+            parts.append(_damage_view(damage))
     if status is not None:
         parts.append(Text(f"router {short_address(access.target)}, up {show_age(status.uptime_ms)}", style="bold"))
         parts += [nodes_table(status.nodes), Text()]

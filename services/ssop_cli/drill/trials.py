@@ -13,6 +13,7 @@ from urllib.request import urlopen
 from ssop_cli.drill.injection import find_child, wait_until
 from ssop_cli.drill.rig import Rig
 from ssop_cli.mesh import find_access
+from ssop_cli.status import damage_of, local_report
 from ssop_sdk import AsyncSsopClient, CollectionUnknown, SsopClient, SsopError
 
 COLLECTION: Final = "facts"
@@ -185,6 +186,7 @@ def corrupt_store(rig: Rig) -> Finding:
         damage = _metric(rig, "rag", "ssop_rag_store_damage")
         found.expect("the log says what was lost", holds=bool(told))
         found.expect("the metric says what was lost", holds=sum(damage.values()) > 0)
+        found.expect("the status says what was lost", holds=damage_of(local_report(rig.places)) is not None)
         _await_index(client)
         kept = _search(client, range(_DOCUMENTS), found)
         _index(client, range(_DOCUMENTS))

@@ -48,7 +48,7 @@ def _no_mesh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["drill", "--state-dir", "/x"], 2, "--yes"),
         (["drill", "--state-dir", "/x", "--yes"], 4, "ssop up"),
         (["drill", "--fault", "earthquake"], 2, "kill-router"),
-        (["drill", "--fault", "disk-full"], 2, "root"),
+        (["drill", "--state-dir", "/x", "--yes", "--fault", "disk-full"], 2, "a mesh of the drill's own"),
         (["nonsense"], 2, "nonsense"),
     ],
 )

@@ -1,6 +1,8 @@
 """What people see, as plain text."""
 
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
@@ -132,3 +134,14 @@ def test_the_rate_limit_shows(limit: router_pb2.RateLimitView, line: str) -> Non
     response = status()
     response.rate_limit.CopyFrom(limit)
     assert line in show(status_view(None, response, Access("127.0.0.1:7300", "k"), 0), 140)
+
+
+def test_documents_that_were_lost_are_named_until_the_damaged_store_is_removed(tmp_path: Path) -> None:
+    config = tmp_path / "ssop.toml"
+    config.write_text(f'[rag]\ndirectory = "{tmp_path}/index"\n')
+    report = replace(REPORT, config=str(config))
+    access = Access("127.0.0.1:7300", "k")
+    assert "damaged" not in show(status_view(report, None, access, 0))
+    (tmp_path / "index-damaged").mkdir()
+    (tmp_path / "index-damaged" / "lost.json").write_text('{"places": 2, "documents": 5}')
+    assert "5 documents, 2 places" in show(status_view(report, None, access, 0), 240)

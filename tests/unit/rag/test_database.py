@@ -1,5 +1,6 @@
 """A store that is damaged, or whose disk is full: what is lost is said, and what is left is true."""
 
+import json
 import resource
 import shutil
 from collections import Counter
@@ -12,6 +13,7 @@ import pytest
 import rocksdict
 
 from ssop_rag.core.model import Document, Query
+from ssop_rag.database import LOST_FILE
 from ssop_rag.embedded import EmbeddedIndex, IndexUnavailableError
 from ssop_rag.salvage import Damage, walk
 
@@ -112,7 +114,7 @@ def test_damaged_store_comes_up_with_what_is_true(tmp_path: Path, harm: Callable
     (stats,) = index.stats("acme", 1)
     assert stats.documents == len(kept) >= least
     assert damage["places"] + damage["files"] > 0
-    assert (tmp_path / "index-damaged").is_dir()
+    assert json.loads((tmp_path / "index-damaged" / LOST_FILE).read_text()) == damage
     index.close()
 
 
