@@ -14,7 +14,7 @@ from ssop_gateway.core.faults import EdgeError
 from ssop_gateway.core.openapi import make_document
 from ssop_gateway.embeddings import embeddings
 from ssop_gateway.exchange import Edge, Endpoint, Exchange, Handle
-from ssop_gateway.generate import generate
+from ssop_gateway.generate import generate, resume
 from ssop_gateway.ops import Readiness, check_schema, explain, fixed_json, live, mesh_status, metrics_of
 from ssop_gateway.pages import console_handles
 from ssop_sdk.target import VERSION
@@ -22,7 +22,7 @@ from ssop_sdk.target import VERSION
 _EXPOSED: Final = (
     "x-request-id", "x-ssop-status", "x-ssop-degraded-level", "retry-after", "retry-after-ms",
 )  # fmt: skip
-_ALLOWED: Final = ("authorization", "content-type", "x-api-key", "x-request-id", "x-router-policy")
+_ALLOWED: Final = ("authorization", "content-type", "last-event-id", "x-api-key", "x-request-id", "x-router-policy")
 _UNKNOWN_ROUTE: Final = "_OTHER"
 
 
@@ -78,6 +78,7 @@ def make_app(edge: Edge, registry: CollectorRegistry, readiness: Readiness) -> A
     settings = edge.settings
     handles: dict[str, dict[str, Handle]] = {
         "/v1/generate": {"POST": generate},
+        "/v1/generate/{request_id}": {"GET": resume},
         "/v1/chat/completions": {"POST": chat_completions},
         "/v1/embeddings": {"POST": embeddings},
         "/v1/models": {"GET": list_models},

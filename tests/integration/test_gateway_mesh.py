@@ -65,6 +65,23 @@ def test_the_sdk_of_openai_gets_a_typed_answer_of_the_real_model(mesh: LiveMesh,
         assert caught.value.code == "content_unsupported"
 
 
+def test_a_client_that_was_cut_off_gets_the_rest(http: httpx.Client) -> None:
+    body = {"prompt": "A sad day.", "output_schema": MOOD, "resume_window_ms": 20_000, "request_id": "cut-off"}
+    last_id = ""
+    with http.stream("POST", "/v1/generate", json={**body, "policy": "no_cache"}) as response:
+        for line in response.iter_lines():
+            if line.startswith("id: "):
+                last_id = line.removeprefix("id: ")
+            if "string_value" in line:
+                break
+    rest = read_sse(http.get("/v1/generate/cut-off", headers={"last-event-id": last_id}).text)
+    frames = [json.loads(data) for _, data in rest]
+    seqs = [int(frame["seq"]) for frame in frames if "seq" in frame]
+    assert seqs[0] == int(last_id) + 1
+    assert seqs == list(range(seqs[0], seqs[-1] + 1))
+    assert next(frame["end"]["verdict"] for frame in frames if "end" in frame) == "VERDICT_OK"
+
+
 def test_a_schema_that_is_refused_is_422_with_the_pointer(http: httpx.Client) -> None:
     response = http.post("/v1/generate", json={"prompt": "x", "output_schema": {"$ref": "https://example.com/s"}})
     assert (response.status_code, response.json()["error"]["reason"]) == (422, "SCHEMA_REFUSED")
@@ -99,6 +116,22 @@ def test_readiness_follows_a_router_that_dies_and_comes_back(mesh: LiveMesh, htt
     wait_until(lambda: http.get("/readyz").status_code == 503, 10, "the edge is not ready without its router")
     mesh.wait_restarted("router", pid)
     wait_until(lambda: http.get("/readyz").status_code == 200, 10, "the edge is ready again")
+
+
+def test_an_edge_that_is_killed_half_way_leaves_nothing_running(
+    mesh: LiveMesh, http: httpx.Client, client: SsopClient
+) -> None:
+    long = {"type": "object", "properties": {"text": {"type": "string", "minLength": 900, "maxLength": 1000}}}
+    body = {"prompt": "Tell a long story.", "output_schema": {**long, "required": ["text"]}, "policy": "no_cache"}
+    with http.stream("POST", "/v1/generate", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        assert client.mesh_status().in_flight == 1
+        pid = mesh.signal("gateway", signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            list(lines)
+    wait_until(lambda: client.mesh_status().in_flight == 0, 2, "the router has noticed")
+    mesh.wait_restarted("gateway", pid)
 
 
 def test_an_edge_that_drains_lets_a_running_answer_finish_and_comes_back(mesh: LiveMesh, http: httpx.Client) -> None:

@@ -98,6 +98,9 @@ def make_document(version: str) -> dict[str, Any]:
         "security": [{"bearer": []}, {"apiKey": []}],
         "paths": {
             "/v1/generate": _post("Generate an answer.", {SSOP_TYPE: generate, JSON_TYPE: generate}, forms),
+            "/v1/generate/{request_id}": _get(
+                "Go on with an answer whose connection was lost.", parameter="request_id"
+            ),
             "/v1/chat/completions": _post(
                 "Generate an answer, for OpenAI's SDKs.",
                 {JSON_TYPE: _ref("ChatBody")},
