@@ -36,7 +36,7 @@ class OpenContainer:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What is final. `text` makes `frames` again; of plain text it is the text, and `parts` its pieces.
+    """What is final. `text` makes `frames` again; of plain text it is the text, and `parts` its flushed pieces.
 
     `containers`: those that are open, outermost first. `open_string`: the characters of a string that is still being
     written; None where none is. `is_whole`: the root is closed, and only the end is missing.
@@ -70,7 +70,8 @@ def read_beginning(chunk: bytes, next_seq: int) -> Beginning:
         frames = tuple(frame_pb2.Chunk.FromString(chunk).frames)
     except (FrameError, ValueError) as error:
         raise _refuse("is no chunk") from error
-    if decoder.missing or [frame.seq for frame in frames] != list(range(1, next_seq)):
+    is_numbered = all(frame.seq == number for number, frame in enumerate(frames, start=1))
+    if decoder.missing or not is_numbered or len(frames) + 1 != next_seq:
         raise _refuse("must hold every frame before next_seq")
     header = decoder.header
     if header is None or decoder.end is not None or any(frame.document for frame in frames):
@@ -86,7 +87,9 @@ def read_beginning(chunk: bytes, next_seq: int) -> Beginning:
         else:
             writer.take(wire, frame.tokens)
     if header.is_text:
-        return Beginning(frames, header.stream_buffer_bytes, True, "".join(parts), tuple(parts))
+        is_whole = bool(parts) and frames[-1].kind == frame_pb2.FRAME_KIND_VALUE
+        flushed = tuple(parts[:-1] if is_whole else parts)
+        return Beginning(frames, header.stream_buffer_bytes, True, "".join(parts), flushed, is_whole=is_whole)
     return Beginning(
         frames,
         header.stream_buffer_bytes,
@@ -129,6 +132,8 @@ class _TextWriter:
         if content == "string_value":
             self._write_piece(frame, is_first=True, tokens=tokens)
             return
+        if content not in _SCALARS:
+            raise _refuse("holds a frame without a value")
         self.pieces.append(_SCALARS[content](frame))
         self.ends_with_number = content in _NUMBERS
         self.is_whole = not self.stack

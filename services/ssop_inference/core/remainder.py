@@ -46,10 +46,7 @@ def write_remainder(schema: Any, beginning: Beginning) -> str:
     for container in reversed(beginning.containers):
         at = writer.descend(beginning.containers, container.tokens)
         parts.append(writer.finish_array(at, container) if container.is_array else writer.finish_object(at, container))
-    grammar = writer.grammar(parts)
-    if len(grammar) > MAX_GRAMMAR_BYTES:
-        raise UnfinishableError("the grammar of the rest is too large")
-    return grammar
+    return writer.grammar(parts)
 
 
 class _Writer:
@@ -60,6 +57,7 @@ class _Writer:
         self._rules: list[str] = []
         self._names: dict[str, str] = {}
         self._moved: Any = None
+        self._size = 0
 
     def grammar(self, parts: Sequence[str]) -> str:
         """The whole, that starts with these parts in order."""
@@ -191,7 +189,7 @@ class _Writer:
     def _find(self, pointer: str) -> Any:
         schema = self._root
         for token in pointer.split("/")[1:]:
-            name = token.replace("~1", "/").replace("~0", "~")
+            name = _unescape(token)
             if isinstance(schema, Mapping):
                 schema = schema.get(name, True)
             elif isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
@@ -205,15 +203,40 @@ class _Writer:
         schema = self._find(pointer) if schema is None else schema
         if not isinstance(schema, Mapping):
             schema = {}
-        if _has_references(schema):
-            if self._moved is None:
-                self._moved = _move(self._root)
-            schema = {"$ref": _ROOT + pointer[1:], "$defs": {"root": self._moved}}
+        references = _references(schema)
+        if references:
+            named = self._definitions(references)
+            if named is not None:
+                schema = {**schema, **named}
+            else:
+                if self._moved is None:
+                    self._moved = _move(self._root)
+                schema = {"$ref": _ROOT + pointer[1:], "$defs": {"root": self._moved}}
         return self._rule(f"%json {grammar_schema(schema)}")
+
+    def _definitions(self, references: set[str]) -> dict[str, dict[str, Any]] | None:
+        """The definitions that a schema needs, as its own keywords; None where it refers to anything else."""
+        found: dict[str, dict[str, Any]] = {}
+        pending, seen = list(references), set(references)
+        while pending:
+            match pending.pop().split("/"):
+                case ["#", ("$defs" | "definitions") as keyword, name]:
+                    pass
+                case _:
+                    return None
+            definition = self._find(f"#/{keyword}/{name}")
+            found.setdefault(keyword, {})[_unescape(name)] = definition
+            new = _references(definition) - seen
+            pending += new
+            seen |= new
+        return found
 
     def _rule(self, body: str, *, is_terminal: bool = False) -> str:
         if body not in self._names:
             number = len(self._names)
+            self._size += len(body)
+            if self._size > MAX_GRAMMAR_BYTES:
+                raise UnfinishableError("the grammar of the rest is too large")
             name = self._names[body] = f"T{number}" if is_terminal else f"v{number}"
             self._rules.append(f"{name}: {body}")
         return self._names[body]
@@ -239,12 +262,19 @@ def _reference(schema: Mapping[str, Any], key: str) -> str:
     return reference
 
 
-def _has_references(schema: Any) -> bool:
-    if isinstance(schema, list):
-        return any(map(_has_references, schema))
-    if not isinstance(schema, Mapping):
-        return False
-    return "$ref" in schema or any(map(_has_references, schema.values()))
+def _references(schema: Any) -> set[str]:
+    """All that stands as `$ref` in a schema."""
+    found: set[str] = set()
+    pending = [schema]
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, list):
+            pending += inner
+        elif isinstance(inner, Mapping):
+            if isinstance(inner.get("$ref"), str):
+                found.add(inner["$ref"])
+            pending += inner.values()
+    return found
 
 
 def _move(schema: Any) -> Any:
@@ -264,6 +294,10 @@ def _move(schema: Any) -> Any:
 
 def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def _unescape(token: str) -> str:
+    return token.replace("~1", "/").replace("~0", "~")
 
 
 def _literal(text: str) -> str:
