@@ -15,6 +15,7 @@ from ssop_chassis.errors import MeshError, invalid_request
 from ssop_codec import Decoder, FrameError, FrameKind
 from ssop_inference.core.request import check_buffer
 
+_MAX_WORD_CHARS: Final = 256
 _FIELD: Final = "continue_from"
 # The one fixed form of the grammar; see `core.constraint`.
 ITEM_SEPARATOR: Final = ", "
@@ -26,12 +27,16 @@ Token = str | int
 
 @dataclass(slots=True)
 class OpenContainer:
-    """An object or array that was begun and not closed. `count` members were begun, of objects these `keys`."""
+    """An object or array that was begun and not closed. `count` members were begun, of objects these `keys`.
+
+    `words`: members that are whole short strings, booleans or null; they tell branches of a union apart.
+    """
 
     is_array: bool
     tokens: tuple[Token, ...]
     count: int = 0
     keys: list[str] = field(default_factory=list)
+    words: dict[str, str | bool | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,8 @@ class _TextWriter:
             return
         if content not in _SCALARS:
             raise _refuse("holds a frame without a value")
+        if content in ("bool_value", "null_value"):
+            self._note(tokens, frame.bool_value if content == "bool_value" else None)
         self.pieces.append(_SCALARS[content](frame))
         self.ends_with_number = content in _NUMBERS
         self.is_whole = not self.stack
@@ -148,8 +155,14 @@ class _TextWriter:
             self.open_string = (self.open_string or "") + frame.string_value
             return
         self.pieces.append('"')
+        if is_first and len(frame.string_value) <= _MAX_WORD_CHARS:
+            self._note(tokens, frame.string_value)
         self.open_string, self.open_string_tokens = None, ()
         self.is_whole = not self.stack
+
+    def _note(self, tokens: tuple[Token, ...], word: str | bool | None) -> None:
+        if tokens and isinstance(tokens[-1], str):
+            self.stack[-1].words[tokens[-1]] = word
 
     def _enter(self, tokens: tuple[Token, ...]) -> None:
         """Open what lies between the innermost open container and a value, and write its key."""

@@ -5,8 +5,9 @@ open its further members and its end, innermost first. It allows a part of what 
 the schema does not say, where it says some; and no optional properties again that the model has passed over.
 
 Continued are objects with `properties` or with one schema for all values, arrays with `items`, behind local `$ref` and
-unions of which one branch alone has the container's type; strings under lengths only. A container under any other
-keyword that speaks of its members is not: UnfinishableError names it.
+unions of which one branch alone fits: it has the container's type, its names, and what `const` or `enum` says of its
+members; strings under lengths only. A container under any other keyword that speaks of its members is not:
+UnfinishableError names it.
 """
 
 import json
@@ -17,7 +18,7 @@ from ssop_inference.core.beginning import ITEM_SEPARATOR, KEY_SEPARATOR, Beginni
 from ssop_inference.core.constraint import grammar_schema
 from ssop_inference.core.relaxation import map_schemas
 
-MAX_GRAMMAR_BYTES: Final = 262_144
+MAX_GRAMMAR_BYTES: Final = 524_288
 _MAX_REFERENCES: Final = 64
 _ROOT: Final = "#/$defs/root"
 _ANNOTATIONS: Final = frozenset(
@@ -67,13 +68,13 @@ class _Writer:
         """The pointer of the schema of a value, given the open containers above it."""
         pointer = "#"
         for depth, token in enumerate(tokens):
-            schema, pointer = self._resolve(pointer, is_array=containers[depth].is_array)
+            schema, pointer = self._resolve(pointer, containers[depth])
             pointer = self._step(schema, pointer, token)
         return pointer
 
     def finish_object(self, pointer: str, container: OpenContainer) -> str:
         """Further members of an object, and its end."""
-        schema, pointer = self._resolve(pointer, is_array=False)
+        schema, pointer = self._resolve(pointer, container)
         self._check(schema, _OBJECT, "an object")
         properties = schema.get("properties", {})
         if not properties:
@@ -109,7 +110,7 @@ class _Writer:
 
     def finish_array(self, pointer: str, container: OpenContainer) -> str:
         """Further items of an array, and its end."""
-        schema, pointer = self._resolve(pointer, is_array=True)
+        schema, pointer = self._resolve(pointer, container)
         self._check(schema, _ARRAY, "an array")
         items = schema.get("items", True)
         if items is False:
@@ -141,12 +142,12 @@ class _Writer:
             return f"{pointer}/properties/{_escape(token)}"
         return f"{pointer}/additionalProperties"
 
-    def _resolve(self, pointer: str, *, is_array: bool | None = None) -> tuple[Mapping[str, Any], str]:
-        """The schema behind references, and behind unions with one branch of the container's type; with its pointer.
+    def _resolve(self, pointer: str, container: OpenContainer | None = None) -> tuple[Mapping[str, Any], str]:
+        """The schema behind references, and behind unions with one branch that fits; with its pointer.
 
-        `is_array` None: a string.
+        `container` None: a string.
         """
-        wanted = "string" if is_array is None else "array" if is_array else "object"
+        wanted = "string" if container is None else "array" if container.is_array else "object"
         for _ in range(_MAX_REFERENCES):
             schema = self._find(pointer)
             if schema is True:
@@ -164,9 +165,34 @@ class _Writer:
                 for number, branch in enumerate(schema[union])
                 if wanted in self._types(branch)
             ]
+            if len(branches) > 1 and container is not None:
+                branches = [branch for branch in branches if self._fits(branch, container)]
             if len(branches) != 1 or schema.keys() - _ANNOTATIONS - {union}:
                 raise UnfinishableError(f"a union of several schemas ({union}) is open")
             (pointer,) = branches
+        raise UnfinishableError("references go in a circle")
+
+    def _fits(self, pointer: str, container: OpenContainer) -> bool:
+        """Whether what is known of the members of an object can stand in a branch."""
+        schema = self._follow(self._find(pointer))
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        if schema.get("additionalProperties") is False and not properties.keys() >= set(container.keys):
+            return False
+        for key, word in container.words.items():
+            rule = self._follow(properties.get(key))
+            allowed = [rule["const"]] if "const" in rule else rule.get("enum")
+            if allowed is not None and not any(type(value) is type(word) and value == word for value in allowed):
+                return False
+        return True
+
+    def _follow(self, schema: Any) -> Mapping[str, Any]:
+        """A schema, behind references that stand alone; {} where it says nothing."""
+        for _ in range(_MAX_REFERENCES):
+            if not isinstance(schema, Mapping):
+                return {}
+            if "$ref" not in schema:
+                return schema
+            schema = self._find(_reference(schema, "$ref"))
         raise UnfinishableError("references go in a circle")
 
     def _types(self, schema: Any, depth: int = 0) -> frozenset[str]:
