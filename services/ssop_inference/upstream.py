@@ -26,8 +26,9 @@ from ssop_inference.upstream_generation import UpstreamGeneration
 from ssop_inference.upstream_http import CONNECT, UpstreamHttp
 from ssop_inference.wire import Reader, ServerFacts, ServerLoad, Wire
 
-# What may come after the reason to stop: the counts, and the end of the body.
+# What may come after the reason to stop: the counts; and after these, the end of the body.
 _TAIL_S: Final = 2.0
+_END_S: Final = 0.2
 # The caller ends a generation at its deadline; the task outlives it by no more than this.
 _DEADLINE_MARGIN_S: Final = 0.5
 # So often in a row nobody listens before the server counts as gone.
@@ -113,6 +114,11 @@ class UpstreamBackend:
     def generations(self) -> int:
         """Generations whose connections are open."""
         return len(self._tasks)
+
+    @property
+    def open_requests(self) -> int:
+        """Requests whose connections are not given back yet."""
+        return self._http.open_requests
 
     @property
     def _context_tokens(self) -> int:
@@ -244,7 +250,9 @@ class UpstreamBackend:
             generation.complete(reader.stop)
 
     def _patience_s(self, reader: Reader) -> float:
-        return _TAIL_S if reader.stop is not None else self._options.stall_timeout_s
+        if reader.stop is None:
+            return self._options.stall_timeout_s
+        return _END_S if reader.is_ended else _TAIL_S
 
     def _late(self, deadline_s: float, *, is_begun: bool) -> MeshError:
         if self._clock() >= deadline_s:

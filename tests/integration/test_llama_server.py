@@ -185,6 +185,13 @@ async def test_more_calls_than_slots_wait_their_turn(server: LlamaServer) -> Non
         assert all(answer.end.usage.output_tokens for answer in answers)
 
 
+async def test_calls_in_a_row_lose_no_connection(server: LlamaServer) -> None:
+    async with node_of(server) as running:
+        for _ in range(20):
+            answer = await running.client.generate(user_prompt("Hi", max_output_tokens=1))
+            assert answer.end.usage.output_tokens == 1
+
+
 async def test_stopped_server_is_a_stall_and_serves_again_when_it_goes_on(server: LlamaServer) -> None:
     async with node_of(server, stall_timeout_ms=300, first_token_timeout_ms=5_000) as running:
         async with running.client.open(user_prompt(LONG, max_output_tokens=400, temperature=0.8)) as stream:
