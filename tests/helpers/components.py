@@ -75,6 +75,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "suites": _suites,
     "chromium": _chromium,
     "node": _program("node"),
+    "npm": _program("npm"),
     "openai_node": _openai_node,
     "milvus_lite": lambda: None if _has_module("milvus_lite") else "the package milvus-lite is not installed",
     "openssl": _program("openssl"),

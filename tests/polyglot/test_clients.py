@@ -50,12 +50,19 @@ class Client:
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-LANGUAGES: Final = {"go": (str(HERE / "go" / "build" / "client"),)}
+LANGUAGES: Final = {
+    "go": (str(HERE / "go" / "build" / "client"),),
+    "typescript": ("node", str(HERE / "typescript" / "build" / "main.js")),
+}
+COMPONENTS: Final = {"go": "go", "typescript": "npm"}
 _built: set[str] = set()
 
 
 @pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.needs(name), pytest.mark.needs("protoc")]) for name in LANGUAGES]
+    params=[
+        pytest.param(name, marks=[pytest.mark.needs(COMPONENTS[name]), pytest.mark.needs("protoc")])
+        for name in LANGUAGES
+    ]
 )
 def client(request: pytest.FixtureRequest) -> Client:
     """A client, built on first use."""
