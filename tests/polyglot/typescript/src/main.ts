@@ -64,8 +64,10 @@ async function generate(mesh: any, asked: object, metadata: grpc.Metadata, timeo
   const call = mesh.generate(asked, metadata, { deadline: Date.now() + timeout_ms });
   const trailers = new Promise<grpc.Metadata>((resolve) => call.on("status", (s: grpc.StatusObject) => resolve(s.metadata)));
   const document = new Document();
-  await show(document, call, limit); // leaving the loop early cancels the call, and with it the generation
-  if (limit === undefined) say({ status: (await trailers).get("x-ssop-status") });
+  call.on("error", () => {}); // the loop in `show` throws it; one that comes after the loop was left is the cancel's
+  await show(document, call, limit);
+  if (limit !== undefined) call.cancel(); // and with the call the generation
+  else say({ status: (await trailers).get("x-ssop-status") });
   return document;
 }
 
@@ -80,7 +82,8 @@ async function session(mesh: any, metadata: grpc.Metadata): Promise<void> {
     for await (const response of call) {
       if (response.message === "finished") {
         if (response.finished.status?.code) throw new Error(response.finished.status.message);
-        break;
+        call.end(); // the last request of this session: the router ends the stream, and the loop with it
+        continue;
       }
       yield response.chunk;
       // Without credit for what was read, an answer stops after 64 KiB; more than its size does no harm.
@@ -88,7 +91,6 @@ async function session(mesh: any, metadata: grpc.Metadata): Promise<void> {
     }
   }
   await show(new Document(), chunks());
-  call.end();
 }
 
 /** Loses its connection after the first field, and goes on from there without running the model again. */
