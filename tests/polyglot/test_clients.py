@@ -24,8 +24,9 @@ from ssop_cli.embedded import free_port
 
 HERE: Final = Path(__file__).parent
 VECTORS: Final = HERE.parent / "vectors" / "frames.json"
-BUILD_TIMEOUT_S: Final = 900
+BUILD_TIMEOUT_S: Final = 600
 RUN_TIMEOUT_S: Final = 60
+pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)
 GOOD: Final = [{"path": "/mood", "value": "fine"}, {"path": "/score", "value": 3}]
 
 
@@ -52,9 +53,10 @@ class Client:
 
 LANGUAGES: Final = {
     "go": (str(HERE / "go" / "build" / "client"),),
+    "java": ("java", "-cp", f"{HERE}/java/build/classes:{HERE}/java/build/lib/*", "dev.ssop.example.Main"),
     "typescript": ("node", str(HERE / "typescript" / "build" / "main.js")),
 }
-COMPONENTS: Final = {"go": "go", "typescript": "npm"}
+COMPONENTS: Final = {"go": "go", "java": "maven", "typescript": "npm"}
 _built: set[str] = set()
 
 
