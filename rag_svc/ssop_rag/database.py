@@ -22,6 +22,19 @@ LOST_FILE: Final = "lost.json"
 """In the folder of a damaged database that was put aside: what was lost, by the names of the metric."""
 REOPEN_MS: Final = 1_000
 """How often at most it is tried to open a database again whose writes fail."""
+_MARK: Final = "repaired"
+_NO_DAMAGE: Final = (
+    "lock hold",
+    "while lock file",
+    "resource temporarily unavailable",
+    "permission denied",
+    "read-only file system",
+    "no space left",
+    "file too large",
+    "too many open files",
+    "cannot allocate memory",
+    "not a directory",
+)
 _PROBE_BYTES: Final = 1_048_576
 """What opening takes of a disk, and more."""
 _log = logging.getLogger(__name__)
@@ -174,72 +187,107 @@ def _options(*, is_tolerant: bool = False) -> Any:
 
 def _open(directory: Path, on_damage: Callable[[str, int], None]) -> Any:
     """The database, without what is damaged; that is kept beside it, in `NAME-damaged`, until the next time."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise IndexUnavailableError(f"the index folder {directory} can't be made: {error.strerror}") from error
+    _finish_rescue(directory, on_damage)
     lost: dict[str, int] = {}
+    mark = directory / _MARK
     try:
         db = rocksdict.Rdict(str(directory), _options())
     except Exception as error:
-        if not _is_corruption(error):
+        if not _is_damage(error):
             raise _unopened(directory, error) from error
         _log.error("the index is damaged and is repaired", extra={"cause": str(error)[:200]})
+        db = _repair(directory, mark)
+    if mark.exists():
         lost["files"] = 1
-        db = _repair(directory)
     try:
-        check(db)
+        if db is not None:
+            check(db)
     except Damage:
         lost["places"] = 0
-    if not lost:
-        return db
-    return _rescue(directory, db, lost, on_damage)
+    return _rescue(directory, db, lost, on_damage) if lost else db
 
 
-def _repair(directory: Path) -> Any:
+def _beside(directory: Path, what: str) -> Path:
+    return directory.with_name(f"{directory.name}-{what}")
+
+
+def _finish_rescue(directory: Path, on_damage: Callable[[str, int], None]) -> None:
+    """Where a crash came between the two renames of a rescue, do the second one; make the folder if there is none."""
+    try:
+        if not directory.exists() and _beside(directory, "rescued").exists():
+            _beside(directory, "rescued").rename(directory)
+            _tell(_read_lost(_beside(directory, "damaged")), directory, on_damage)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise IndexUnavailableError(f"the index folder {directory} can't be made: {error.strerror}") from error
+
+
+def _read_lost(aside: Path) -> dict[str, int]:
+    try:
+        return dict(json.loads((aside / LOST_FILE).read_text()))
+    except (OSError, ValueError):
+        return {"files": 1}
+
+
+def _tell(lost: dict[str, int], directory: Path, on_damage: Callable[[str, int], None]) -> None:
+    for what, count in lost.items():
+        on_damage(what, count)
+    _log.error("some of the index was damaged and is lost", extra={**lost, "kept": str(_beside(directory, "damaged"))})
+
+
+def _repair(directory: Path, mark: Path) -> Any:
     """The database without what is damaged in its log, or else with new tables of contents.
 
-    For these the library puts whole files aside of which it can't read a part, so it is the last resort.
+    For these the library puts whole files aside of which it can't read a part, so it is the last resort. What it leaves
+    looks whole, so `mark` lies there until the rescue is over, whatever ends this process meanwhile. None where nothing
+    helps.
     """
+    with suppress(OSError):
+        mark.touch()
     with suppress(Exception):
         return rocksdict.Rdict(str(directory), _options(is_tolerant=True))
     try:
         rocksdict.Rdict.repair(str(directory), _options(is_tolerant=True))
         return rocksdict.Rdict(str(directory), _options(is_tolerant=True))
     except Exception as error:
-        raise _unopened(directory, error) from error
+        if not _is_damage(error):
+            raise _unopened(directory, error) from error
+        _log.error("the index can't be repaired", extra={"cause": str(error)[:200]})
+    return None
 
 
 def _rescue(directory: Path, db: Any, lost: dict[str, int], on_damage: Callable[[str, int], None]) -> Any:
-    """Put what can be read, and is whole, into a new database in the place of the damaged one."""
-    fresh_at = directory.with_name(directory.name + "-rescued")
-    aside = directory.with_name(directory.name + "-damaged")
+    """Put what can be read, and is whole, into a new database in the place of the damaged one; None: nothing can."""
+    fresh_at, aside = _beside(directory, "rescued"), _beside(directory, "damaged")
     try:
         shutil.rmtree(fresh_at, ignore_errors=True)
         fresh = rocksdict.Rdict(str(fresh_at), _options())
-        lost |= salvage(db, fresh)
+        if db is None:
+            lost["stores"] = 1
+        else:
+            lost |= salvage(db, fresh)
+            db.close()
         fresh.close()
-        db.close()
+        with suppress(OSError):
+            (directory / LOST_FILE).write_text(json.dumps(lost))
         shutil.rmtree(aside, ignore_errors=True)
         directory.rename(aside)
         fresh_at.rename(directory)
         db = rocksdict.Rdict(str(directory), _options())
     except Exception as error:
         raise _unopened(directory, error) from error
-    for what, count in lost.items():
-        on_damage(what, count)
-    with suppress(OSError):
-        (aside / LOST_FILE).write_text(json.dumps(lost))
-    _log.error("some of the index was damaged and is lost", extra={**lost, "kept": str(aside)})
+    _tell(lost, directory, on_damage)
     return db
 
 
-def _is_corruption(error: Exception) -> bool:
-    return "corrupt" in str(error).lower()
+def _is_damage(error: Exception) -> bool:
+    """Whether files are wrong; not whether this process may not, or can't now, use good ones."""
+    text = str(error).lower()
+    return not any(words in text for words in _NO_DAMAGE)
 
 
 def _unopened(directory: Path, error: Exception) -> IndexUnavailableError:
-    if "lock" in str(error).lower() and not _is_corruption(error):
+    if "lock" in str(error).lower() and not _is_damage(error):
         return IndexUnavailableError(
             f"the index folder {directory} is in use by another process; one process opens it at a time"
         )

@@ -63,7 +63,7 @@ class RagMetrics:
 
         self._damage = Gauge(
             "ssop_rag_store_damage",
-            "What was lost with damaged files when the index was opened: files, places, documents known of.",
+            "What was lost with damaged files when the index was opened: files, places, documents known of, stores.",
             ["what"],
             registry=registry,
         )

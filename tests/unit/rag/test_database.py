@@ -2,57 +2,20 @@
 
 import json
 import resource
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import rocksdict
 
-from ssop_rag.core.model import Document, Query
+from helpers.stored_facts import DOCUMENTS, VECTORS, document, fill, found, open_index
+from ssop_rag import database
+from ssop_rag.core.model import Query
 from ssop_rag.database import LOST_FILE
-from ssop_rag.embedded import EmbeddedIndex, IndexUnavailableError
+from ssop_rag.embedded import IndexUnavailableError
 from ssop_rag.salvage import Damage, walk
-
-DIM = 64
-DOCUMENTS = 60
-IN_LOG = 10
-RNG = np.random.default_rng(7)
-VECTORS = RNG.standard_normal((DOCUMENTS, DIM)).astype(np.float32)
-VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
-
-
-def open_index(directory: Path, damage: Counter[str] | None = None) -> EmbeddedIndex:
-    told: Counter[str] = Counter() if damage is None else damage
-    return EmbeddedIndex(
-        directory, "e/1", DIM, lambda *_: None, on_damage=lambda what, count: told.update({what: count})
-    )
-
-
-def text_of(number: int, passage: int) -> str:
-    return f"fact {number} part {passage} " + "x" * 300
-
-
-def document(number: int) -> Document:
-    texts = [text_of(number, passage) for passage in range(3)]
-    return Document(f"d{number}", "", {}, 0, texts, np.stack([VECTORS[number]] * 3))
-
-
-def fill(directory: Path) -> None:
-    """Documents in a file, and some more that only the log holds, as a crash leaves them."""
-    live = directory.with_name("live")
-    index = open_index(live)
-    for first in range(0, DOCUMENTS - IN_LOG, 10):
-        index.upsert("acme", "facts", [document(number) for number in range(first, first + 10)], 1)
-    index.close()
-    index = open_index(live)
-    for number in range(DOCUMENTS - IN_LOG, DOCUMENTS):
-        index.upsert("acme", "facts", [document(number)], 1)
-    shutil.copytree(live, directory)
-    index.close()
 
 
 def flip(path: Path, part: float) -> None:
@@ -60,18 +23,6 @@ def flip(path: Path, part: float) -> None:
     data = bytearray(path.read_bytes())
     data[int(len(data) * part)] ^= 0xFF
     path.write_bytes(bytes(data))
-
-
-def found(index: EmbeddedIndex) -> set[int]:
-    """Documents that are found by their own vector, each with its own texts."""
-    numbers = set()
-    for number, vector in enumerate(VECTORS):
-        for passage in index.search("acme", (), Query("", vector), 3, 1).passages:
-            hit = passage.hit
-            assert passage.text == text_of(int(hit.document_id[1:]), hit.passage)
-            if hit.document_id == f"d{number}":
-                numbers.add(number)
-    return numbers
 
 
 def log_of(directory: Path) -> Path:
@@ -115,6 +66,36 @@ def test_damaged_store_comes_up_with_what_is_true(tmp_path: Path, harm: Callable
     assert stats.documents == len(kept) >= least
     assert damage["places"] + damage["files"] > 0
     assert json.loads((tmp_path / "index-damaged" / LOST_FILE).read_text()) == damage
+    index.close()
+
+
+def test_rescue_that_a_crash_cut_between_its_renames_is_finished(tmp_path: Path) -> None:
+    fill(tmp_path / "index")
+    _table(tmp_path / "index")
+    index = open_index(tmp_path / "index")
+    kept = found(index)
+    index.close()
+    (tmp_path / "index").rename(tmp_path / "index-rescued")
+    damage: Counter[str] = Counter()
+    index = open_index(tmp_path / "index", damage)
+    assert (found(index), damage["places"]) == (kept, 1)
+    index.close()
+
+
+def test_loss_is_told_though_a_crash_came_after_the_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "index")
+    _log(tmp_path / "index")
+
+    def crash(*_: object) -> None:
+        raise OSError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "salvage", crash)
+        with pytest.raises(IndexUnavailableError):
+            open_index(tmp_path / "index")
+    damage: Counter[str] = Counter()
+    index = open_index(tmp_path / "index", damage)
+    assert damage["files"] == 1
     index.close()
 
 
