@@ -30,6 +30,8 @@ _STATUS_PERIOD_S: Final = 1.0
 _STATUS_PAUSE_S: Final = 0.02
 # Compiling takes milliseconds for schemas of this size, more for larger ones.
 _INLINE_SCHEMA_CHARS: Final = 4096
+# Reading takes 10 to 20 microseconds a frame.
+_INLINE_BEGINNING_BYTES: Final = 4096
 _log = logging.getLogger(__name__)
 
 
@@ -75,7 +77,10 @@ class InferenceServicer:
         confidence = None
         if request.confidence_tokens:
             confidence = ConfidenceWriter(find_choices(plan.schema), request.confidence_tokens)
-        beginning, rest = _read_rest(model, plan, request)
+        if len(request.continue_from.chunk) <= _INLINE_BEGINNING_BYTES:
+            beginning, rest = _read_rest(model, plan, request)
+        else:
+            beginning, rest = await asyncio.to_thread(_read_rest, model, plan, request)
         deadline_s = asyncio.get_running_loop().time() + call.remaining_s()
         delivery = Delivery(
             call,
