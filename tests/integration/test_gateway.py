@@ -15,6 +15,7 @@ from google.protobuf.json_format import Parse
 from helpers.answers import (
     PERSON,
     PERSON_SCHEMA,
+    continued_delivery,
     decision_chunk,
     delivery,
     document_chunks,
@@ -222,6 +223,17 @@ async def test_degraded_answer_says_so_in_header_and_body(http: httpx.AsyncClien
     name, data = read_sse(streamed.text)[0]
     assert name == "degraded"
     assert json.loads(data) | {"status": "DEGRADED", "fallback_used": True} == json.loads(data)
+
+
+async def test_an_answer_that_is_degraded_half_way_says_so_then(
+    http: httpx.AsyncClient, scripted: ScriptedRouter
+) -> None:
+    scripted.script = as_script(continued_delivery(degraded_level=2))
+    streamed = await post(http)
+    events = [name for name, _ in read_sse(streamed.text)]
+    assert streamed.headers["x-ssop-status"] == "OK"
+    assert events.count("degraded") == 1
+    assert events.index("degraded") > 2
 
 
 async def test_an_answer_as_it_should_be_says_ok(http: httpx.AsyncClient) -> None:

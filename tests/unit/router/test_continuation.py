@@ -249,7 +249,8 @@ async def test_wait_for_a_node_ends_with_the_deadline_and_is_not_charged() -> No
         everywhere(mesh, going_on(frames=2), going_on(frames=0))
         # The lite node was not tried, and might come to serve the tier.
         request = ask(model="grok-3", request_id="r-1", policy="no_cache", max_degraded_level=0)
-        answer = await mesh.generate(request, timeout_s=1.5)
+        request.timeout_ms = 1_500
+        answer = await mesh.generate(request)
         assert reason(answer) == R.ERROR_REASON_DEADLINE_EXCEEDED
         assert answer.error is not None
         assert answer.error.metadata == {"stage": "continuation", "last_seq": "2"}
