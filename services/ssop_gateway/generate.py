@@ -53,7 +53,7 @@ async def read_object(exchange: Exchange, schema_hint: str) -> dict[str, Any]:
     if kind not in (JSON_TYPE, SSOP_TYPE):
         raise EdgeError("UNSUPPORTED_MEDIA_TYPE", f"the body is {JSON_TYPE} or {SSOP_TYPE}")
     value = read_json(await exchange.read_body())
-    if "output_schema" in value and kind != SSOP_TYPE:
+    if value.get("output_schema") is not None and kind != SSOP_TYPE:
         raise EdgeError(
             "UNSUPPORTED_MEDIA_TYPE",
             f"output_schema needs `Content-Type: {SSOP_TYPE}`; {schema_hint}",

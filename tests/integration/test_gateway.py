@@ -136,6 +136,12 @@ async def test_02_schema_without_the_content_type_is_415_that_says_why(
     assert not scripted.requests
 
 
+async def test_a_schema_that_is_null_is_none(http: httpx.AsyncClient, scripted: ScriptedRouter) -> None:
+    body = {"prompt": "Say", "output_schema": None, "streaming": False}
+    scripted.script = as_script(delivery(document_chunks("Good day.", schema=None)))
+    assert (await post(http, body, **{"content-type": "application/json"})).status_code == 200
+
+
 async def test_plain_text_needs_no_content_type_of_its_own(http: httpx.AsyncClient, scripted: ScriptedRouter) -> None:
     scripted.script = as_script(delivery(document_chunks("Good day.", schema=None)))
     response = await post(http, {"prompt": "Say", "streaming": False}, **{"content-type": "application/json"})
