@@ -17,7 +17,7 @@ CONSTRAINTS := $(wildcard requirements/constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
 CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.pyx)
-SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration)
+SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration tests/polyglot)
 SANITIZE := -fsanitize=address,undefined -fno-omit-frame-pointer -g -O1
 
 .PHONY: help

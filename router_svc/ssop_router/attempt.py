@@ -102,7 +102,7 @@ class Attempt:
                 return self._cut(_without_own(chunk, heads))
         if not _OWN_KINDS.isdisjoint(kinds):
             chunk = _without_own(chunk, heads)
-        self._keep(chunk, is_pure=documents == len(heads))
+        self._keep(chunk, documents, is_pure=documents == len(heads))
         return self._guard(self._delivery.forward(chunk, documents, is_last=self.is_finished))
 
     def _follow_sequence(self, heads: Heads) -> int:
@@ -111,7 +111,7 @@ class Attempt:
         for kind, number, _ in heads:
             if kind < FIRST_MESH_KIND:
                 seq += 1
-                if number != seq:
+                if number != seq or (kind == FrameKind.FRAME_KIND_HEADER and self.is_continued):
                     raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
         self.reading.last_seq = seq
         return seq - first
@@ -147,8 +147,9 @@ class Attempt:
         self.reading.last_seq -= 1
         self.is_finished = False
         if chunk := drop_ends(chunk):
-            self._keep(chunk, is_pure=False)
-            await self._guard(self._delivery.forward(chunk, count_frames(chunk)))
+            frames = count_frames(chunk)
+            self._keep(chunk, frames, is_pure=False)
+            await self._guard(self._delivery.forward(chunk, frames))
         raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed after fields")
 
     def _weigh(self, *, has_field: bool) -> Awaitable[None] | None:
@@ -171,7 +172,7 @@ class Attempt:
         if is_cut:
             first = drop_ends(first)
             self.is_finished = False
-        self._keep(first, is_pure=False)
+        self._keep(first, count_frames(first), is_pure=False)
         await self._guard(self._open(first))
         if is_cut:
             await self._cut(b"")
@@ -201,11 +202,11 @@ class Attempt:
             with suppress(RuntimeError):
                 self.timer.reschedule(when_s)
 
-    def _keep(self, chunk: bytes, *, is_pure: bool) -> None:
+    def _keep(self, chunk: bytes, frames: int, *, is_pure: bool) -> None:
         if not is_pure:
             chunk = _documents_of(chunk)
         if chunk:
-            self._job.transcript.add(chunk, count_frames(chunk))
+            self._job.transcript.add(chunk, frames)
             if self._lease is not None:
                 self._lease.add(chunk)
 

@@ -101,8 +101,8 @@ class DocumentEdge:
         raise _unsupported(call)
 
     async def embed(self, call: Call) -> None:
-        """See the rpc Embed: routers do it for similar answers."""
-        raise _unsupported(call)
+        """See the rpc Embed."""
+        await self._forward(call)
 
     async def _change(self, call: Call) -> None:
         try:

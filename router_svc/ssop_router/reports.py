@@ -58,6 +58,7 @@ class Reports:
                 "retrieval_reason": RetrievalReason.Name(job.retrieval_reason),
                 "degraded_level": job.degraded_level,
                 "failed_attempts": len(job.failed),
+                "continuations": len(job.continuations),
                 "unavailable": job.unavailable,
                 "cascade_reason": CascadeReason.Name(job.cascade_reason),
                 "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,

@@ -12,7 +12,7 @@ from ssop_cache.answers import Answer, AnswerStore
 from ssop_cache.core import neighbours, scripts
 from ssop_cache.core.guards import Guard, read_facts
 from ssop_cache.core.keys import Layout
-from ssop_cache.core.neighbours import Neighbour, NeighbourError, decode_neighbour, encode_neighbour, read_vector
+from ssop_cache.core.neighbours import Neighbour, NeighbourError, check_vector, decode_neighbour, encode_neighbour
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.store import RedisStore
 from ssop_chassis.errors import invalid_request
@@ -119,13 +119,13 @@ class SimilarAnswers:
         if not 0 < len(embedder.encode()) <= MAX_EMBEDDER_BYTES:
             raise invalid_request(("embedder", f"must have 1 to {MAX_EMBEDDER_BYTES} bytes"))
         try:
-            read = read_vector(vector)
+            check_vector(vector)
         except NeighbourError as error:
             raise invalid_request(("vector", str(error))) from error
         # So that the facts of two tenants can't be compared by anybody.
         secret = hashlib.sha256(b"ssop.facts.v1\0" + tenant.encode()).digest()
         facts = read_facts(text, secret)
-        return Neighbour(cache_key, expires_ms, embedder, facts, read) if facts is not None else None
+        return Neighbour(cache_key, expires_ms, embedder, facts, vector) if facts is not None else None
 
     def _decode(self, data: bytes) -> Neighbour | None:
         try:

@@ -12,15 +12,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ssop_gateway.chat import chat_completions, list_models, not_served, show_model
 from ssop_gateway.core.faults import EdgeError
 from ssop_gateway.core.openapi import make_document
+from ssop_gateway.embeddings import embeddings
 from ssop_gateway.exchange import Edge, Endpoint, Exchange, Handle
-from ssop_gateway.generate import generate
+from ssop_gateway.generate import generate, resume
 from ssop_gateway.ops import Readiness, check_schema, explain, fixed_json, live, mesh_status, metrics_of
+from ssop_gateway.pages import console_handles
 from ssop_sdk.target import VERSION
 
 _EXPOSED: Final = (
     "x-request-id", "x-ssop-status", "x-ssop-degraded-level", "retry-after", "retry-after-ms",
 )  # fmt: skip
-_ALLOWED: Final = ("authorization", "content-type", "x-api-key", "x-request-id", "x-router-policy")
+_ALLOWED: Final = ("authorization", "content-type", "last-event-id", "x-api-key", "x-request-id", "x-router-policy")
 _UNKNOWN_ROUTE: Final = "_OTHER"
 
 
@@ -76,7 +78,9 @@ def make_app(edge: Edge, registry: CollectorRegistry, readiness: Readiness) -> A
     settings = edge.settings
     handles: dict[str, dict[str, Handle]] = {
         "/v1/generate": {"POST": generate},
+        "/v1/generate/{request_id}": {"GET": resume},
         "/v1/chat/completions": {"POST": chat_completions},
+        "/v1/embeddings": {"POST": embeddings},
         "/v1/models": {"GET": list_models},
         "/v1/models/{model:path}": {"GET": show_model},
         "/v1/responses": {"POST": not_served("the Responses API")},
@@ -88,6 +92,8 @@ def make_app(edge: Edge, registry: CollectorRegistry, readiness: Readiness) -> A
         "/healthz": {"GET": live},
         "/readyz": {"GET": readiness.answer},
     }
+    if settings.has_console:
+        handles |= console_handles()
     if settings.has_metrics:
         handles["/metrics"] = {"GET": metrics_of(registry)}
     routes = [Route(path, Dispatch(edge, path, methods)) for path, methods in handles.items()]

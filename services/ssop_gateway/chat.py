@@ -11,7 +11,7 @@ from ssop_gateway.core.frames import Delivery, delivery_of, dump, sse_event
 from ssop_gateway.core.reading import SSE_TYPE, SSOP_TYPE, Caller, media_type, read_model
 from ssop_gateway.exchange import Exchange, Handle, error_event, timeout_ms
 from ssop_gateway.generate import generate_of, read_object
-from ssop_gateway.upstream import LIST_MODELS
+from ssop_gateway.upstream import GENERATE, LIST_MODELS
 from ssop_sdk.answer import Answer
 from ssop_sdk.errors import SsopError
 from ssop_sdk.json_text import dump_json
@@ -67,7 +67,7 @@ async def _collect(
             raise of_answer(error) from error
         await on_text(reply.take(frames))
 
-    trailers = await exchange.edge.router.stream(plan.request, take, caller=caller, timeout_s=plan.timeout_s)
+    trailers = await exchange.edge.router.stream(GENERATE, plan.request, take, caller=caller, timeout_s=plan.timeout_s)
     try:
         reply.finish(trailers)
     except SsopError as error:

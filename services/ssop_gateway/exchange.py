@@ -7,9 +7,10 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from starlette.datastructures import QueryParams
 from starlette.types import Message, Receive, Scope, Send
 
 from ssop_chassis import logs
@@ -17,6 +18,7 @@ from ssop_gateway.core.faults import EdgeError, invalid
 from ssop_gateway.core.frames import Delivery, dump
 from ssop_gateway.core.reading import JSON_TYPE, Caller, is_request_id, read_caller
 from ssop_gateway.metrics import CLIENT_GONE, METHODS, GatewayMetrics
+from ssop_gateway.server import ABORT
 from ssop_gateway.settings import GatewaySettings
 from ssop_gateway.tracing import request_span
 from ssop_gateway.upstream import Router
@@ -24,11 +26,19 @@ from ssop_gateway.upstream import Router
 T = TypeVar("T")
 _COMMENT: Final = b": keep-alive\n\n"
 _DRAINED_BODIES: Final = 4
+_GONE_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
 class ClientGone(Exception):  # noqa: N818 - it says what happened
     """The client closed the connection, or did not read for too long."""
+
+
+@dataclass(slots=True)
+class Bodies:
+    """Room that the bodies of requests take."""
+
+    held_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,7 @@ class Edge:
     router: Router
     metrics: GatewayMetrics
     now_s: Callable[[], float] = time.time
+    bodies: Bodies = field(default_factory=Bodies)
 
 
 class Exchange:
@@ -49,8 +60,11 @@ class Exchange:
         self.route = route
         self.method = str(scope["method"])
         self.path_parameters: Mapping[str, str] = scope.get("path_params", {})
+        self.query = QueryParams(scope["query_string"])
         self.headers = _join_headers(scope["headers"])
         self.status = 0
+        self._abort: Callable[[], None] | None = scope.get("state", {}).get(ABORT)
+        self._body_bytes = 0
         self._receive = receive
         self._send = send
         self._began_s = time.monotonic()
@@ -112,6 +126,7 @@ class Exchange:
                     part = message.get("body", b"")
                     size += len(part)
                     if size <= settings.max_body_bytes:
+                        self._hold(len(part))
                         parts.append(part)
                     # A client that is still sending does not read the refusal, so some of the rest is taken.
                     if not message.get("more_body", False) or size > _DRAINED_BODIES * settings.max_body_bytes:
@@ -129,6 +144,18 @@ class Exchange:
             )
         return b"".join(parts)
 
+    def _hold(self, size_bytes: int) -> None:
+        bodies = self.edge.bodies
+        if bodies.held_bytes + size_bytes > self.edge.settings.max_held_bytes:
+            raise EdgeError(
+                "OVERLOADED",
+                "the edge holds as many bodies of requests as it can",
+                retry_after_ms=1_000,
+                headers={"connection": "close"},
+            )
+        bodies.held_bytes += size_bytes
+        self._body_bytes += size_bytes
+
     async def until_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the work; cancel it when the client goes away. Raises ClientGone then."""
         worker = asyncio.ensure_future(work)
@@ -142,6 +169,17 @@ class Exchange:
             for task in (worker, watcher):
                 task.cancel()
             await asyncio.wait({worker, watcher})
+
+    async def wait_gone(self) -> None:
+        """Wait until the server has noticed that the client is gone, so that it does not miss the rest."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GONE_S):
+                await self._wait_gone()
+
+    def release(self) -> None:
+        """Give back what the request held of the room for bodies."""
+        self.edge.bodies.held_bytes -= self._body_bytes
+        self._body_bytes = 0
 
     async def _wait_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -184,6 +222,8 @@ class Exchange:
             async with self._sending, asyncio.timeout(self.edge.settings.write_timeout_ms / 1000):
                 await self._send(message)
         except TimeoutError:
+            if self._abort is not None:
+                self._abort()
             raise ClientGone from None
         self._sent_s = time.monotonic()
 
@@ -246,11 +286,14 @@ class Endpoint:
         status = CLIENT_GONE
         try:
             with request_span(self._method(exchange), self._route, exchange.headers) as end_span:
-                with contextlib.suppress(ClientGone):
+                try:
                     await self._serve(exchange)
                     status = exchange.status
+                except ClientGone:
+                    await exchange.wait_gone()
                 end_span(status)
         finally:
+            exchange.release()
             self._edge.metrics.in_flight.dec()
             self._edge.metrics.finish(self._route, self._method(exchange), status, exchange.elapsed_s)
 

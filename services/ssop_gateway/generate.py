@@ -2,12 +2,15 @@
 
 from typing import Any, Final
 
-from ssop.v1 import frame_pb2, mesh_pb2
+from google.protobuf.message import Message
+
+from ssop.v1 import frame_pb2, mesh_pb2, router_pb2
 from ssop.v1.frame_pb2 import Frame
-from ssop_gateway.core.faults import EdgeError, of_answer
+from ssop_gateway.core.faults import EdgeError, invalid, of_answer
 from ssop_gateway.core.frames import (
     delivery_of,
     dump,
+    frame_event,
     is_mesh_frame,
     ndjson_line,
     split_chunk,
@@ -22,11 +25,13 @@ from ssop_gateway.core.reading import (
     SSOP_TYPE,
     Caller,
     choose_type,
+    is_request_id,
     media_type,
     read_json,
     read_model,
 )
 from ssop_gateway.exchange import Exchange, error_event, timeout_ms
+from ssop_gateway.upstream import GENERATE, RESUME
 from ssop_sdk.answer import Answer
 from ssop_sdk.errors import SsopError
 from ssop_sdk.json_text import dump_json
@@ -79,31 +84,50 @@ async def generate_of(exchange: Exchange, caller: Caller, value: dict[str, Any])
     if kind in (SSOP_TYPE, JSON_TYPE):
         await exchange.until_gone(_answer_whole(exchange, caller, plan))
     else:
-        await exchange.until_gone(_FrameStream(exchange, caller, plan, is_sse=kind == SSE_TYPE).run())
+        stream = _FrameStream(exchange, caller, is_sse=kind == SSE_TYPE)
+        await exchange.until_gone(stream.run(GENERATE, plan.request, plan.timeout_s))
+
+
+async def resume(exchange: Exchange) -> None:
+    """Serve GET /v1/generate/ID: go on with an answer whose connection was lost, within its `resume_window_ms`.
+
+    `Last-Event-ID` (which browsers send by themselves) or `?after_seq=` names the last document frame that arrived.
+    """
+    caller = exchange.caller()
+    request_id = exchange.path_parameters["request_id"]
+    if not is_request_id(request_id):
+        raise invalid("request_id", "is not 1 to 64 characters of [A-Za-z0-9._:-]")
+    last = exchange.headers.get("last-event-id") or exchange.query.get("after_seq") or "0"
+    if not (last.isascii() and last.isdecimal() and len(last) <= 18):
+        raise invalid("after_seq", "is no sequence number")
+    kind = choose_type(exchange.headers.get("accept", ""), (SSE_TYPE, NDJSON_TYPE))
+    request = router_pb2.ResumeRequest(request_id=request_id, after_seq=int(last))
+    stream = _FrameStream(exchange, caller, is_sse=kind == SSE_TYPE)
+    await exchange.until_gone(stream.run(RESUME, request, timeout_ms(exchange, None) / 1000))
 
 
 class _FrameStream:
     """Frames as they come. The head waits for the STATUS frame, so that it can say whether the answer is degraded."""
 
-    def __init__(self, exchange: Exchange, caller: Caller, plan: Plan, *, is_sse: bool) -> None:
+    def __init__(self, exchange: Exchange, caller: Caller, *, is_sse: bool) -> None:
         self._exchange = exchange
         self._caller = caller
-        self._plan = plan
         self._is_sse = is_sse
         self._held: list[Frame] = []
+        self._has_document = False
         self._has_end = False
 
-    async def run(self) -> None:
+    async def run(self, method: str, request: Message, timeout_s: float) -> None:
         """Stream; an error before the head is a response of its own, a later one an event."""
         exchange = self._exchange
         async with exchange.kept_alive(lambda: self._is_sse and exchange.is_started):
             try:
-                await exchange.edge.router.stream(
-                    self._plan.request, self._take, caller=self._caller, timeout_s=self._plan.timeout_s
-                )
+                await exchange.edge.router.stream(method, request, self._take, caller=self._caller, timeout_s=timeout_s)
                 if not exchange.is_started:
                     await self._begin(None)
-                self._check_end()
+                # Somebody who resumes after the last frame gets no document frame any more.
+                if self._has_document or method != RESUME:
+                    self._check_end()
             except EdgeError as error:
                 if not exchange.is_started:
                     raise
@@ -116,6 +140,7 @@ class _FrameStream:
 
     async def _take(self, chunk: bytes) -> None:
         frames = list(split_chunk(chunk))
+        self._has_document = self._has_document or not all(map(is_mesh_frame, frames))
         self._has_end = self._has_end or any(
             frame.kind == frame_pb2.FRAME_KIND_END and frame.document == 0 for frame in frames
         )
@@ -137,8 +162,7 @@ class _FrameStream:
         await self._send(held)
 
     async def _send(self, frames: list[Frame]) -> None:
-        texts = [dump(to_json(frame)) for frame in frames]
-        data = b"".join(sse_event("frame", text) if self._is_sse else ndjson_line(text) for text in texts)
+        data = b"".join(frame_event(frame) if self._is_sse else ndjson_line(dump(to_json(frame))) for frame in frames)
         if data:
             await self._exchange.write(data)
 
@@ -155,7 +179,9 @@ async def collect(exchange: Exchange, caller: Caller, plan: Plan) -> Answer:
         answer.feed(chunk)
 
     try:
-        trailers = await exchange.edge.router.stream(plan.request, take, caller=caller, timeout_s=plan.timeout_s)
+        trailers = await exchange.edge.router.stream(
+            GENERATE, plan.request, take, caller=caller, timeout_s=plan.timeout_s
+        )
         answer.finish(trailers)
     except SsopError as error:
         raise of_answer(error) from error

@@ -14,6 +14,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ssop_gateway.settings import GatewaySettings
 
+ABORT: Final = "ssop.abort"
+"""In the `state` of a scope: a function that drops the connection at once."""
 _BACKLOG: Final = 1_024
 
 
@@ -25,6 +27,8 @@ class EdgeProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See asyncio.Protocol."""
         super().connection_made(transport)
+        # For a client that has stopped reading: an ordinary close would wait for it.
+        self.app_state = {**self.app_state, ABORT: transport.abort}
         self._watch_head()
 
     def handle_events(self) -> None:

@@ -16,6 +16,9 @@ class GatewaySettings(Settings):
     max_timeout_ms: int = Field(300_000, gt=0, description="Longest time for a request.")
     max_body_bytes: int = Field(4_194_304, gt=0, description="Largest body of a request; more is 413.")
     max_header_bytes: int = Field(16_384, ge=1_024, description="Largest head of a request; more is 431.")
+    max_held_bytes: int = Field(
+        67_108_864, gt=0, description="Bodies of all requests that run, together; more are 429."
+    )
     body_timeout_ms: int = Field(10_000, gt=0, description="Time for a request's body to arrive; more is 408.")
     write_timeout_ms: int = Field(
         20_000, gt=0, description="Time that a client may leave what was sent unread; then its request is cancelled."

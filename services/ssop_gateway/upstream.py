@@ -13,9 +13,11 @@ from ssop_gateway.core.faults import EdgeError, of_mesh
 from ssop_gateway.core.reading import Caller
 
 GENERATE: Final = "/ssop.v1.RouterService/Generate"
+RESUME: Final = "/ssop.v1.RouterService/Resume"
 LIST_MODELS: Final = "/ssop.v1.RouterService/ListModels"
 CHECK_SCHEMA: Final = "/ssop.v1.RouterService/CheckSchema"
 EXPLAIN: Final = "/ssop.v1.RouterService/ExplainDecision"
+EMBED: Final = "/ssop.v1.RagService/Embed"
 MESH_STATUS: Final = "/ssop.v1.RouterService/GetMeshStatus"
 _HEALTH: Final = "/grpc.health.v1.Health/Check"
 _GRACE_S: Final = 1.0
@@ -35,20 +37,21 @@ class Router:
 
     async def stream(
         self,
+        method: str,
         request: Message,
         on_chunk: Callable[[bytes], Awaitable[None]],
         *,
         caller: Caller,
         timeout_s: float,
     ) -> Metadata:
-        """Generate; returns the trailers. `on_chunk` is awaited before more is read, so a slow reader slows the model.
+        """Call a streaming method; returns the trailers.
 
-        The deadline holds also while `on_chunk` waits for such a reader.
+        `on_chunk` is awaited before more is read, so a slow reader slows the model. The deadline holds meanwhile, too.
         """
         try:
             async with asyncio.timeout(timeout_s + _GRACE_S):
                 return await self._peer.stream(
-                    GENERATE, request.SerializeToString(), on_chunk, timeout_s=timeout_s, metadata=caller.metadata()
+                    method, request.SerializeToString(), on_chunk, timeout_s=timeout_s, metadata=caller.metadata()
                 )
         except MeshError as error:
             raise of_mesh(error) from error

@@ -50,11 +50,15 @@ def _build_backend(settings: InferenceSettings, model: ModelSettings, node: Node
         except RecordingError as error:
             raise ModelError(f"model {model.name}: {error}") from error
         return ReplayBackend(model.name, recording, slots=model.slots, max_waiting=settings.max_waiting)
-    return build_upstream(settings, model, on_change=node.notify)
+    return build_upstream(settings, model, on_change=node.notify, on_lost=lambda: node.bring_back(model.name))
 
 
 def build_upstream(
-    settings: InferenceSettings, model: ModelSettings, *, on_change: Callable[[], None] = lambda: None
+    settings: InferenceSettings,
+    model: ModelSettings,
+    *,
+    on_change: Callable[[], None] = lambda: None,
+    on_lost: Callable[[], None] = lambda: None,
 ) -> UpstreamBackend:
     """A model behind its server. Raises ModelError. Needs a running loop."""
     wire, http = _build_wire(model, settings.limits)
@@ -68,7 +72,7 @@ def build_upstream(
         load_timeout_s=settings.warm_up_timeout_ms / 1000,
         load_period_s=model.load_period_ms / 1000,
     )
-    return UpstreamBackend(model.name, wire, http, options, on_change=on_change)
+    return UpstreamBackend(model.name, wire, http, options, on_change=on_change, on_lost=on_lost)
 
 
 def _build_wire(model: ModelSettings, limits: LimitSettings) -> tuple[Wire, UpstreamHttp]:

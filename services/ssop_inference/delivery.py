@@ -1,6 +1,7 @@
 """One generation on its way to the caller."""
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from ssop.v1 import content_pb2, frame_pb2, mesh_pb2
@@ -19,6 +20,8 @@ from ssop_inference.metrics import NodeMetrics
 # What is kept of the deadline so that the END frame still arrives.
 _MARGIN_SHARE: Final = 0.1
 _MAX_MARGIN_S: Final = 0.1
+# The model has nothing to say any more, so this is a token or two.
+_COUNTS_WAIT_S: Final = 0.2
 
 _ENDINGS: Final = {
     Stop.END: (frame_pb2.FINISH_REASON_STOP, frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY),
@@ -129,7 +132,7 @@ class Delivery:
                 self._first_token_s = self._clock()
                 self._metrics.observe_first_token(self._model, self._first_token_s - self._started_s)
             chunks = self._writer.feed([(token.text, token.logprob) for token in tokens], _usage(generation.outcome))
-            if self._writer.is_settled:
+            if self._writer.is_settled and (self._writer.is_invalid or not generation.outcome.is_estimated):
                 generation.cancel()
             for chunk in chunks:
                 await self._call.write(chunk)
@@ -137,7 +140,17 @@ class Delivery:
                 self._has_first_field = True
                 self._metrics.observe_first_field(self._model, self._clock() - self._started_s)
             if self._writer.is_settled:
+                await self._await_counts(generation)
                 return
+
+    async def _await_counts(self, generation: Generation) -> None:
+        """The document is whole: a server that says its counts last is about to. Whatever else comes is prose."""
+        if not self._writer.is_invalid and generation.outcome.is_estimated:
+            with suppress(TimeoutError, MeshError):
+                async with asyncio.timeout(_COUNTS_WAIT_S):
+                    while await generation.read():
+                        pass
+        generation.cancel()
 
     def _natural_ending(self, outcome: Outcome) -> Ending:
         if self._writer.is_invalid:

@@ -57,7 +57,9 @@ class Node:
     is_draining: bool = False
     retry_s: float = 1.0
     """Pause between two attempts at a model server."""
-    _attempts: list[asyncio.Task[None]] = field(default_factory=list)
+    _attempts: set[asyncio.Task[None]] = field(default_factory=set)
+    _timeout_s: float = 60.0
+    _is_starting: bool = False
     _memory: _MemorySample | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -90,39 +92,54 @@ class Node:
         Model servers that do not answer are waited for, at most `timeout_s`, and then on in the background. Raises
         BACKEND_FAILED, and INTERNAL for a model server that refuses what this node is set to ask of it.
         """
-        remote = [model for model in self.models if model.is_remote]
-        self._attempts = [asyncio.create_task(self._attempt(model, timeout_s=timeout_s)) for model in remote]
+        self._timeout_s = timeout_s
+        self._is_starting = True
+        attempts = [self._try(model) for model in self.models if model.is_remote]
         for model in self.models:
             if not model.is_remote:
-                await self._bring_up(model, timeout_s=timeout_s)
-        if self._attempts:
-            done, late = await asyncio.wait(self._attempts, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
+                await self._bring_up(model)
+        if attempts:
+            done, late = await asyncio.wait(attempts, timeout=timeout_s, return_when=asyncio.FIRST_EXCEPTION)
             for attempt in done:
                 attempt.result()
             if late:
                 _log.warning(
                     "the node serves without a model whose server does not answer", extra={"models": len(late)}
                 )
+        self._is_starting = False
 
-    async def _bring_up(self, model: Model, *, timeout_s: float) -> None:
-        self._set(model, inference_pb2.MODEL_STATE_LOADING)
+    def bring_back(self, name: str) -> None:
+        """The server of a model is gone: it is not READY until it has come back and generated. Idempotent."""
+        model = self.find(name)
+        if model.state == inference_pb2.MODEL_STATE_READY and not self.is_draining:
+            _log.error("a model server is gone", extra={"model": name})
+            self._set(model, inference_pb2.MODEL_STATE_LOADING)
+            self._try(model)
+
+    def _try(self, model: Model) -> asyncio.Task[None]:
+        attempt = asyncio.create_task(self._attempt(model), name=f"load-{model.name}")
+        self._attempts.add(attempt)
+        attempt.add_done_callback(self._attempts.discard)
+        return attempt
+
+    async def _bring_up(self, model: Model) -> None:
         try:
             await model.backend.load()
             self._set(model, inference_pb2.MODEL_STATE_WARMING)
-            elapsed_ms = await self.warm_up(model, timeout_s=timeout_s)
+            elapsed_ms = await self.warm_up(model, timeout_s=self._timeout_s)
         except MeshError:
-            self._set(model, inference_pb2.MODEL_STATE_FAILED)
+            self._set(model, inference_pb2.MODEL_STATE_LOADING if model.is_remote else inference_pb2.MODEL_STATE_FAILED)
             raise
         self._set(model, inference_pb2.MODEL_STATE_READY)
         _log.info("a model is ready", extra={"model": model.name, "generation_ms": elapsed_ms})
 
-    async def _attempt(self, model: Model, *, timeout_s: float) -> None:
+    async def _attempt(self, model: Model) -> None:
         last = ""
         while not self.is_draining:
             try:
-                await self._bring_up(model, timeout_s=timeout_s)
+                await self._bring_up(model)
             except MeshError as error:
-                if error.reason == ErrorReason.ERROR_REASON_INTERNAL:
+                if error.reason == ErrorReason.ERROR_REASON_INTERNAL and self._is_starting:
                     raise
                 if error.message != last:
                     last = error.message
@@ -163,9 +180,10 @@ class Node:
     async def close(self) -> None:
         """Drain, and close every backend."""
         self.drain()
-        for attempt in self._attempts:
+        attempts = list(self._attempts)
+        for attempt in attempts:
             attempt.cancel()
-        await asyncio.gather(*self._attempts, return_exceptions=True)
+        await asyncio.gather(*attempts, return_exceptions=True)
         for model in self.models:
             await model.backend.close()
 

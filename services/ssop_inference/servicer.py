@@ -213,7 +213,8 @@ def _read_rest(
 
 def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> tuple[str, str, bool]:
     asserts = output_schema.format_assertion if output_schema.HasField("format_assertion") else True
-    return model.name, output_schema.json_schema, asserts
+    # Another server may have come in place of the one that the constraint is for.
+    return f"{model.name} {model.backend.capabilities.kind}", output_schema.json_schema, asserts
 
 
 def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:

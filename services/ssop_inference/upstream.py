@@ -23,13 +23,16 @@ from ssop_inference.core.upstream_counts import estimate_tokens, most_tokens
 from ssop_inference.core.upstream_errors import WireError
 from ssop_inference.slots import Slot, SlotQueue
 from ssop_inference.upstream_generation import UpstreamGeneration
-from ssop_inference.upstream_http import UpstreamHttp
+from ssop_inference.upstream_http import CONNECT, UpstreamHttp
 from ssop_inference.wire import Reader, ServerFacts, ServerLoad, Wire
 
-# What may come after the reason to stop: the counts, and the end of the body.
+# What may come after the reason to stop: the counts; and after these, the end of the body.
 _TAIL_S: Final = 2.0
+_END_S: Final = 0.2
 # The caller ends a generation at its deadline; the task outlives it by no more than this.
 _DEADLINE_MARGIN_S: Final = 0.5
+# So often in a row nobody listens before the server counts as gone.
+_LOST_AFTER: Final = 3
 _UNKNOWN_CONTEXT_TOKENS: Final = 8_192
 _log = logging.getLogger(__name__)
 
@@ -74,8 +77,9 @@ class UpstreamBackend:
         options: UpstreamOptions,
         *,
         on_change: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_change` is called when `load_now` changes."""
+        """`on_change` is called when `load_now` changes; `on_lost` when nobody listens at the server any more."""
         self.name = name
         self.control = ControlTokens()
         self.facts = ServerFacts()
@@ -83,6 +87,7 @@ class UpstreamBackend:
         self._http = http
         self._options = options
         self._on_change = on_change
+        self._on_lost = on_lost
         self._clock = asyncio.get_running_loop().time
         self._queue = SlotQueue(options.slots, max_waiting=options.max_waiting, clock=self._clock, on_change=on_change)
         self._meter = ThroughputMeter()
@@ -111,6 +116,11 @@ class UpstreamBackend:
         return len(self._tasks)
 
     @property
+    def open_requests(self) -> int:
+        """Requests whose connections are not given back yet."""
+        return self._http.open_requests
+
+    @property
     def _context_tokens(self) -> int:
         known = [tokens for tokens in (self._options.context_tokens, self.facts.context_tokens) if tokens]
         return min(known, default=_UNKNOWN_CONTEXT_TOKENS)
@@ -124,7 +134,7 @@ class UpstreamBackend:
             raise _failed(f"model {self.name} is not served: no answer in time") from error
         except WireError as fault:
             raise _failed(f"model {self.name} is not served: {fault}") from fault
-        if self._watch is None:
+        if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_load(), name=f"load-{self.name}")
 
     def load_now(self) -> Load:
@@ -240,7 +250,9 @@ class UpstreamBackend:
             generation.complete(reader.stop)
 
     def _patience_s(self, reader: Reader) -> float:
-        return _TAIL_S if reader.stop is not None else self._options.stall_timeout_s
+        if reader.stop is None:
+            return self._options.stall_timeout_s
+        return _END_S if reader.is_ended else _TAIL_S
 
     def _late(self, deadline_s: float, *, is_begun: bool) -> MeshError:
         if self._clock() >= deadline_s:
@@ -266,13 +278,15 @@ class UpstreamBackend:
             raise _failed("the model server does not say its load") from error
 
     async def _watch_load(self) -> None:
-        while True:
+        misses = 0
+        while misses < _LOST_AFTER:
             try:
                 load = await self.server_load()
-            except MeshError:
-                # The last values stay, and their age says how old they are.
-                _log.debug("a model server does not say its load", extra={"model": self.name})
+            except MeshError as error:
+                # The last values stay, and their age says how old they are: who does not say its load may be well.
+                misses = misses + 1 if error.metadata.get("stage") == CONNECT else 0
             else:
+                misses = 0
                 if load is None:
                     return
                 others = _without(load, self._queue.busy)
@@ -281,6 +295,8 @@ class UpstreamBackend:
                 if is_changed:
                     self._on_change()
             await asyncio.sleep(self._options.load_period_s)
+        self._heard = None
+        self._on_lost()
 
     async def close(self) -> None:
         """See `backend.Backend`."""

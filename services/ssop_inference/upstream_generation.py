@@ -66,7 +66,8 @@ class UpstreamGeneration:
 
     def cancel(self) -> None:
         """See `backend.Generation`."""
-        if self.task is not None:
+        # After the end the task reads the rest of the body, which is next to nothing, so that the connection is kept.
+        if self.task is not None and not self._is_over:
             self.task.cancel()
 
     async def push(self, tokens: Sequence[Token]) -> None:

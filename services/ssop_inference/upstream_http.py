@@ -4,16 +4,17 @@ HTTP/1.1 on purpose: the client library sends no reset for an HTTP/2 stream that
 would go on to its end. Closing a connection reaches every server.
 """
 
+import asyncio
 import codecs
 import socket
 import ssl
 import struct
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import httpx
 from httpx_sse import EventSource, ServerSentEvent, SSEError
@@ -21,13 +22,17 @@ from httpx_sse import EventSource, ServerSentEvent, SSEError
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_inference.core.upstream_errors import WireError, overloaded, parse_object, status_error
+from ssop_inference.upstream_body import GuardedBody
 
 MAX_EVENT_BYTES: Final = 1 << 20
 """Longest event of a stream: one token with its candidates is a few KiB."""
+CONNECT: Final = "connect"
+"""Metadata `stage` of the error for a server that nobody listens for."""
 _MAX_ERROR_BYTES: Final = 64 << 10
 _MAX_BODY_BYTES: Final = 4 << 20
 _KEPT_S: Final = 30.0
 _POOL_WAIT_S: Final = 1.0
+_CLOSE_S: Final = 2.0
 # A server learns that a generation is given up when it writes; after a reset the first write fails, else the second.
 _RESET_ON_CLOSE: Final = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -44,33 +49,27 @@ class HttpOptions:
     proxy: str = ""
 
 
-class _BoundedStream(httpx.AsyncByteStream):
-    """Passes the bytes of an event stream on; refuses endless events and what is not UTF-8."""
+class _EventBounds:
+    """Refuses endless events and what is not UTF-8."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, max_event_bytes: int) -> None:
-        self._stream = stream
+    def __init__(self, max_event_bytes: int) -> None:
         self._max_event_bytes = max_event_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
+        self._held_bytes = 0
+        self._last = b""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder = codecs.getincrementaldecoder("utf-8")("strict")
-        held_bytes = 0
-        last = b""
-        async for data in self._stream:
-            try:
-                decoder.decode(data)
-            except UnicodeDecodeError as error:
-                raise WireError("the stream is not UTF-8") from error
-            # An empty line ends an event; it may stand across two pieces.
-            seen = (last + data).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            end = seen.rfind(b"\n\n")
-            held_bytes = held_bytes + len(data) if end < 0 else len(seen) - end
-            if held_bytes > self._max_event_bytes:
-                raise WireError("an event of the stream is too long")
-            last = data[-3:]
-            yield data
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    def __call__(self, data: bytes) -> None:
+        try:
+            self._decoder.decode(data)
+        except UnicodeDecodeError as error:
+            raise WireError("the stream is not UTF-8") from error
+        # An empty line ends an event; it may stand across two pieces.
+        seen = (self._last + data).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        end = seen.rfind(b"\n\n")
+        self._held_bytes = self._held_bytes + len(data) if end < 0 else len(seen) - end
+        if self._held_bytes > self._max_event_bytes:
+            raise WireError("an event of the stream is too long")
+        self._last = data[-3:]
 
 
 class UpstreamHttp:
@@ -79,6 +78,7 @@ class UpstreamHttp:
     def __init__(self, options: HttpOptions, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         """Raises ValueError for a URL, and OSError for certificates, that can't be used."""
         self._max_event_bytes = max_event_bytes
+        self._held: set[asyncio.Task[None]] = set()
         try:
             self.base_url = httpx.URL(options.base_url.rstrip("/"))
             context: ssl.SSLContext | bool = True
@@ -116,6 +116,11 @@ class UpstreamHttp:
         base = self._root if from_root else self.base_url
         return base.copy_with(path=base.path.rstrip("/") + path)
 
+    @property
+    def open_requests(self) -> int:
+        """Tasks that read or close an answer."""
+        return len(self._held)
+
     async def get(self, path: str, *, from_root: bool = False) -> bytes:
         """The body of a page."""
         return await self._whole("GET", self.url(path, from_root=from_root), None)
@@ -139,15 +144,15 @@ class UpstreamHttp:
             try:
                 await self._check(response)
                 response.encoding = "utf-8"
-                if not isinstance(response.stream, httpx.AsyncByteStream):
-                    raise WireError("the answer is no stream")
-                response.stream = _BoundedStream(response.stream, self._max_event_bytes)
+                cast("GuardedBody", response.stream).check = _EventBounds(self._max_event_bytes)
                 yield EventSource(response).aiter_sse()
             finally:
                 await response.aclose()
 
     async def close(self) -> None:
         """Close every connection. Idempotent."""
+        if self._held:
+            await asyncio.wait(self._held, timeout=_CLOSE_S)
         await self._client.aclose()
 
     async def _whole(self, method: str, url: httpx.URL, body: Mapping[str, Any] | None) -> bytes:
@@ -168,12 +173,35 @@ class UpstreamHttp:
 
         request = self._client.build_request(method, url, json=body, extensions={"trace": trace})
         try:
-            return await self._client.send(request, stream=True)
+            return await self._send_once(request)
         except (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError):
             if connects:
                 raise
             # The server closed a kept connection just when it was to be used again: it has seen nothing.
-            return await self._client.send(request, stream=True)
+            return await self._send_once(request)
+
+    async def _send_once(self, request: httpx.Request) -> httpx.Response:
+        # In a task of its own, which is cancelled once at most: a second cancel would cut short what the first began.
+        sending = asyncio.create_task(self._client.send(request, stream=True))
+        try:
+            response = await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            sending.cancel()
+            sending.add_done_callback(self._drop)
+            raise
+        response.stream = GuardedBody(response, self._hold)
+        return response
+
+    def _drop(self, sending: "asyncio.Task[httpx.Response]") -> None:
+        """Close an answer that came when nobody wanted it any more."""
+        if not sending.cancelled() and sending.exception() is None:
+            self._hold(sending.result().aclose())
+
+    def _hold(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._held.add(task)
+        task.add_done_callback(self._held.discard)
+        return task
 
     async def _check(self, response: httpx.Response) -> None:
         if response.status_code != httpx.codes.OK:
@@ -202,12 +230,12 @@ def _transport_errors() -> Iterator[None]:
     except httpx.PoolTimeout as error:
         raise overloaded("every connection to the model server is in use", retry_after_ms=1_000) from error
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise _failed("the model server can't be reached") from error
+        raise _failed("the model server can't be reached", stage=CONNECT) from error
     except SSEError as error:
         raise WireError("the answer is no event stream") from error
     except (httpx.HTTPError, httpx.StreamError, OSError) as error:
         raise _failed("the connection to the model server broke") from error
 
 
-def _failed(text: str) -> MeshError:
-    return MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, text)
+def _failed(text: str, **metadata: str) -> MeshError:
+    return MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, text, metadata=metadata)

@@ -2,23 +2,69 @@
 
 # ruff: noqa: F401, F811 - fixtures are imported, and named again as arguments
 import asyncio
+import json
+import random
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from helpers.answers import PERSON, PERSON_SCHEMA, delivery, document_chunks
 from helpers.eventually import eventually
-from helpers.gateway import router_address, scripted
-from helpers.http_garbage import answer_all, run_campaign
+from helpers.gateway import Gateway, gateway, router_address, scripted
+from helpers.http_garbage import FORMAT, JSON, KEY, SSOP, USER, answer_all, run_campaign
 from helpers.scripted_router import ScriptedRouter
 from ssop_cli.embedded import free_port
 
 COUNT = 10_000
+VISITS = 1_000
+AT_ONCE = 16
 WARM_UP = 2_000
 MOST_GROWTH_BYTES = 16 * 1024 * 1024
 PAGE_BYTES = 4_096
+
+
+async def slowly(request: Any, context: Any) -> AsyncIterator[bytes]:
+    """An answer whose chunks come a moment apart."""
+    for chunk in delivery(document_chunks(PERSON)):
+        yield chunk
+        await asyncio.sleep(0.003)
+
+
+async def test_clients_that_leave_at_any_moment_leave_nothing_behind(
+    gateway: Gateway, scripted: ScriptedRouter
+) -> None:
+    scripted.script = slowly
+    rng = random.Random(7)
+    bodies = (
+        ("/v1/generate", {"prompt": "Who?", "output_schema": PERSON_SCHEMA}),
+        ("/v1/generate", {"prompt": "Who?", "output_schema": PERSON_SCHEMA, "streaming": False}),
+        ("/v1/chat/completions", {"messages": USER, "response_format": FORMAT, "stream": True}),
+        ("/v1/chat/completions", {"messages": USER, "response_format": FORMAT}),
+    )
+
+    async def visit() -> None:
+        path, value = rng.choice(bodies)
+        body = json.dumps(value).encode()
+        kind = SSOP if "generate" in path else JSON
+        _, writer = await gateway.open()
+        head = f"POST {path} HTTP/1.1\r\nhost: e\r\nauthorization: Bearer {KEY}\r\ncontent-type: {kind}\r\n"
+        writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        await asyncio.sleep(rng.random() * 0.4)
+        if rng.random() < 0.5:
+            writer.transport.abort()
+        writer.close()
+
+    for _ in range(VISITS // AT_ONCE):
+        await asyncio.gather(*(visit() for _ in range(AT_ONCE)))
+    await eventually(lambda: scripted.in_flight == 0)
+    await eventually(lambda: gateway.metric("http_server_active_requests") == 0)
+    # Those who left at once never got as far as the router.
+    assert len(scripted.requests) > VISITS // 4
 
 
 def resident_bytes(pid: int) -> int:

@@ -52,6 +52,12 @@ def _sdt() -> str | None:
     return None if shutil.which("readelf") else "no readelf on the PATH"
 
 
+def _chromium() -> str | None:
+    if not _has_module("playwright"):
+        return "the package playwright is not installed"
+    return _program("chromium-headless-shell", "chromium", "google-chrome")()
+
+
 def _openai_node() -> str | None:
     node = shutil.which("node")
     if node is None:
@@ -62,11 +68,16 @@ def _openai_node() -> str | None:
 
 COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "buf": _program("buf"),
+    "cargo": _program("cargo"),
     "go": _program("go"),
     "gpu": _gpu,
     "redis_7_0": _program("redis-server"),
     "sdt": _sdt,
+    "maven": lambda: _program("mvn")() or _program("javac")(),
     "suites": _suites,
+    "chromium": _chromium,
+    "node": _program("node"),
+    "npm": _program("npm"),
     "openai_node": _openai_node,
     "milvus_lite": lambda: None if _has_module("milvus_lite") else "the package milvus-lite is not installed",
     "openssl": _program("openssl"),

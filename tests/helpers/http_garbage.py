@@ -10,6 +10,7 @@ from typing import Any
 
 from helpers.answers import PERSON, PERSON_SCHEMA, delivery, document_chunks
 from helpers.scripted_router import ScriptedRouter
+from ssop.v1 import rag_pb2
 from ssop.v1 import router_pb2 as pb
 
 KEY = "ssop_test_key"
@@ -72,6 +73,7 @@ def answer_all(router: ScriptedRouter) -> None:
         "CheckSchema": pb.CheckSchemaResponse(),
         "ExplainDecision": pb.ExplainDecisionResponse(),
         "GetMeshStatus": pb.GetMeshStatusResponse(),
+        "Embed": rag_pb2.EmbedResponse(embedder="e5", vectors=[bytes(8)]),
     }
 
 

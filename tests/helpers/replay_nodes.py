@@ -22,9 +22,9 @@ import ssop_inference.delivery
 import ssop_inference.main
 import ssop_inference.servicer
 from helpers.replay_model import ReplayBackend
-from ssop.v1 import frame_pb2
+from ssop.v1 import frame_pb2, mesh_pb2
 from ssop_chassis.serving import run_service
-from ssop_codec import Encoder, Schema
+from ssop_codec import Schema
 from ssop_inference.core.beginning import Beginning, read_beginning
 from ssop_inference.core.document import DocumentWriter
 from ssop_inference.node import Model, Node
@@ -50,14 +50,24 @@ class ForgetfulWriter(DocumentWriter):
 
 
 class RenumberingWriter(DocumentWriter):
-    """Sends a new document under numbers that go on."""
+    """Sends a new document, its header left out, under numbers that go on."""
 
     def __init__(self, schema: Schema, *, beginning: Beginning | None = None, **options: Any) -> None:
+        self._next_seq = beginning.next_seq if beginning is not None else 0
         super().__init__(schema, **options)
-        if beginning is not None:
-            self._encoder = Encoder(
-                schema, stream_buffer_bytes=options["stream_buffer_bytes"], first_seq=beginning.next_seq
-            )
+
+    def _collect(self, usage: mesh_pb2.Usage) -> list[bytes]:
+        chunks = super()._collect(usage)
+        if not self._next_seq:
+            return chunks
+        frames = [frame for chunk in chunks for frame in frame_pb2.Chunk.FromString(chunk).frames]
+        kept = [frame for frame in frames if frame.kind != frame_pb2.FRAME_KIND_HEADER]
+        for frame in kept:
+            frame.seq = self._next_seq
+            self._next_seq += 1
+            if frame.HasField("end"):
+                frame.end.frames = frame.seq
+        return [frame_pb2.Chunk(frames=kept).SerializeToString(deterministic=True)] if kept else []
 
 
 def _read_whole(model: Model, plan: Any, request: Any) -> Any:

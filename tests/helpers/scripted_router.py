@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from ssop.v1 import rag_pb2
 from ssop.v1 import router_pb2 as pb
 from ssop_chassis.errors import MeshError
 
@@ -100,6 +101,10 @@ class ScriptedRouter:
                 self._unary(method), request.FromString, response.SerializeToString
             )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("ssop.v1.RouterService", handlers),))
+        embed = grpc.unary_unary_rpc_method_handler(
+            self._unary("Embed"), rag_pb2.EmbedRequest.FromString, rag_pb2.EmbedResponse.SerializeToString
+        )
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("ssop.v1.RagService", {"Embed": embed}),))
 
 
 @asynccontextmanager

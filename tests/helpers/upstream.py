@@ -83,6 +83,8 @@ class ScriptedUpstream:
     answers: dict[str, Answer]
     requests: list[Request] = field(default_factory=list)
     url: str = ""
+    connections: int = 0
+    """How many there have been."""
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def of(self, path: str) -> list[Request]:
@@ -91,6 +93,7 @@ class ScriptedUpstream:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, to its end."""
+        self.connections += 1
         self.writers.add(writer)
         try:
             while request := await _read_request(reader):

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.inference import user_prompt
-from helpers.upstream import END, HEAD, Cut, Hang, Request, Step, event, page
+from helpers.upstream import END, HEAD, Cut, Hang, Request, Step, event, page, scripted_upstream
 from helpers.upstream_node import UpstreamNode, upstream_node
 from helpers.vendors import DOCUMENT, SCHEMA, VENDORS, Vendor, error_event
 from ssop.v1 import frame_pb2, mesh_pb2
@@ -19,6 +19,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_inference.backend import GenerateRequest
 from ssop_inference.core.prompt import ChatMessage
+from ssop_inference.upstream_http import HttpOptions, UpstreamHttp
 
 R = ErrorReason
 FREED_WITHIN_S = 0.1
@@ -274,6 +275,22 @@ async def test_done_without_a_finish_reason_is_a_failure() -> None:
 
 
 @every_vendor
+async def test_counts_of_a_document_are_the_server_s(vendor: Vendor) -> None:
+    async with upstream_node(vendor, vendor.stream()) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert (answer.end.usage.input_tokens, answer.end.usage.output_tokens) == (21, 5)
+
+
+async def test_prose_after_a_document_is_not_waited_for() -> None:
+    vendor = VENDORS["deepseek"]
+    prose = [vendor.text(Request("", "", {}, {}), " and so on") for _ in range(3)]
+    async with upstream_node(vendor, vendor.stream(then=[*prose, Hang()])) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
+        assert (answer.decoder.result, answer.end.verdict) == ({"a": 1, "b": "x"}, frame_pb2.VERDICT_OK)
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
+@every_vendor
 async def test_status_says_what_runs_the_model(vendor: Vendor) -> None:
     async with upstream_node(vendor, vendor.stream()) as node:
         (model,) = (await node.running.client.status()).models
@@ -350,3 +367,45 @@ async def test_calls_over_the_queue_are_overloaded() -> None:
         assert (await failure(node)).reason == R.ERROR_REASON_OVERLOADED
         for call in calls:
             await call.aclose()
+
+
+async def test_connection_is_kept_from_call_to_call() -> None:
+    vendor = VENDORS["vllm"]
+
+    def answer(request: Request) -> list[Step]:
+        *steps, end = vendor.stream(("ok",))(request)
+        return [*steps, 0.005, end]
+
+    async with upstream_node(vendor, answer, load_period_ms=60_000) as node:
+        before = node.upstream.connections
+        for _ in range(10):
+            await node.running.client.generate(user_prompt("Say it."))
+            await is_idle(node)
+        assert node.upstream.connections <= before + 1
+
+
+async def test_connections_are_given_back_wherever_a_call_is_cancelled() -> None:
+    """Cancelling is looked for at every turn of the loop: also while the connection is being closed."""
+    vendor = VENDORS["vllm"]
+    async with scripted_upstream(vendor.answers(vendor.stream(("ok",)))) as upstream:
+        http = UpstreamHttp(HttpOptions(upstream.url, connections=4))
+
+        async def read() -> None:
+            async with http.stream("/chat/completions", {"messages": []}) as events:
+                async for _ in events:
+                    pass
+
+        for turns in range(120):
+            call = asyncio.create_task(read())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            call.cancel()
+            # A deadline and a caller may both give up.
+            await asyncio.sleep(0)
+            call.cancel()
+            with suppress(asyncio.CancelledError):
+                await call
+        await eventually(lambda: not http.open_requests)
+        # As many at once as there are connections.
+        await asyncio.gather(*(read() for _ in range(4)))
+        await http.close()

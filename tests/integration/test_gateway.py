@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401, F811 - fixtures are imported, and named again as arguments
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -260,6 +261,43 @@ async def test_the_first_field_arrives_while_the_rest_is_being_written(
     assert json.loads(line.removeprefix("data: "))["string_value"] == "Ada"
 
 
+async def test_document_frames_have_their_number_as_the_id_of_the_event(http: httpx.AsyncClient) -> None:
+    events = (await post(http)).text.split("\n\n")
+    ids = [line for event in events for line in event.splitlines() if line.startswith("id: ")]
+    assert ids == [f"id: {seq}" for seq in range(1, len(ids) + 1)]
+    assert not events[0].startswith("id")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [("/v1/generate/r-1", {"last-event-id": "3"}), ("/v1/generate/r-1?after_seq=3", {})],
+)
+async def test_a_client_that_reconnects_goes_on_after_its_last_event(
+    http: httpx.AsyncClient, scripted: ScriptedRouter, path: str, headers: dict[str, str]
+) -> None:
+    async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
+        frames = [frame for chunk in document_chunks(PERSON) for frame in Chunk.FromString(chunk).frames]
+        yield decision_chunk() + status_chunk()
+        yield Chunk(frames=[frame for frame in frames if frame.seq > request.after_seq]).SerializeToString()
+
+    scripted.script = script
+    events = read_sse((await http.get(path, headers=headers)).text)
+    assert scripted.requests[0] == pb.ResumeRequest(request_id="r-1", after_seq=3)
+    seqs = [int(frame["seq"]) for _, data in events if "seq" in (frame := json.loads(data))]
+    assert seqs[0] == 4
+
+
+async def test_an_answer_that_is_not_kept_is_404(http: httpx.AsyncClient, scripted: ScriptedRouter) -> None:
+    async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
+        await abort(context, MeshError(R.ERROR_REASON_REQUEST_UNKNOWN, "not kept"))
+        yield b""
+
+    scripted.script = script
+    assert (await http.get("/v1/generate/r-1")).status_code == 404
+    assert (await http.get("/v1/generate/r-1?after_seq=x")).status_code == 400
+    assert (await http.get("/v1/generate/%20")).status_code == 400
+
+
 async def test_a_silent_stream_is_kept_alive_by_comments(scripted: ScriptedRouter, router_address: str) -> None:
     scripted.script = hang
     async with (
@@ -275,7 +313,7 @@ async def test_a_silent_stream_is_kept_alive_by_comments(scripted: ScriptedRoute
 
 
 async def test_a_reader_that_stops_stops_the_model_and_is_dropped_in_time(
-    scripted: ScriptedRouter, router_address: str
+    scripted: ScriptedRouter, router_address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = 0
 
@@ -289,15 +327,20 @@ async def test_a_reader_that_stops_stops_the_model_and_is_dropped_in_time(
 
     scripted.script = flood
     async with run_gateway(router_address, write_timeout_ms=300) as gateway:
-        _, writer = await gateway.open()
+        reader, writer = await gateway.open()
         body = json.dumps({"prompt": "x"}).encode()
         head = f"POST /v1/generate HTTP/1.1\r\nhost: e\r\nauthorization: Bearer {KEY}\r\ncontent-type: {SSOP}\r\n"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         # The default limit of the reader is all that this side takes.
         await eventually(lambda: scripted.in_flight == 1)
         await eventually(lambda: scripted.in_flight == 0)
+        # Dropped, not waited for: what had been sent can be read, and then there is no connection.
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
         writer.close()
     assert sent < 20_000_000
+    assert "without completing" not in caplog.text
 
 
 async def test_the_deadline_is_504(scripted: ScriptedRouter, router_address: str) -> None:

@@ -47,6 +47,28 @@ async def test_a_body_without_an_end_is_413_too(scripted: ScriptedRouter, router
     assert answer.startswith(b"HTTP/1.1 413")
 
 
+async def test_bodies_that_are_too_many_together_are_429_and_leave_room_again(
+    scripted: ScriptedRouter, router_address: str
+) -> None:
+    size = 200_000
+    async with run_gateway(router_address, max_held_bytes=300_000) as gateway, open_client(gateway) as client:
+        _, writer = await gateway.open()
+        writer.write(HEAD + f"content-length: {size}\r\n\r\n".encode() + b"x" * (size - 1))
+        await writer.drain()
+        large = json.dumps({"prompt": "x" * size}).encode()
+
+        async def status() -> int:
+            return (await client.post("/v1/generate", content=large, headers={"content-type": SSOP})).status_code
+
+        async with asyncio.timeout(5):
+            while await status() != 429:
+                await asyncio.sleep(0.02)
+        writer.close()
+        async with asyncio.timeout(5):
+            while await status() != 200:
+                await asyncio.sleep(0.02)
+
+
 async def test_a_body_that_trickles_is_408(scripted: ScriptedRouter, router_address: str) -> None:
     async with run_gateway(router_address, body_timeout_ms=50) as gateway:
         answer = await send(gateway, HEAD + b"content-length: 10\r\n\r\n{")

@@ -29,6 +29,8 @@ async def test_the_document_describes_every_path(http: httpx.AsyncClient) -> Non
     assert {"/v1/generate", "/v1/chat/completions", "/v1/models"} <= set(document["paths"])
     for path, operations in document["paths"].items():
         for method in operations:
-            response = await http.request(method, path.replace("{model}", "x"), content=b"{}")
+            response = await http.request(
+                method, path.replace("{model}", "x").replace("{request_id}", "r"), content=b"{}"
+            )
             assert response.status_code not in {404, 405} or "{" in path
     assert '"$ref": "#/$defs' not in json.dumps(document)

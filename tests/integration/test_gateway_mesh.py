@@ -1,6 +1,7 @@
 """The HTTP edge of a whole mesh: started by `ssop up`, killed, drained, with the real model behind it."""
 
 import json
+import operator
 import signal
 import threading
 from collections.abc import Iterator
@@ -56,9 +57,29 @@ def test_the_sdk_of_openai_gets_a_typed_answer_of_the_real_model(mesh: LiveMesh,
         )
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+        vectors = vendor.embeddings.create(model="auto", input=["a good day", "a fine day", "tax law"]).data
+        good, fine, law = (entry.embedding for entry in vectors)
+        assert sum(map(operator.mul, good, fine)) > sum(map(operator.mul, good, law))
         with pytest.raises(openai.BadRequestError) as caught:
             vendor.chat.completions.create(model="auto", messages=messages, tools=tools)
         assert caught.value.code == "content_unsupported"
+
+
+def test_a_client_that_was_cut_off_gets_the_rest(http: httpx.Client) -> None:
+    body = {"prompt": "A sad day.", "output_schema": MOOD, "resume_window_ms": 20_000, "request_id": "cut-off"}
+    last_id = ""
+    with http.stream("POST", "/v1/generate", json={**body, "policy": "no_cache"}) as response:
+        for line in response.iter_lines():
+            if line.startswith("id: "):
+                last_id = line.removeprefix("id: ")
+            if "string_value" in line:
+                break
+    rest = read_sse(http.get("/v1/generate/cut-off", headers={"last-event-id": last_id}).text)
+    frames = [json.loads(data) for _, data in rest]
+    seqs = [int(frame["seq"]) for frame in frames if "seq" in frame]
+    assert seqs[0] == int(last_id) + 1
+    assert seqs == list(range(seqs[0], seqs[-1] + 1))
+    assert next(frame["end"]["verdict"] for frame in frames if "end" in frame) == "VERDICT_OK"
 
 
 def test_a_schema_that_is_refused_is_422_with_the_pointer(http: httpx.Client) -> None:
@@ -95,6 +116,22 @@ def test_readiness_follows_a_router_that_dies_and_comes_back(mesh: LiveMesh, htt
     wait_until(lambda: http.get("/readyz").status_code == 503, 10, "the edge is not ready without its router")
     mesh.wait_restarted("router", pid)
     wait_until(lambda: http.get("/readyz").status_code == 200, 10, "the edge is ready again")
+
+
+def test_an_edge_that_is_killed_half_way_leaves_nothing_running(
+    mesh: LiveMesh, http: httpx.Client, client: SsopClient
+) -> None:
+    long = {"type": "object", "properties": {"text": {"type": "string", "minLength": 900, "maxLength": 1000}}}
+    body = {"prompt": "Tell a long story.", "output_schema": {**long, "required": ["text"]}, "policy": "no_cache"}
+    with http.stream("POST", "/v1/generate", json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        assert client.mesh_status().in_flight == 1
+        pid = mesh.signal("gateway", signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            list(lines)
+    wait_until(lambda: client.mesh_status().in_flight == 0, 2, "the router has noticed")
+    mesh.wait_restarted("gateway", pid)
 
 
 def test_an_edge_that_drains_lets_a_running_answer_finish_and_comes_back(mesh: LiveMesh, http: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: F401, F811 - fixtures are imported, and named again as arguments
 import asyncio
 import json
+import struct
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from helpers.answers import PERSON, PERSON_SCHEMA, decision_chunk, delivery, doc
 from helpers.eventually import eventually
 from helpers.gateway import KEY, SSOP, Gateway, gateway, http, read_sse, router_address, run_gateway, scripted
 from helpers.scripted_router import ScriptedRouter, abort, as_script
-from ssop.v1 import mesh_pb2
+from ssop.v1 import mesh_pb2, rag_pb2
 from ssop.v1 import router_pb2 as pb
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
@@ -344,6 +345,41 @@ async def test_the_sdk_for_node_works_unchanged(gateway: Gateway, scripted: Scri
         "models": ["small"],
         "refused": {"kind": "BadRequestError", "status": 400, "param": "n", "code": "unsupported"},
     }
+
+
+async def test_embeddings_are_the_vectors_of_the_embedder(client: openai.AsyncOpenAI, scripted: ScriptedRouter) -> None:
+    vectors = [struct.pack("<2f", 1.0, 0.5), struct.pack("<2f", 0.0, -1.0)]
+    scripted.unary["Embed"] = rag_pb2.EmbedResponse(embedder="e5/1", vectors=vectors)
+    for form in ("base64", "float"):
+        done = await client.embeddings.create(model="auto", input=["a", "b"], encoding_format=form)
+        assert done.model == "e5/1"
+    plain = await client.embeddings.create(model="e5/1", input=["a", "b"])
+    assert [entry.embedding for entry in plain.data] == [[1.0, 0.5], [0.0, -1.0]]
+    assert list(scripted.requests[-1].texts) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "param"),
+    [
+        ({"model": "other", "input": "a"}, openai.NotFoundError, "model"),
+        ({"model": "auto", "input": "a", "dimensions": 7}, openai.BadRequestError, "dimensions"),
+        ({"model": "auto", "input": ["a"] * 257}, openai.BadRequestError, "input"),
+        ({"model": "auto", "input": ""}, openai.BadRequestError, "input"),
+    ],
+)
+async def test_embeddings_that_are_not_served_are_named(
+    client: openai.AsyncOpenAI, scripted: ScriptedRouter, options: Any, kind: type[openai.APIStatusError], param: str
+) -> None:
+    scripted.unary["Embed"] = rag_pb2.EmbedResponse(embedder="e5/1", vectors=[bytes(8)])
+    with pytest.raises(kind) as caught:
+        await client.embeddings.create(**options)
+    assert (caught.value.param or "").split(".")[0] == param.split(".", maxsplit=1)[0]
+
+
+async def test_embeddings_without_the_scope_are_refused(client: openai.AsyncOpenAI, scripted: ScriptedRouter) -> None:
+    scripted.unary["Embed"] = MeshError(R.ERROR_REASON_SCOPE_MISSING, "no", metadata={"scope": "rag"})
+    with pytest.raises(openai.PermissionDeniedError):
+        await client.embeddings.create(model="auto", input="a")
 
 
 async def test_the_responses_api_is_a_404_that_says_so(client: openai.AsyncOpenAI) -> None:

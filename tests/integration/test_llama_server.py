@@ -16,6 +16,9 @@ from helpers.eventually import eventually
 from helpers.inference import LONG, OPINION, POST, NodeUnderTest, serve, user_prompt
 from helpers.live_mesh import run_mesh
 from helpers.llama_server import SLOTS, LlamaServer, freed_after_s, llama_server
+from helpers.models import smollm2_path
+from helpers.upstream import scripted_upstream
+from helpers.vendors import VENDORS
 from ssop.v1 import frame_pb2, inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
@@ -29,6 +32,12 @@ from ssop_sdk import SsopClient
 R = ErrorReason
 FREED_WITHIN_S = 0.1
 BATCHES_WITHIN_S = 0.5
+WORDS: dict[str, Any] = {
+    "type": "object",
+    "properties": {name: {"enum": ["sea", "land"]} for name in ("a", "b")},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
 # The server reads it in some seconds, eight tokens at a time, and looks at cancelled requests in between.
 UNREAD = "word " * 1500
 
@@ -176,6 +185,13 @@ async def test_more_calls_than_slots_wait_their_turn(server: LlamaServer) -> Non
         assert all(answer.end.usage.output_tokens for answer in answers)
 
 
+async def test_calls_in_a_row_lose_no_connection(server: LlamaServer) -> None:
+    async with node_of(server) as running:
+        for _ in range(20):
+            answer = await running.client.generate(user_prompt("Hi", max_output_tokens=1))
+            assert answer.end.usage.output_tokens == 1
+
+
 async def test_stopped_server_is_a_stall_and_serves_again_when_it_goes_on(server: LlamaServer) -> None:
     async with node_of(server, stall_timeout_ms=300, first_token_timeout_ms=5_000) as running:
         async with running.client.open(user_prompt(LONG, max_output_tokens=400, temperature=0.8)) as stream:
@@ -199,7 +215,7 @@ async def frames_of(stream: Any) -> AsyncIterator[frame_pb2.Frame]:
 
 async def test_killed_server_is_no_success_and_serves_again_when_it_is_back() -> None:
     with llama_server() as mortal:
-        async with node_of(mortal) as running:
+        async with node_of(mortal, load_period_ms=60_000) as running:
             async with running.client.open(user_prompt(LONG, max_output_tokens=400, temperature=0.8)) as stream:
                 for _ in range(3):
                     await stream.read()
@@ -211,6 +227,41 @@ async def test_killed_server_is_no_success_and_serves_again_when_it_is_back() ->
             await asyncio.to_thread(mortal.start)
             answer = await running.client.generate(user_prompt("Hi", max_output_tokens=2))
             assert answer.end.usage.output_tokens == 2
+
+
+async def test_server_that_is_gone_is_not_ready_until_it_has_generated_again() -> None:
+    with llama_server() as mortal:
+        async with node_of(mortal, load_period_ms=100) as running:
+            model = running.node.models[0]
+            mortal.stop()
+            await eventually(lambda: model.state == inference_pb2.MODEL_STATE_LOADING)
+            call = running.client.generate(user_prompt("Hi", max_output_tokens=2))
+            assert await reason_of(call) == R.ERROR_REASON_BACKEND_NOT_READY
+            await asyncio.to_thread(mortal.start)
+            await eventually(lambda: model.state == inference_pb2.MODEL_STATE_READY, 20)
+            answer = await running.client.generate(user_prompt("Hi", max_output_tokens=2))
+            assert answer.end.usage.output_tokens == 2
+
+
+async def test_one_client_sees_no_difference_between_backends(server: LlamaServer) -> None:
+    vendor = VENDORS["anthropic"]
+    document = json.dumps(dict.fromkeys(WORDS["required"], "sea"))
+    async with scripted_upstream(vendor.answers(vendor.stream((document[:9], document[9:])))) as theirs:
+        models = (
+            ModelSettings(name="embedded", path=smollm2_path(), slots=1),
+            ModelSettings(name="openai", backend="openai", url=server.url, slots=1),
+            ModelSettings(name="anthropic", backend="anthropic", url=theirs.url, slots=1),
+        )
+        node = build_node(InferenceSettings(models=models))
+        try:
+            await node.start(timeout_s=30)
+            client = serve(node).client
+            for model in models:
+                answer = await client.generate(user_prompt(POST, schema=WORDS), model=model.name)
+                assert answer.end.verdict == frame_pb2.VERDICT_OK
+                assert set(answer.decoder.result) == set(WORDS["required"])
+        finally:
+            await node.close()
 
 
 async def test_node_serves_before_its_server_and_with_it_when_it_comes() -> None:

@@ -15,8 +15,12 @@ import httpx
 import pytest
 
 import ssop_sdk
+from helpers.eventually import eventually
 from helpers.live_mesh import LiveMesh, run_mesh, wait_until
+from helpers.redis_server import RedisServer
+from helpers.scripted_mesh import GOOD, ask, encode, failing, run_router
 from ssop.v1 import rag_pb2
+from ssop.v1.cache_pb2 import FindSimilarResponse, StoredAnswer
 from ssop_chassis.api_keys import hash_key, make_key
 from ssop_chassis.identity import load_secret
 from ssop_sdk import SsopClient
@@ -93,6 +97,29 @@ def test_03_prefetches_are_metered_budgeted_and_shown(tmp_path: Path) -> None:
         assert usage.tokens == 3 * 5
 
 
+async def test_05_degraded_answers_say_so_and_are_never_stored_as_good_ones() -> None:
+    good = b"".join(encode(GOOD))
+    async with run_router(similar=[{"tenant": "acme"}]) as scripted:
+        scripts = {name: node.script for name, node in scripted.nodes.items()}
+        scripted.nodes["full-1"].script = scripted.nodes["full-2"].script = failing()
+        second = await scripted.generate(ask(model="grok-3"))
+        scripted.cache.similar["acme"] = FindSimilarResponse(answer=StoredAnswer(chunk=good, age_ms=5), similarity=0.95)
+        first = await scripted.generate(ask(model="grok-3"))
+        for answer, level in ((first, 1), (second, 2)):
+            assert answer.status.degraded_level == level
+            assert answer.status.fallback_used
+            assert answer.trailers["x-ssop-status"] == "DEGRADED"
+        assert first.status.similarity == pytest.approx(0.95)
+        assert first.status.age_ms == 5
+        refused = await scripted.generate(ask(model="grok-3", max_degraded_level=0))
+        assert refused.error is not None
+        for name, node in scripted.nodes.items():
+            node.script = scripts[name]
+        await eventually(scripted.is_quiet)
+        assert scripted.cache.stored == {}
+        assert (await scripted.generate(ask(model="grok-3"))).status.served_by.startswith("full")
+
+
 def test_06_a_request_leaves_its_frames_and_times_but_no_content(mesh: LiveMesh, client: SsopClient) -> None:
     stream = client.generate("Canary-17 is a good day.", output_schema=MOOD, policy="no_cache")
     stream.result()
@@ -105,6 +132,33 @@ def test_06_a_request_leaves_its_frames_and_times_but_no_content(mesh: LiveMesh,
     assert "/mood" in shown
     assert "ended        OK" in shown
     assert "Canary-17" not in shown + str(told) + mesh.log("router")
+
+
+def test_07_both_cache_levels_have_one_key_and_a_change_reaches_both(mesh: LiveMesh, client: SsopClient) -> None:
+    def ask_again() -> tuple[int, int, int]:
+        before = client.cache.stats()
+        client.generate("Seven is a good day.", output_schema=MOOD).result()
+        after = client.cache.stats()
+        return (
+            after.local_hits - before.local_hits,
+            after.shared_hits - before.shared_hits,
+            after.misses - before.misses,
+        )
+
+    assert ask_again()[2] >= 1
+    assert ask_again() == (1, 0, 0)
+    # The level on the host forgets all and takes the answer from the other, by the same key.
+    state = mesh.places.socket("redis-state")
+    with RedisServer.connected(state) as redis:
+        redis.delete("ssop:{changes}:head", "ssop:{changes}:log")
+    wait_until(lambda: client.cache.stats().local_answers == 0, 10, "the host has forgotten its answers")
+    assert ask_again() == (0, 1, 0)
+    assert ask_again() == (1, 0, 0)
+    command = [sys.executable, "-m", "ssop_cli.main", "cache", "flush"]
+    environ = {**os.environ, "SSOP_STATE_DIR": str(mesh.places.state)}
+    shown = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=60, check=True).stdout
+    assert "tenant local" in shown
+    assert ask_again()[2] >= 1
 
 
 def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ from ssop_cli.embedded import free_port
 
 HERE: Final = Path(__file__).parent
 VECTORS: Final = HERE.parent / "vectors" / "frames.json"
-BUILD_TIMEOUT_S: Final = 900
+BUILD_TIMEOUT_S: Final = 600
 RUN_TIMEOUT_S: Final = 60
+pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)
 GOOD: Final = [{"path": "/mood", "value": "fine"}, {"path": "/score", "value": 3}]
 
 
@@ -50,12 +51,20 @@ class Client:
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-LANGUAGES: Final = {"go": (str(HERE / "go" / "build" / "client"),)}
+LANGUAGES: Final = {
+    "go": (str(HERE / "go" / "build" / "client"),),
+    "java": ("java", "-cp", f"{HERE}/java/build/classes:{HERE}/java/build/lib/*", "dev.ssop.example.Main"),
+    "typescript": ("node", str(HERE / "typescript" / "build" / "main.js")),
+}
+COMPONENTS: Final = {"go": "go", "java": "maven", "typescript": "npm"}
 _built: set[str] = set()
 
 
 @pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.needs(name), pytest.mark.needs("protoc")]) for name in LANGUAGES]
+    params=[
+        pytest.param(name, marks=[pytest.mark.needs(COMPONENTS[name]), pytest.mark.needs("protoc")])
+        for name in LANGUAGES
+    ]
 )
 def client(request: pytest.FixtureRequest) -> Client:
     """A client, built on first use."""

@@ -31,10 +31,17 @@ def dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def sse_event(name: str, data: str) -> bytes:
-    """One event; `data` has no line breaks."""
+def sse_event(name: str, data: str, *, event_id: int = 0) -> bytes:
+    """One event; `data` has no line breaks. An id above 0 is what a client that reconnects names as its last one."""
     head = f"event: {name}\n" if name else ""
+    if event_id:
+        head += f"id: {event_id}\n"
     return f"{head}data: {data}\n\n".encode()
+
+
+def frame_event(frame: Frame) -> bytes:
+    """A frame as an event; a document frame of the main document has its sequence number as id."""
+    return sse_event("frame", dump(to_json(frame)), event_id=0 if frame.document else frame.seq)
 
 
 def ndjson_line(data: str) -> bytes:

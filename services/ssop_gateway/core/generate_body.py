@@ -37,6 +37,9 @@ class GenerateBody(BaseModel):
     stop: str | list[str] | None = Field(None, description="Plain text only: at most 4.")
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    resume_window_ms: int = Field(
+        0, ge=0, le=600_000, description="How long the answer is kept for GET /v1/generate/ID after its client is gone."
+    )
     timeout_ms: int | None = Field(None, gt=0, description="Deadline of the request.")
     request_id: str | None = Field(None, description="As the header x-request-id, which it overrides.")
     conversation_id: str = Field("", max_length=64)

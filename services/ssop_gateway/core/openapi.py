@@ -60,15 +60,32 @@ _CHECK: Final[dict[str, Any]] = {
         "stream_buffer_size": {"type": "integer", "minimum": 0, "maximum": 16384},
     },
 }
+_EMBEDDINGS: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["input"],
+    "additionalProperties": False,
+    "properties": {
+        "model": {"type": "string", "maxLength": 256},
+        "input": {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 256},
+            ]
+        },
+        "encoding_format": {"enum": ["float", "base64"]},
+        "dimensions": {"type": ["integer", "null"]},
+        "user": {"type": ["string", "null"]},
+    },
+}
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
-_TEXT: Final[dict[str, Any]] = {"type": "string"}
+_ANY: Final[dict[str, Any]] = {}
 
 
 def make_document(version: str) -> dict[str, Any]:
     """The document (OpenAPI 3.1)."""
     models: list[tuple[type[BaseModel], Any]] = [(GenerateBody, "validation"), (ChatBody, "validation")]
     _, schemas = models_json_schema(models, ref_template=_REF)
-    forms = {SSE_TYPE: _TEXT, NDJSON_TYPE: _TEXT, SSOP_TYPE: _OBJECT}
+    forms = {SSE_TYPE: _ANY, NDJSON_TYPE: _ANY, SSOP_TYPE: _OBJECT}
     generate = _ref("GenerateBody")
     return {
         "openapi": "3.1.0",
@@ -81,10 +98,16 @@ def make_document(version: str) -> dict[str, Any]:
         "security": [{"bearer": []}, {"apiKey": []}],
         "paths": {
             "/v1/generate": _post("Generate an answer.", {SSOP_TYPE: generate, JSON_TYPE: generate}, forms),
+            "/v1/generate/{request_id}": _get(
+                "Go on with an answer whose connection was lost.", parameter="request_id"
+            ),
             "/v1/chat/completions": _post(
                 "Generate an answer, for OpenAI's SDKs.",
                 {JSON_TYPE: _ref("ChatBody")},
-                {JSON_TYPE: _OBJECT, SSE_TYPE: _TEXT},
+                {JSON_TYPE: _OBJECT, SSE_TYPE: _ANY},
+            ),
+            "/v1/embeddings": _post(
+                "Embed texts; needs the scope rag.", {JSON_TYPE: _EMBEDDINGS}, {JSON_TYPE: _OBJECT}
             ),
             "/v1/explain": _post("Say where a request would go, and why.", {SSOP_TYPE: generate}, {JSON_TYPE: _OBJECT}),
             "/v1/schema/check": _post(
@@ -94,7 +117,7 @@ def make_document(version: str) -> dict[str, Any]:
             "/v1/models/{model}": _get("Show a model.", parameter="model"),
             "/v1/mesh/status": _get("Say how the mesh is; needs the scope admin."),
             "/healthz": _get("The process lives.", is_open=True),
-            "/readyz": _get("Requests should come.", is_open=True),
+            "/readyz": _readiness(),
         },
         "components": {
             "schemas": {**schemas.get("$defs", {}), "Error": _ERROR},
@@ -104,6 +127,12 @@ def make_document(version: str) -> dict[str, Any]:
             },
         },
     }
+
+
+def _readiness() -> dict[str, Any]:
+    operation = _get("Requests should come.", is_open=True)
+    operation["get"]["responses"]["503"] = {"description": "Not now.", "content": _content({JSON_TYPE: _OBJECT})}
+    return operation
 
 
 def _ref(name: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ssop_chassis.errors import MeshError, invalid_request
 from ssop_codec import Decoder, FrameError, FrameKind
 from ssop_inference.core.request import check_buffer
 
+_MAX_WORD_CHARS: Final = 256
 _FIELD: Final = "continue_from"
 # The one fixed form of the grammar; see `core.constraint`.
 ITEM_SEPARATOR: Final = ", "
@@ -26,17 +27,21 @@ Token = str | int
 
 @dataclass(slots=True)
 class OpenContainer:
-    """An object or array that was begun and not closed. `count` members were begun, of objects these `keys`."""
+    """An object or array that was begun and not closed. `count` members were begun, of objects these `keys`.
+
+    `words`: members that are whole short strings, booleans or null; they tell branches of a union apart.
+    """
 
     is_array: bool
     tokens: tuple[Token, ...]
     count: int = 0
     keys: list[str] = field(default_factory=list)
+    words: dict[str, str | bool | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What is final. `text` makes `frames` again; of plain text it is the text, and `parts` its pieces.
+    """What is final. `text` makes `frames` again; of plain text it is the text, and `parts` its flushed pieces.
 
     `containers`: those that are open, outermost first. `open_string`: the characters of a string that is still being
     written; None where none is. `is_whole`: the root is closed, and only the end is missing.
@@ -70,7 +75,8 @@ def read_beginning(chunk: bytes, next_seq: int) -> Beginning:
         frames = tuple(frame_pb2.Chunk.FromString(chunk).frames)
     except (FrameError, ValueError) as error:
         raise _refuse("is no chunk") from error
-    if decoder.missing or [frame.seq for frame in frames] != list(range(1, next_seq)):
+    is_numbered = all(frame.seq == number for number, frame in enumerate(frames, start=1))
+    if decoder.missing or not is_numbered or len(frames) + 1 != next_seq:
         raise _refuse("must hold every frame before next_seq")
     header = decoder.header
     if header is None or decoder.end is not None or any(frame.document for frame in frames):
@@ -86,7 +92,9 @@ def read_beginning(chunk: bytes, next_seq: int) -> Beginning:
         else:
             writer.take(wire, frame.tokens)
     if header.is_text:
-        return Beginning(frames, header.stream_buffer_bytes, True, "".join(parts), tuple(parts))
+        is_whole = bool(parts) and frames[-1].kind == frame_pb2.FRAME_KIND_VALUE
+        flushed = tuple(parts[:-1] if is_whole else parts)
+        return Beginning(frames, header.stream_buffer_bytes, True, "".join(parts), flushed, is_whole=is_whole)
     return Beginning(
         frames,
         header.stream_buffer_bytes,
@@ -129,6 +137,10 @@ class _TextWriter:
         if content == "string_value":
             self._write_piece(frame, is_first=True, tokens=tokens)
             return
+        if content not in _SCALARS:
+            raise _refuse("holds a frame without a value")
+        if content in ("bool_value", "null_value"):
+            self._note(tokens, frame.bool_value if content == "bool_value" else None)
         self.pieces.append(_SCALARS[content](frame))
         self.ends_with_number = content in _NUMBERS
         self.is_whole = not self.stack
@@ -143,8 +155,14 @@ class _TextWriter:
             self.open_string = (self.open_string or "") + frame.string_value
             return
         self.pieces.append('"')
+        if is_first and len(frame.string_value) <= _MAX_WORD_CHARS:
+            self._note(tokens, frame.string_value)
         self.open_string, self.open_string_tokens = None, ()
         self.is_whole = not self.stack
+
+    def _note(self, tokens: tuple[Token, ...], word: str | bool | None) -> None:
+        if tokens and isinstance(tokens[-1], str):
+            self.stack[-1].words[tokens[-1]] = word
 
     def _enter(self, tokens: tuple[Token, ...]) -> None:
         """Open what lies between the innermost open container and a value, and write its key."""

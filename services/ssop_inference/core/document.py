@@ -70,7 +70,7 @@ class DocumentWriter:
         if beginning.ends_with_number and self._is_envelope and not beginning.is_whole:
             # Without a grammar the model could write more digits.
             text += " "
-        for part in beginning.parts or (text,):
+        for part in beginning.parts if beginning.is_text else (text,):
             flags = self._encoder.feed(part.encode())
             self._offset += len(part.encode())
             self.is_invalid = bool(flags & INVALID)
@@ -81,6 +81,10 @@ class DocumentWriter:
                 is_other = True
             if is_other:
                 raise refuse_continuing("this node makes other frames of what was sent")
+        if beginning.is_text and beginning.is_whole:
+            # Its last piece was sent by the end, not by a flush.
+            self._encoder.feed(beginning.text[sum(map(len, beginning.parts)) :].encode())
+            self.is_done = True
 
     @property
     def is_settled(self) -> bool:

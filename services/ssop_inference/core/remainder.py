@@ -5,8 +5,9 @@ open its further members and its end, innermost first. It allows a part of what 
 the schema does not say, where it says some; and no optional properties again that the model has passed over.
 
 Continued are objects with `properties` or with one schema for all values, arrays with `items`, behind local `$ref` and
-unions of which one branch alone has the container's type; strings under lengths only. A container under any other
-keyword that speaks of its members is not: UnfinishableError names it.
+unions of which one branch alone fits: it has the container's type, its names, and what `const` or `enum` says of its
+members; strings under lengths only. A container under any other keyword that speaks of its members is not:
+UnfinishableError names it.
 """
 
 import json
@@ -17,7 +18,7 @@ from ssop_inference.core.beginning import ITEM_SEPARATOR, KEY_SEPARATOR, Beginni
 from ssop_inference.core.constraint import grammar_schema
 from ssop_inference.core.relaxation import map_schemas
 
-MAX_GRAMMAR_BYTES: Final = 262_144
+MAX_GRAMMAR_BYTES: Final = 524_288
 _MAX_REFERENCES: Final = 64
 _ROOT: Final = "#/$defs/root"
 _ANNOTATIONS: Final = frozenset(
@@ -46,10 +47,7 @@ def write_remainder(schema: Any, beginning: Beginning) -> str:
     for container in reversed(beginning.containers):
         at = writer.descend(beginning.containers, container.tokens)
         parts.append(writer.finish_array(at, container) if container.is_array else writer.finish_object(at, container))
-    grammar = writer.grammar(parts)
-    if len(grammar) > MAX_GRAMMAR_BYTES:
-        raise UnfinishableError("the grammar of the rest is too large")
-    return grammar
+    return writer.grammar(parts)
 
 
 class _Writer:
@@ -60,6 +58,7 @@ class _Writer:
         self._rules: list[str] = []
         self._names: dict[str, str] = {}
         self._moved: Any = None
+        self._size = 0
 
     def grammar(self, parts: Sequence[str]) -> str:
         """The whole, that starts with these parts in order."""
@@ -69,13 +68,13 @@ class _Writer:
         """The pointer of the schema of a value, given the open containers above it."""
         pointer = "#"
         for depth, token in enumerate(tokens):
-            schema, pointer = self._resolve(pointer, is_array=containers[depth].is_array)
+            schema, pointer = self._resolve(pointer, containers[depth])
             pointer = self._step(schema, pointer, token)
         return pointer
 
     def finish_object(self, pointer: str, container: OpenContainer) -> str:
         """Further members of an object, and its end."""
-        schema, pointer = self._resolve(pointer, is_array=False)
+        schema, pointer = self._resolve(pointer, container)
         self._check(schema, _OBJECT, "an object")
         properties = schema.get("properties", {})
         if not properties:
@@ -111,7 +110,7 @@ class _Writer:
 
     def finish_array(self, pointer: str, container: OpenContainer) -> str:
         """Further items of an array, and its end."""
-        schema, pointer = self._resolve(pointer, is_array=True)
+        schema, pointer = self._resolve(pointer, container)
         self._check(schema, _ARRAY, "an array")
         items = schema.get("items", True)
         if items is False:
@@ -143,12 +142,12 @@ class _Writer:
             return f"{pointer}/properties/{_escape(token)}"
         return f"{pointer}/additionalProperties"
 
-    def _resolve(self, pointer: str, *, is_array: bool | None = None) -> tuple[Mapping[str, Any], str]:
-        """The schema behind references, and behind unions with one branch of the container's type; with its pointer.
+    def _resolve(self, pointer: str, container: OpenContainer | None = None) -> tuple[Mapping[str, Any], str]:
+        """The schema behind references, and behind unions with one branch that fits; with its pointer.
 
-        `is_array` None: a string.
+        `container` None: a string.
         """
-        wanted = "string" if is_array is None else "array" if is_array else "object"
+        wanted = "string" if container is None else "array" if container.is_array else "object"
         for _ in range(_MAX_REFERENCES):
             schema = self._find(pointer)
             if schema is True:
@@ -166,9 +165,34 @@ class _Writer:
                 for number, branch in enumerate(schema[union])
                 if wanted in self._types(branch)
             ]
+            if len(branches) > 1 and container is not None:
+                branches = [branch for branch in branches if self._fits(branch, container)]
             if len(branches) != 1 or schema.keys() - _ANNOTATIONS - {union}:
                 raise UnfinishableError(f"a union of several schemas ({union}) is open")
             (pointer,) = branches
+        raise UnfinishableError("references go in a circle")
+
+    def _fits(self, pointer: str, container: OpenContainer) -> bool:
+        """Whether what is known of the members of an object can stand in a branch."""
+        schema = self._follow(self._find(pointer))
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        if schema.get("additionalProperties") is False and not properties.keys() >= set(container.keys):
+            return False
+        for key, word in container.words.items():
+            rule = self._follow(properties.get(key))
+            allowed = [rule["const"]] if "const" in rule else rule.get("enum")
+            if allowed is not None and not any(type(value) is type(word) and value == word for value in allowed):
+                return False
+        return True
+
+    def _follow(self, schema: Any) -> Mapping[str, Any]:
+        """A schema, behind references that stand alone; {} where it says nothing."""
+        for _ in range(_MAX_REFERENCES):
+            if not isinstance(schema, Mapping):
+                return {}
+            if "$ref" not in schema:
+                return schema
+            schema = self._find(_reference(schema, "$ref"))
         raise UnfinishableError("references go in a circle")
 
     def _types(self, schema: Any, depth: int = 0) -> frozenset[str]:
@@ -191,7 +215,7 @@ class _Writer:
     def _find(self, pointer: str) -> Any:
         schema = self._root
         for token in pointer.split("/")[1:]:
-            name = token.replace("~1", "/").replace("~0", "~")
+            name = _unescape(token)
             if isinstance(schema, Mapping):
                 schema = schema.get(name, True)
             elif isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
@@ -205,15 +229,40 @@ class _Writer:
         schema = self._find(pointer) if schema is None else schema
         if not isinstance(schema, Mapping):
             schema = {}
-        if _has_references(schema):
-            if self._moved is None:
-                self._moved = _move(self._root)
-            schema = {"$ref": _ROOT + pointer[1:], "$defs": {"root": self._moved}}
+        references = _references(schema)
+        if references:
+            named = self._definitions(references)
+            if named is not None:
+                schema = {**schema, **named}
+            else:
+                if self._moved is None:
+                    self._moved = _move(self._root)
+                schema = {"$ref": _ROOT + pointer[1:], "$defs": {"root": self._moved}}
         return self._rule(f"%json {grammar_schema(schema)}")
+
+    def _definitions(self, references: set[str]) -> dict[str, dict[str, Any]] | None:
+        """The definitions that a schema needs, as its own keywords; None where it refers to anything else."""
+        found: dict[str, dict[str, Any]] = {}
+        pending, seen = list(references), set(references)
+        while pending:
+            match pending.pop().split("/"):
+                case ["#", ("$defs" | "definitions") as keyword, name]:
+                    pass
+                case _:
+                    return None
+            definition = self._find(f"#/{keyword}/{name}")
+            found.setdefault(keyword, {})[_unescape(name)] = definition
+            new = _references(definition) - seen
+            pending += new
+            seen |= new
+        return found
 
     def _rule(self, body: str, *, is_terminal: bool = False) -> str:
         if body not in self._names:
             number = len(self._names)
+            self._size += len(body)
+            if self._size > MAX_GRAMMAR_BYTES:
+                raise UnfinishableError("the grammar of the rest is too large")
             name = self._names[body] = f"T{number}" if is_terminal else f"v{number}"
             self._rules.append(f"{name}: {body}")
         return self._names[body]
@@ -239,12 +288,19 @@ def _reference(schema: Mapping[str, Any], key: str) -> str:
     return reference
 
 
-def _has_references(schema: Any) -> bool:
-    if isinstance(schema, list):
-        return any(map(_has_references, schema))
-    if not isinstance(schema, Mapping):
-        return False
-    return "$ref" in schema or any(map(_has_references, schema.values()))
+def _references(schema: Any) -> set[str]:
+    """All that stands as `$ref` in a schema."""
+    found: set[str] = set()
+    pending = [schema]
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, list):
+            pending += inner
+        elif isinstance(inner, Mapping):
+            if isinstance(inner.get("$ref"), str):
+                found.add(inner["$ref"])
+            pending += inner.values()
+    return found
 
 
 def _move(schema: Any) -> Any:
@@ -264,6 +320,10 @@ def _move(schema: Any) -> Any:
 
 def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def _unescape(token: str) -> str:
+    return token.replace("~1", "/").replace("~0", "~")
 
 
 def _literal(text: str) -> str:

@@ -10,6 +10,7 @@ from helpers.inference import OPINION, POST, Answer, Script, ScriptedBackend, sc
 from ssop.v1 import frame_pb2, inference_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
+from ssop_codec import Encoder, text_schema
 from ssop_inference.backend import Token
 from ssop_inference.core.constraint import Constraint, Mode
 
@@ -121,3 +122,23 @@ async def test_text_goes_on_where_it_was_cut() -> None:
     assert backend.requests[0].beginning == "Once upon"
     assert answer.decoder.text == "Once upon a time"
     assert answer.end.verdict == frame_pb2.VERDICT_OK
+
+
+async def test_text_that_lacks_its_end_runs_no_model() -> None:
+    encoder = Encoder(text_schema())
+    encoder.feed(b"Once upon")
+    sent = encoder.drain(flush=True)
+    encoder.feed(b" a time")
+    encoder.finish(finish_reason=1)
+    frames = frame_pb2.Chunk.FromString(b"".join([*sent, *encoder.drain(flush=True)])).frames[:-1]
+    chunk = frame_pb2.Chunk(frames=frames).SerializeToString(deterministic=True)
+    begun = inference_pb2.ContinueFrom(chunk=chunk, next_seq=len(frames) + 1)
+    backend = ScriptedBackend()
+    answer = Answer()
+    answer.decoder.feed(begun.chunk)
+    async with scripted_node(backend).client.open(user_prompt(POST), continue_from=begun) as stream:
+        while (message := await stream.read()) is not None:
+            answer.take(message)
+    assert answer.decoder.text == "Once upon a time"
+    assert answer.end.verdict == frame_pb2.VERDICT_OK
+    assert not backend.requests

@@ -102,6 +102,48 @@ def test_map_takes_no_key_twice() -> None:
     assert not takes(schema, beginning, ', "a": 2}')
 
 
+def pet(kind: str, **properties: Any) -> dict[str, Any]:
+    names = {"kind": {"const": kind}, **properties}
+    return {"type": "object", "properties": names, "required": list(names), "additionalProperties": False}
+
+
+@pytest.mark.parametrize("union", ["anyOf", "oneOf"])
+def test_branch_of_a_union_is_known_by_what_its_members_say(union: str) -> None:
+    dog = pet("dog", tricks={"type": "array", "items": {"type": "string"}})
+    schema = {
+        "type": "array",
+        "items": {union: [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}]},
+        "$defs": {"Cat": pet("cat", lives={"type": "integer"}), "Dog": dog},
+    }
+    text = '[{"kind": "dog", "tricks": ["sit"]}, {"kind": "cat", "lives": 9}]'
+    for beginning in beginnings(schema, text):
+        assert takes(schema, beginning, text[len(beginning.text) :]), beginning.text
+    assert not takes(schema, last_beginning(schema, '[{"kind": "dog", '), ', "lives": 9}]')
+
+
+def test_schema_that_refers_to_its_own_parts_is_moved_whole() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/properties/a"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    }
+    assert takes(schema, last_beginning(schema, '{"a": 1, '), ', "b": 2}')
+
+
+def test_grammar_that_would_be_huge_is_refused() -> None:
+    big = {"type": "integer", "description": "words " * 4_000}
+    # Each definition is carried by every value that needs it.
+    properties = {
+        f"p{number}": {"type": "array", "items": {"$ref": "#/$defs/Big"}, "maxItems": 60 - number}
+        for number in range(60)
+    }
+    schema = {"type": "object", "properties": properties, "required": list(properties), "$defs": {"Big": big}}
+    beginning = last_beginning(schema, '{"p0": [], ')
+    with pytest.raises(UnfinishableError, match="too large"):
+        write_remainder(schema, beginning)
+
+
 @pytest.mark.parametrize(
     ("schema", "text"),
     [

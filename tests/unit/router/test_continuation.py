@@ -176,6 +176,19 @@ async def test_node_that_begins_anew_is_not_believed(mesh: Mesh) -> None:
     assert answer.documents == WHOLE[:2]
 
 
+async def test_header_that_comes_again_under_a_later_number_is_not_believed(mesh: Mesh) -> None:
+    async def begin_anew(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        for number, frame in enumerate(WHOLE, start=request.continue_from.next_seq):
+            again = Frame.FromString(frame.SerializeToString())
+            again.seq = number
+            await call.write(Chunk(frames=[again]).SerializeToString(deterministic=True))
+
+    everywhere(mesh, going_on(frames=2), begin_anew)
+    answer = await mesh.generate(FULL)
+    assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+    assert answer.documents == WHOLE[:2]
+
+
 async def test_beginning_that_is_too_large_is_not_gone_on_from() -> None:
     async with run_router(continue_max_bytes=40) as mesh:
         everywhere(mesh, going_on(frames=2))
