@@ -109,7 +109,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     # Both restart a service twice, or wait for it to find out.
     Fault("classifier-missing", "router", Act.TRIAL, 60.0, told="its file is gone as the router starts again"),
     Fault("schema-changed", "router", Act.TRIAL, 30.0, told="requests of two schemas by turns on one session"),
-    Fault("disk-full", "rag", Act.TRIAL, 30.0, told="not a byte more can be written where the documents lie"),
+    Fault("disk-full", "rag", Act.TRIAL, 60.0, told="not a byte more can be written where documents and keys lie"),
     Fault("store-corrupted", "rag", Act.TRIAL, 90.0, told="bytes flipped in every file of the documents, while down"),
 )
 

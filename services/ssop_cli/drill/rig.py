@@ -43,11 +43,16 @@ _CALL_TIMEOUT_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """What faults of the drill's own mesh need. `key` is one of a tenant `drill`, whose documents no load asks for."""
+    """What faults of the drill's own mesh need.
+
+    Documents lie on `disk`, keys, quotas and leases on `state_disk`. `key` is one of a tenant `drill`, whose documents
+    no load asks for.
+    """
 
     places: Places
     wires: dict[str, Wire]
     disk: Disk
+    state_disk: Disk
     classifier: Path
     key: str
     nodes: int
@@ -105,6 +110,7 @@ def own_mesh(models_dir: Path, model: str, console: Console, seed: int = 0) -> I
         name = model or DEFAULT_MODEL
         fetch_with_progress(name, models_dir, console)
         disk = stack.enter_context(open_disk(folder / "disk"))
+        state_disk = stack.enter_context(open_disk(folder / "redis-state"))
         (folder / "w").mkdir()
         second = folder / "w" / "2.sock"
         nodes = 2 if _free_bytes() >= MARGIN_BYTES else 1
@@ -118,7 +124,7 @@ def own_mesh(models_dir: Path, model: str, console: Console, seed: int = 0) -> I
         _adapt(document, wires, disk, classifier)
         config = folder / "drill.toml"
         config.write_text(dump_toml(document))
-        rig = Rig(places, wires, disk, classifier, _add_key(places), nodes)
+        rig = Rig(places, wires, disk, state_disk, classifier, _add_key(places), nodes)
         stack.callback(up.run_down, places, lambda _: None)
         if nodes > 1:
             stack.enter_context(_second_node(document, second, places))

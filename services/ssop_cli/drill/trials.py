@@ -1,6 +1,7 @@
 """Faults with steps and checks of their own, on the drill's own mesh. Each returns when it is lifted."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -18,6 +19,8 @@ from ssop_sdk import AsyncSsopClient, CollectionUnknown, SsopClient, SsopError
 
 COLLECTION: Final = "facts"
 _BACK_S: Final = 60.0
+_FULL_S: Final = 3.0
+"""How long a disk stays full at least, so that the load meets it."""
 _DOCUMENTS: Final = 60
 _IN_LOG: Final = 10
 """Documents that only the log of the store holds as it is harmed."""
@@ -150,17 +153,26 @@ def fill_disk(rig: Rig) -> Finding:
     with rig.client() as client:
         _index(client, old)
         before = _search(client, old, found)
-        with rig.disk.filled(find_child(rig.places, "rag").pid):
+        restarts = find_child(rig.places, "redis-state").restarts
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(rig.disk.filled(find_child(rig.places, "rag").pid))
+            if rig.state_disk.is_mounted:
+                # A limit on its files would end this Redis at once, which is another fault.
+                stack.enter_context(rig.state_disk.filled(find_child(rig.places, "redis-state").pid))
             # What is left of a block may take a document or two.
             answers = [_refusal(client, number) for number in new]
             refused = next((reason for reason in answers if reason), "")
             found.expect("indexing is refused as STORE_UNAVAILABLE", holds=refused == "STORE_UNAVAILABLE")
             found.expect("what was indexed before is found", holds=_search(client, old, found) == before)
+            time.sleep(_FULL_S)
         begun_s = time.monotonic()
         found.expect("indexing works again", holds=wait_until(lambda: not _refusal(client, later[0]), _BACK_S))
         found.notes.append(
             f"{answers.count(refused)} refused as {refused}; taken {time.monotonic() - begun_s:.1f} s after"
         )
+        if rig.state_disk.is_mounted:
+            ended = find_child(rig.places, "redis-state").restarts - restarts
+            found.notes.append(f"the disk of keys, quotas and leases too: their Redis ended itself {ended} times")
         _index(client, later)
         taken = {number for number, reason in zip(new, answers, strict=True) if not reason} | set(later)
         held = _search(client, range(old.start, later.stop), found)
