@@ -7,6 +7,7 @@ from typing import Any, Final
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_inference.backend import GenerateRequest
+from ssop_inference.core.beginning import refuse_continuing
 from ssop_inference.core.constraint import Constraint, Mode
 from ssop_inference.core.dialect import Dialect, Form, constrain_upstream
 from ssop_inference.core.limits import EngineLimits
@@ -116,6 +117,10 @@ class AnthropicWire:
         if not isinstance(count, int):
             raise WireError("`input_tokens` is no number")
         return count
+
+    async def try_beginning(self, http: UpstreamHttp, request: GenerateRequest) -> int:  # noqa: ARG002 - the port's
+        """See `wire.Wire`."""
+        raise refuse_continuing("the API does not go on from a text")
 
     async def read_load(self, http: UpstreamHttp, now_s: float) -> ServerLoad | None:  # noqa: ARG002 - the port's
         """See `wire.Wire`. The API does not say it."""
