@@ -194,7 +194,7 @@ class OpenAiWire:
         """Whether an answer that was begun is gone on with, and its beginning not said again."""
         request = replace(_request(Constraint(Mode.TEXT)), beginning=_BEGUN)
         try:
-            _, tokens = await self._read_all(http, request, 2)
+            _, tokens = await self._read_all(http, request, 1)
         except MeshError as error:
             if error.reason == ErrorReason.ERROR_REASON_INTERNAL:
                 return False
