@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from helpers.cache_service import HIT, LEASE, MISS, CacheUnderTest, answer, running_cache
 from helpers.eventually import eventually
 from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
+from ssop_cache.deployment import SingleDeployment
 from ssop_cache.main import open_cache
 from ssop_cache.roles import RoleChecker
 from ssop_cache.settings import CacheSettings
@@ -279,11 +280,11 @@ async def test_caller_that_gets_no_connection_in_time_is_told_to_come_again(serv
         client = under_test.client()
         await client.admit("a")
         state.freeze()
-        held = asyncio.ensure_future(client.admit("b"))
-        # Lets the first caller take the connection.
+        held = [asyncio.ensure_future(client.admit(f"b{n}")) for n in range(SingleDeployment.calls_per_connection)]
+        # Lets the first callers take the connection.
         await asyncio.sleep(0)
         with pytest.raises(MeshError) as caught:
             await client.admit("c")
         state.thaw()
         assert (caught.value.reason_name, caught.value.retry_after_ms) == ("OVERLOADED", 1000)
-        await held
+        await asyncio.gather(*held)
