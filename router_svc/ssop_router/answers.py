@@ -34,6 +34,7 @@ from ssop_router.dependency import Dependency, InnerMetadata, Lane, Unavailable
 from ssop_router.job import Job
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
+from ssop_router.promises import Promises
 from ssop_router.renewals import Renewals
 from ssop_router.settings import RouterSettings
 
@@ -112,6 +113,7 @@ class Answers:
         self._metrics = metrics
         # Apart from each other: neither a crowd at the door nor one that leaves delays what leaders write.
         self._leading = Lane(_LANE_WIDTH, _MOST_WAITING)
+        self._promises = Promises(settings.promise_wait_ms / 1000)
         self._entry = self._exit = None
         self.renewals: Renewals | None = None
         if cache is not None:
@@ -135,7 +137,8 @@ class Answers:
     async def admit(self, job: Job, key: bytes) -> Admission:
         """Admit the request and look its answer up; an empty key only admits.
 
-        Raises RATE_LIMITED and QUOTA_EXHAUSTED, and Unavailable where the cache does not answer in time.
+        Raises RATE_LIMITED and QUOTA_EXHAUSTED, and Unavailable where the cache does not answer in time. Where serving
+        without it would break a promise, that is a longer time: see Promises.
         """
         if self._cache is None:
             return Admission()
@@ -151,7 +154,17 @@ class Answers:
             max_age_ms=job.request.cache.max_age_ms,
             no_lease=job.features.policy.is_cache_only,
         )
-        response = await self._admit(request, job.inner_metadata)
+
+        async def has_kept(error: Unavailable) -> bool:
+            return await self.find_kept(job, key, error) is not None
+
+        response = await self._promises.keep(
+            lambda: self._admit(request, job.inner_metadata),
+            key,
+            has_budget=self._limits.has_budget,
+            remaining_s=job.remaining_s(),
+            has_other=has_kept,
+        )
         lease = None
         if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
             lease = Lease(self, key, response.fencing_token, job)
@@ -169,12 +182,12 @@ class Answers:
         request = AdmitRequest(request_id=request_id, lease_ms=self._settings.lease_ms, no_lease=True)
         await self._admit(request, metadata)
 
-    def admit_alone(self, tenant: str) -> tuple[str, ...]:
+    def admit_alone(self, tenant: str, *, is_generating: bool = True) -> tuple[str, ...]:
         """Hold a request to this router's share of the limits after Unavailable; names what is not whole.
 
-        Raises RATE_LIMITED.
+        Raises RATE_LIMITED; STORE_UNAVAILABLE where a token budget can't be checked, and tokens would be used.
         """
-        return self._limits.admit(tenant)
+        return self._limits.admit(tenant, is_generating=is_generating)
 
     async def _admit(self, request: AdmitRequest, metadata: InnerMetadata) -> AdmitResponse:
         request.rate_share = self._limits.share()

@@ -170,9 +170,13 @@ class Crowd:
     async def _call(self, method: str, request: bytes, metadata: InnerMetadata) -> bytes:
         now_s = asyncio.get_running_loop().time()
         started_s = self._cache.clock_s
-        reply = await self._cache.unary(
-            _SERVICE + method, request, timeout_s=self._pace.bound_s(now_s), metadata=metadata
-        )
+        bound_s = self._pace.bound_s(now_s)
+        try:
+            reply = await self._cache.unary(_SERVICE + method, request, timeout_s=bound_s, metadata=metadata)
+        except Unavailable as error:
+            if isinstance(error.__cause__, MeshError) and error.__cause__.reason == R.ERROR_REASON_DEADLINE_EXCEEDED:
+                self._pace.back_off(bound_s, now_s)
+            raise
         self._pace.observe(self._cache.clock_s - started_s, now_s)
         return reply
 

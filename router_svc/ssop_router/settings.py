@@ -84,6 +84,16 @@ class RouterSettings(PolicySettings):
         le=100_000,
         description="Requests per second and tenant, mesh-wide, while the cache service never said the limit. 0: any.",
     )
+    unchecked_budget: Literal["refuse", "serve"] = Field(
+        "refuse",
+        description="Requests of tenants with a token budget while nobody can count: refused, or served and flagged.",
+    )
+    promise_wait_ms: int = Field(
+        5_000,
+        ge=0,
+        le=60_000,
+        description="How long a request waits for admission that serving without would break a budget or ask twice.",
+    )
     settle_timeout_ms: int = Field(1_000, gt=0, description="Time for settling and storing after an answer.")
     skip_ms: int = Field(1_000, gt=0, description="How long a service that failed three times in a row is not asked.")
     lease_ms: int = Field(

@@ -34,6 +34,10 @@ class Pace:
         self._slowest_s = max(took_s, self._slowest(now_s))
         self._at_s = now_s
 
+    def back_off(self, bound_s: float, now_s: float) -> None:
+        """Nothing came within the bound: the next one is twice as long, since this one may have been too short."""
+        self.observe(2 * bound_s / SLOWER, now_s)
+
     def bound_s(self, now_s: float) -> float:
         """Silence that says that nobody answers."""
         return min(self.most_s, max(self.floor_s, SLOWER * self._slowest(now_s)))
