@@ -40,6 +40,7 @@ from ssop_router.settings import RouterSettings
 
 _SERVICE: Final = "/ssop.v1.CacheService/"
 _BYTES_PER_TOKEN: Final = 3
+_SETTLE_PAUSES_S: Final = (0.2, 1.0, 2.0)
 _NOT_GENERATING: Final = (CacheOutcome.CACHE_OUTCOME_HIT, CacheOutcome.CACHE_OUTCOME_FOLLOW)
 _LANE_WIDTH: Final = 8
 _MOST_WAITING: Final = 8_192
@@ -252,16 +253,38 @@ class Answers:
         )
 
     async def settle(self, job: Job, usage: Usage, counts: RequestCounts) -> None:
-        """Give the rest of a reservation back. A failure leaves it to lapse, and is counted."""
+        """Give the rest of a reservation back. Tried again in the background: it is charged once, whatever is heard."""
         if self._cache is None:
             return
-        if self.renewals is not None:
-            self.renewals.drop_reservation(job)
         request = SettleRequest(request_id=job.request_id, usage=usage, counts=counts)
+        if await self._has_settled(job, request):
+            self._end_reservation(job)
+        else:
+            self._background.start(self._settle_later(job, request))
+
+    async def _settle_later(self, job: Job, request: SettleRequest) -> None:
+        """Until then it stays reserved; what is never settled is left to lapse, and counted."""
+        try:
+            for pause_s in _SETTLE_PAUSES_S:
+                await asyncio.sleep(pause_s)
+                if await self._has_settled(job, request):
+                    return
+            self._metrics.settle_failures.inc()
+        finally:
+            self._end_reservation(job)
+
+    async def _has_settled(self, job: Job, request: SettleRequest) -> bool:
         try:
             await self._crowd(self._exit).ask(BatchEntry(settle=request), job.inner_metadata)
-        except (Unavailable, MeshError):
+        except Unavailable:
+            return False
+        except MeshError:
             self._metrics.settle_failures.inc()
+        return True
+
+    def _end_reservation(self, job: Job) -> None:
+        if self.renewals is not None:
+            self.renewals.drop_reservation(job)
 
     async def append(self, lease: "Lease", chunk: bytes) -> AppendResponse:
         """Append to a generation. Raises LEASE_LOST and Unavailable."""
