@@ -227,6 +227,23 @@ async def test_request_that_kills_every_node_ends_with_its_attempts() -> None:
         assert len(node.requests) == 3
 
 
+async def test_node_that_is_full_is_waited_for_and_is_no_attempt() -> None:
+    refusals = 7
+
+    async def refuse(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            raise MeshError(R.ERROR_REASON_OVERLOADED, "scripted", retry_after_ms=20)
+        await going_on()(call, request)
+
+    async with run_router(continue_wait_ms=10_000, max_attempts=3) as mesh:
+        everywhere(mesh, going_on(frames=2), refuse)
+        answer = await mesh.generate(ask(model="grok-3", policy="no_cache", max_degraded_level=0))
+        assert_whole(answer)
+        assert answer.accounting.failed_attempts == 1
+
+
 async def test_no_node_is_waited_for_where_one_has_said_that_none_can() -> None:
     async def refuse(_: Call, __: object) -> None:
         raise MeshError(R.ERROR_REASON_UNSUPPORTED, "no", metadata={"detail": "a union"})
