@@ -26,6 +26,7 @@ from helpers.scripted_mesh import (
     reason,
     run_router,
 )
+from helpers.session_client import open_session
 from ssop.v1 import mesh_pb2
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind, IncompleteReason
 from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
@@ -305,6 +306,15 @@ async def test_answer_of_two_nodes_of_its_tier_is_stored_whole(mesh: Mesh) -> No
     hit = await mesh.generate(ask(model="grok-3"))
     assert hit.decision.cache_reason == mesh_pb2.CACHE_REASON_HIT
     assert_whole(hit)
+
+
+async def test_answer_on_a_session_is_gone_on_with(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2))
+    async with open_session(mesh, policy="full,no_cache") as client:
+        await client.begin("a")
+        await client.until_finished("a")
+    assert client.finished["a"] is None
+    assert [frame for frame in client.frames["a"] if frame.seq] == WHOLE
 
 
 async def test_client_resumes_an_answer_that_two_nodes_made(mesh: Mesh) -> None:
