@@ -107,7 +107,6 @@ class Answers:
     ) -> None:
         self._cache = cache
         self._levels = levels
-        self._is_store_gone = False
         self._limits = limits
         self._settings = settings
         self._background = background
@@ -221,12 +220,13 @@ class Answers:
 
         Nobody is asked who has just let a request wait for nothing.
         """
-        if isinstance(cause := error.__cause__, MeshError):
-            self._is_store_gone = cause.reason == ErrorReason.ERROR_REASON_STORE_UNAVAILABLE
-        if self._levels is None or not key or not self._is_store_gone:
+        cause = error.__cause__
+        has_waited = isinstance(cause, MeshError) and cause.reason != ErrorReason.ERROR_REASON_STORE_UNAVAILABLE
+        if self._levels is None or not key or has_waited:
             return None
         request = LookupRequest(cache_key=key, max_age_ms=job.request.cache.max_age_ms)
-        timeout_s = min(self._settings.admission_timeout_ms / 1000, job.remaining_s())
+        # The host answers in a millisecond; who does not is as frozen as Redis.
+        timeout_s = min(max(0.01, self._settings.admission_timeout_ms / 4000), job.remaining_s())
         try:
             message = await self._levels.unary(
                 f"{_SERVICE}Lookup", request.SerializeToString(), timeout_s=timeout_s, metadata=job.inner_metadata

@@ -277,9 +277,11 @@ async def test_service_that_stops_while_it_writes_leaves_a_folder_that_is_true(
         is_writing.clear()
         await here.client().flush()
         await eventually(is_writing.is_set)
+        # Its last write, with the number of the last change, comes after batches that were never written.
+        await here.client().store("last", keys[0], answer("last"))
     monkeypatch.undo()
     async with host(servers, local_directory=tmp_path) as here:
-        assert list(level_of(here).answers) == []
+        assert [name[1] for name in level_of(here).answers] == [keys[0]]
 
 
 async def test_host_that_stopped_looking_does_not_count_as_told(servers: Servers) -> None:
