@@ -1,12 +1,10 @@
 """OpenAI-compatible servers: finding out which one it is, requests in its dialect, its counts and its load."""
 
 import asyncio
-import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
@@ -14,26 +12,32 @@ from ssop_inference.backend import GenerateRequest
 from ssop_inference.core.beginning import refuse_continuing
 from ssop_inference.core.chat_stream import ChatStreamReader
 from ssop_inference.core.constraint import Constraint, Mode
-from ssop_inference.core.dialect import DIALECTS, Dialect, Form, constrain_upstream, describe_schema, dialect_of_host
+from ssop_inference.core.dialect import DIALECTS, Dialect, Form, constrain_upstream, dialect_of_host
 from ssop_inference.core.limits import EngineLimits
 from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.core.request import SamplingOptions
 from ssop_inference.core.upstream_errors import WireError, parse_object
 from ssop_inference.gate import SchemaGate
 from ssop_inference.mask import TokenScorer
+from ssop_inference.openai_body import OURS, write_body
+from ssop_inference.openai_pages import (
+    find_load_page,
+    get_page,
+    list_models,
+    read_metrics,
+    read_slots,
+    takes_llguidance,
+    vllm_dialect,
+    whole,
+)
 from ssop_inference.upstream_http import UpstreamHttp
 from ssop_inference.wire import ServerFacts, ServerLoad
 
 AUTO: Final = "auto"
-# The most that OpenAI's API gives.
-_CANDIDATES: Final = 20
-# The first version of vLLM that takes `structured_outputs`.
-_STRUCTURED_SINCE: Final = (0, 11)
-_RUNNING: Final = ("llamacpp:requests_processing", "vllm:num_requests_running", "sglang:num_running_reqs")
-_WAITING: Final = ("llamacpp:requests_deferred", "vllm:num_requests_waiting", "sglang:num_queue_reqs")
+# Which of logprobs, usage and temperature to ask a server for, until it takes what it is asked.
+_ASKED: Final = ((True, True, True), (False, True, True), (False, False, True), (False, True, False), (False,) * 3)
 _PROBE: Final = (ChatMessage("user", "Hello"),)
 _BEGUN: Final = "Hello! How can"
-_LLGUIDANCE_PROBE: Final = '%llguidance {}\nstart: "ok"'
 _FORCED: Final = "q7"
 _SCHEMA_PROBE: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -42,6 +46,7 @@ _SCHEMA_PROBE: Final[Mapping[str, Any]] = {
     "additionalProperties": False,
 }
 _PROBE_TIMEOUT_S: Final = 20.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -119,31 +124,31 @@ class OpenAiWire:
 
     async def _look_around(self, http: UpstreamHttp, name: str) -> _Server:
         """Who it is, by the pages that it has."""
-        props = await _page(http, "/props")
+        props = await get_page(http, "/props")
         if "default_generation_settings" in props:
             settings = props["default_generation_settings"]
             context = settings.get("n_ctx", 0) if isinstance(settings, Mapping) else 0
-            facts = ServerFacts(_whole(context), _whole(props.get("total_slots")))
-            dialect = name or ("llama-server" if await _takes_llguidance(http) else "llama-server-gbnf")
+            facts = ServerFacts(whole(context), whole(props.get("total_slots")))
+            dialect = name or ("llama-server" if await takes_llguidance(http) else "llama-server-gbnf")
             return _Server(
-                DIALECTS[dialect], facts=facts, load_page=await _load_page(http), has_tokenizer=True, is_llama=True
+                DIALECTS[dialect], facts=facts, load_page=await find_load_page(http), has_tokenizer=True, is_llama=True
             )
-        listed = await _models(http)
+        listed = await list_models(http)
         first = next((entry for entry in listed if not self._model or entry.get("id") == self._model), {})
-        facts = ServerFacts(_whole(first.get("max_model_len")))
+        facts = ServerFacts(whole(first.get("max_model_len")))
         owner = str(first.get("owned_by", ""))
-        version = await _page(http, "/version") if owner in {"", "vllm"} else {}
+        version = await get_page(http, "/version") if owner in {"", "vllm"} else {}
         if owner == "vllm" or (name or "").startswith("vllm"):
-            dialect = name or _vllm_dialect(str(version.get("version", "")))
+            dialect = name or vllm_dialect(str(version.get("version", "")))
             return _Server(
-                DIALECTS[dialect], str(first.get("id", "")), facts, await _load_page(http), has_tokenizer=True
+                DIALECTS[dialect], str(first.get("id", "")), facts, await find_load_page(http), has_tokenizer=True
             )
         if owner == "sglang" or name == "sglang":
-            return _Server(DIALECTS["sglang"], str(first.get("id", "")), facts, await _load_page(http))
+            return _Server(DIALECTS["sglang"], str(first.get("id", "")), facts, await find_load_page(http))
         return _Server(DIALECTS[name or "plain"], str(first.get("id", "")), facts)
 
     async def _first_model(self, http: UpstreamHttp) -> str:
-        listed = await _models(http)
+        listed = await list_models(http)
         if listed and isinstance(listed[0].get("id"), str):
             return str(listed[0]["id"])
         raise MeshError(
@@ -172,16 +177,16 @@ class OpenAiWire:
 
     async def _generate_one(self, http: UpstreamHttp) -> None:
         """One real token, with everything that requests may ask for; what the server refuses is not asked again."""
-        for has_logprobs, has_usage in ((True, True), (False, True), (False, False)):
-            if has_usage and not self._server.dialect.has_usage_option:
-                continue
-            self._server.dialect = replace(self._server.dialect, has_usage_option=has_usage)
+        for has_logprobs, has_usage, has_sampling in _ASKED:
+            self._server.dialect = replace(self._server.dialect, has_usage_option=has_usage, has_sampling=has_sampling)
             try:
                 reader, _ = await self._read_all(http, _request(Constraint(Mode.TEXT), logprobs=has_logprobs), 1)
             except MeshError as error:
-                if error.reason == ErrorReason.ERROR_REASON_INTERNAL and has_usage:
+                if error.reason == ErrorReason.ERROR_REASON_INTERNAL and (has_logprobs or has_usage or has_sampling):
                     continue
                 raise
+            if not has_sampling:
+                _log.warning("the model takes no temperature: it draws as it likes", extra={"model": self.model})
             counts = reader.counts
             self._server.facts = replace(
                 self._server.facts,
@@ -221,40 +226,11 @@ class OpenAiWire:
 
     def body(self, request: GenerateRequest, max_output_tokens: int) -> Mapping[str, Any]:
         """See `wire.Wire`."""
-        sampling, dialect = request.sampling, self._server.dialect
-        body: dict[str, Any] = {
-            "model": self._server.model,
-            "messages": [{"role": message.role, "content": message.content} for message in request.messages],
-            "stream": True,
-            dialect.max_tokens_key: max_output_tokens,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-        }
-        if request.beginning:
-            body["messages"].append({"role": "assistant", "content": request.beginning})
-        if dialect.has_usage_option:
-            body["stream_options"] = {"include_usage": True}
-        if dialect.has_top_k:
-            # 0 is all of them to llama-server and vLLM, -1 to SGLang; the servers' own defaults are neither.
-            body["top_k"] = sampling.top_k or (-1 if dialect.name == "sglang" else 0)
-        if dialect.has_penalties and (sampling.presence_penalty or sampling.frequency_penalty):
-            body["presence_penalty"] = sampling.presence_penalty
-            body["frequency_penalty"] = sampling.frequency_penalty
-        if dialect.has_seed and sampling.seed is not None:
-            body["seed"] = sampling.seed
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        if request.logprobs or request.confidence:
-            body["logprobs"] = True
-            if request.confidence and request.constraint.grammar is not None:
-                body["top_logprobs"] = _CANDIDATES
-            elif self._server.is_llama:
-                # Its default is twenty, which is most of what it sends then.
-                body["top_logprobs"] = 1
-        body.update(dialect.extra or {})
-        body.update(describe_schema(dialect, request.constraint))
-        # What the user sets last, except what the mesh lives by.
-        return {**body, **{key: value for key, value in self._extra_body.items() if key not in _OURS}}
+        server = self._server
+        written = write_body(request, server.dialect, max_output_tokens, is_llama=server.is_llama)
+        # What a user sets goes before the dialect's habits, and behind what a request asks for.
+        extra = {key: value for key, value in self._extra_body.items() if key not in OURS}
+        return {**(server.dialect.extra or {}), **extra, **written, "model": server.model}
 
     def reader(self, request: GenerateRequest) -> ChatStreamReader:
         """See `wire.Wire`."""
@@ -305,10 +281,9 @@ class OpenAiWire:
         if not page:
             return None
         text = (await http.get(page, from_root=True)).decode(errors="replace")
-        return _read_slots(text, now_s) if page == "/slots" else _read_metrics(text, now_s)
+        return read_slots(text, now_s) if page == "/slots" else read_metrics(text, now_s)
 
 
-_OURS: Final = frozenset({"model", "messages", "stream", "n", "prompt", "best_of"})
 _OWN: Final = ("llama-server", "vllm", "sglang", "json-", "plain")
 
 
@@ -327,89 +302,3 @@ def _conforms(text: str, *, is_schema: bool) -> bool:
     except WireError:
         return False
     return value == {_FORCED: _FORCED} if is_schema else True
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and 0 < value < 2**31 else 0
-
-
-async def _page(http: UpstreamHttp, path: str) -> dict[str, Any]:
-    """A page of the server's own; empty where it has none. Raises MeshError where the server can't be reached."""
-    try:
-        return await http.get_object(path, from_root=True)
-    except WireError:
-        return {}
-    except MeshError as error:
-        if "status" in error.metadata:
-            return {}
-        raise
-
-
-async def _models(http: UpstreamHttp) -> list[dict[str, Any]]:
-    try:
-        listed = (await http.get_object("/models")).get("data")
-    except WireError:
-        return []
-    except MeshError as error:
-        if error.metadata.get("status") == "404":
-            return []
-        raise
-    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-
-
-async def _takes_llguidance(http: UpstreamHttp) -> bool:
-    body = {"prompt": "a", "n_predict": 1, "grammar": _LLGUIDANCE_PROBE}
-    try:
-        answer = await http.post("/completion", body, from_root=True)
-    except WireError:
-        return False
-    except MeshError as error:
-        if error.reason in {ErrorReason.ERROR_REASON_INTERNAL, ErrorReason.ERROR_REASON_BACKEND_FAILED}:
-            return False
-        raise
-    return str(answer.get("content", "")).startswith("o")
-
-
-async def _load_page(http: UpstreamHttp) -> str:
-    """The page that says the load; `/metrics` knows of waiting requests too."""
-    for page in ("/metrics", "/slots"):
-        try:
-            text = (await http.get(page, from_root=True)).decode(errors="replace")
-            load = _read_slots(text, 0.0) if page == "/slots" else _read_metrics(text, 0.0)
-        except (MeshError, WireError):
-            continue
-        if load is not None:
-            return page
-    return ""
-
-
-def _read_slots(text: str, now_s: float) -> ServerLoad | None:
-    try:
-        slots = json.loads(text)
-        return ServerLoad(sum(bool(slot["is_processing"]) for slot in slots), 0, now_s)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-
-
-def _read_metrics(text: str, now_s: float) -> ServerLoad | None:
-    """Prometheus text. Values are summed over the engines of a server."""
-    values = {"running": 0.0, "waiting": 0.0}
-    is_found = False
-    try:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                kind = "running" if sample.name in _RUNNING else "waiting" if sample.name in _WAITING else ""
-                if kind and sample.value >= 0:
-                    values[kind] += sample.value
-                    is_found = True
-        return ServerLoad(int(values["running"]), int(values["waiting"]), now_s) if is_found else None
-    except (ValueError, KeyError, IndexError, OverflowError):
-        return None
-
-
-def _vllm_dialect(version: str) -> str:
-    """`vllm` from the version on that takes `structured_outputs`; unknown versions are taken for new ones."""
-    numbers = version.split(".")[:2]
-    if len(numbers) == 2 and all(number.isdecimal() for number in numbers):
-        return "vllm" if tuple(map(int, numbers)) >= _STRUCTURED_SINCE else "vllm-guided"
-    return "vllm"

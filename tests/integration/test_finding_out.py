@@ -90,7 +90,7 @@ def refusing(key: str) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize("key", ["stream_options", "logprobs"])
+@pytest.mark.parametrize("key", ["stream_options", "logprobs", "temperature"])
 async def test_field_that_the_server_refuses_is_not_sent_again(key: str) -> None:
     class Strict(Vendor):
         def answers(self, answer: Answer) -> dict[str, Answer]:
@@ -156,11 +156,12 @@ async def test_key_file_that_can_not_be_used_is_refused(text: str, mode: int, tm
 
 
 async def test_fields_of_the_user_s_go_with_every_request_except_the_mesh_s_own() -> None:
-    extra: dict[str, Any] = {"repetition_penalty": 1.1, "stream": False, "n": 5}
+    extra: dict[str, Any] = {"repetition_penalty": 1.1, "stream": False, "n": 5, "structured_outputs": {}}
     async with upstream_node(VLLM, VLLM.stream(), extra_body=extra) as node:
         await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
         body = node.upstream.of(VLLM.path)[-1].body
         assert (body["repetition_penalty"], body["stream"], "n" in body) == (1.1, True, False)
+        assert body["structured_outputs"] == {"json": SCHEMA}
 
 
 async def test_sampling_goes_to_the_server_as_it_was_asked() -> None:

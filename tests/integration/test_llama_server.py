@@ -17,6 +17,7 @@ from helpers.eventually import eventually
 from helpers.inference import LONG, OPINION, POST, Answer, NodeUnderTest, serve, user_prompt
 from helpers.live_mesh import run_mesh
 from helpers.llama_server import SLOTS, LlamaServer, freed_after_s, llama_server
+from helpers.machine import stretched
 from helpers.models import smollm2_path
 from helpers.upstream import scripted_upstream
 from helpers.vendors import VENDORS
@@ -126,7 +127,7 @@ async def freed_within_s(server: LlamaServer, running: NodeUnderTest, begin: Cal
         await cancel()
         took_s.append(await freed_after_s(server, started_s))
         await eventually(lambda: not backend_of(running).generations)
-        if took_s[-1] <= FREED_WITHIN_S:
+        if took_s[-1] <= stretched(FREED_WITHIN_S):
             break
     return min(took_s)
 
@@ -143,14 +144,14 @@ async def begin(running: NodeUnderTest, text: str, *, messages: int) -> Callable
 async def test_cancel_in_the_middle_frees_the_slot(server: LlamaServer) -> None:
     async with node_of(server) as running:
         took_s = await freed_within_s(server, running, lambda: begin(running, LONG, messages=4))
-        assert took_s <= FREED_WITHIN_S
+        assert took_s <= stretched(FREED_WITHIN_S)
 
 
 async def test_cancel_before_the_first_token_frees_the_slot(server: LlamaServer) -> None:
     async with node_of(server) as running:
         # The server looks between two batches of a prompt, and how long these take is not the node's to say.
         took_s = await freed_within_s(server, running, lambda: begin(running, UNREAD, messages=1))
-        assert took_s <= BATCHES_WITHIN_S
+        assert took_s <= stretched(BATCHES_WITHIN_S)
 
 
 async def test_cancel_of_a_caller_that_waits_for_the_whole_frees_the_slot(server: LlamaServer) -> None:
@@ -165,7 +166,7 @@ async def test_cancel_of_a_caller_that_waits_for_the_whole_frees_the_slot(server
 
             return cancel
 
-        assert await freed_within_s(server, running, start) <= FREED_WITHIN_S
+        assert await freed_within_s(server, running, start) <= stretched(FREED_WITHIN_S)
 
 
 async def test_first_invalid_byte_frees_the_slot(server: LlamaServer) -> None:

@@ -65,6 +65,8 @@ class Dialect:
     """Takes only closed objects all of whose properties are required."""
     max_tokens_key: str = "max_tokens"
     has_top_k: bool = False
+    has_sampling: bool = True
+    """Takes a temperature and top_p."""
     has_seed: bool = True
     has_penalties: bool = True
     has_usage_option: bool = True
