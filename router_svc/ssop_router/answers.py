@@ -1,7 +1,6 @@
 """The cache service as requests see it: admission with look-up, leases that others follow, settlement."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,10 +10,12 @@ from ssop.v1.cache_pb2 import (
     AdmitResponse,
     AppendRequest,
     AppendResponse,
+    BatchEntry,
     CacheOutcome,
     CommitRequest,
     FollowRequest,
     FollowResponse,
+    LeaseState,
     LookupRequest,
     LookupResponse,
     SettleRequest,
@@ -28,16 +29,22 @@ from ssop_codec import CODEC_VERSION
 from ssop_router.background import Background
 from ssop_router.core.cache_key import CanonicalRequest, cache_key
 from ssop_router.core.policy import WORD_OF_TIER
-from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
+from ssop_router.crowd import Crowd
+from ssop_router.dependency import Dependency, InnerMetadata, Lane, Unavailable
 from ssop_router.job import Job
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
+from ssop_router.promises import Promises
+from ssop_router.renewals import Renewals
 from ssop_router.settings import RouterSettings
 
 _SERVICE: Final = "/ssop.v1.CacheService/"
 _BYTES_PER_TOKEN: Final = 3
-_MAX_LEASE_MS: Final = 600_000
-"""The longest lease that the cache service gives."""
+_SETTLE_PAUSES_S: Final = (0.2, 1.0, 2.0)
+_NOT_GENERATING: Final = (CacheOutcome.CACHE_OUTCOME_HIT, CacheOutcome.CACHE_OUTCOME_FOLLOW)
+_LANE_WIDTH: Final = 8
+_MOST_WAITING: Final = 8_192
+"""Calls that wait for their turn. Requests in flight are fewer; settlements outlive them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +102,32 @@ class Answers:
         metrics: RouterMetrics,
         limits: Limits,
         *,
+        sign_own: Callable[[], InnerMetadata],
         levels: Dependency | None = None,
     ) -> None:
         self._cache = cache
         self._levels = levels
-        self._is_store_gone = False
         self._limits = limits
         self._settings = settings
         self._background = background
         self._metrics = metrics
+        # Apart from each other: neither a crowd at the door nor one that leaves delays what leaders write.
+        self._leading = Lane(_LANE_WIDTH, _MOST_WAITING)
+        self._promises = Promises(settings.promise_wait_ms / 1000)
+        self._entry = self._exit = None
+        self.renewals: Renewals | None = None
+        if cache is not None:
+            # With the time in which a service that waits for Redis in vain says so itself.
+            admission_s = (settings.admission_timeout_ms + settings.hop_margin_ms) / 1000
+            self._entry = Crowd(cache, background, timeout_s=admission_s, most_waiting=_MOST_WAITING, metadata=sign_own)
+            self._exit = Crowd(
+                cache,
+                background,
+                timeout_s=settings.settle_timeout_ms / 1000,
+                most_waiting=_MOST_WAITING,
+                metadata=sign_own,
+            )
+            self.renewals = Renewals(cache, settings, background, metrics)
 
     @property
     def is_configured(self) -> bool:
@@ -113,7 +137,8 @@ class Answers:
     async def admit(self, job: Job, key: bytes) -> Admission:
         """Admit the request and look its answer up; an empty key only admits.
 
-        Raises RATE_LIMITED and QUOTA_EXHAUSTED, and Unavailable where the cache does not answer in time.
+        Raises RATE_LIMITED and QUOTA_EXHAUSTED, and Unavailable where the cache does not answer in time. Where serving
+        without it would break a promise, that is a longer time: see Promises.
         """
         if self._cache is None:
             return Admission()
@@ -124,21 +149,28 @@ class Answers:
             request_id=job.request_id,
             cache_key=key,
             reserve_tokens=generations * (job.features.prompt_bytes // _BYTES_PER_TOKEN + output_tokens),
-            lease_ms=settings.lease_ms if key else self._reservation_ms(job),
+            lease_ms=settings.lease_ms,
+            reservation_ms=settings.reservation_ms,
             max_age_ms=job.request.cache.max_age_ms,
             no_lease=job.features.policy.is_cache_only,
         )
-        timeout_s = min(settings.admission_timeout_ms / 1000, job.remaining_s())
-        response = await self._admit(request, timeout_s, job.inner_metadata)
+
+        async def has_kept(error: Unavailable) -> bool:
+            return await self.find_kept(job, key, error) is not None
+
+        response = await self._promises.keep(
+            lambda: self._admit(request, job.inner_metadata),
+            key,
+            has_budget=self._limits.has_budget,
+            remaining_s=job.remaining_s(),
+            has_other=has_kept,
+        )
         lease = None
         if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
             lease = Lease(self, key, response.fencing_token, job)
+        if self.renewals is not None and response.outcome not in _NOT_GENERATING:
+            self.renewals.hold(job, lease)
         return Admission(response.outcome, response.answer, lease)
-
-    def _reservation_ms(self, job: Job) -> int:
-        """How long tokens stay reserved for a generation without a lease, which no sign of life renews: to its end."""
-        left_ms = round(job.remaining_s() * 1000) + self._settings.settle_timeout_ms
-        return min(_MAX_LEASE_MS, max(self._settings.lease_ms, left_ms))
 
     async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:
         """Admit a call that generates nothing: it counts for the rate limit and reserves no tokens.
@@ -148,28 +180,27 @@ class Answers:
         if self._cache is None:
             return
         request = AdmitRequest(request_id=request_id, lease_ms=self._settings.lease_ms, no_lease=True)
-        await self._admit(request, self._settings.admission_timeout_ms / 1000, metadata)
+        await self._admit(request, metadata)
 
-    def admit_alone(self, tenant: str) -> tuple[str, ...]:
+    def admit_alone(self, tenant: str, *, is_generating: bool = True) -> tuple[str, ...]:
         """Hold a request to this router's share of the limits after Unavailable; names what is not whole.
 
-        Raises RATE_LIMITED.
+        Raises RATE_LIMITED; STORE_UNAVAILABLE where a token budget can't be checked, and tokens would be used.
         """
-        return self._limits.admit(tenant)
+        return self._limits.admit(tenant, is_generating=is_generating)
 
-    async def _admit(self, request: AdmitRequest, timeout_s: float, metadata: InnerMetadata) -> AdmitResponse:
+    async def _admit(self, request: AdmitRequest, metadata: InnerMetadata) -> AdmitResponse:
         request.rate_share = self._limits.share()
         try:
-            message = await self._require().unary(
-                f"{_SERVICE}Admit", request.SerializeToString(), timeout_s=timeout_s, metadata=metadata
-            )
+            response = await self._crowd(self._entry).ask(BatchEntry(admit=request), metadata)
         except Unavailable as error:
             self._limits.hear_failure(error.__cause__)
             raise
         except MeshError:
             self._limits.hear_answer()
             raise
-        response = AdmitResponse.FromString(message)
+        if not isinstance(response, AdmitResponse):
+            raise TypeError("an admission was answered by something else")
         self._limits.learn(response.limits)
         return response
 
@@ -179,7 +210,9 @@ class Answers:
             return False
         request = LookupRequest(cache_key=key, max_age_ms=job.request.cache.max_age_ms)
         timeout_s = min(self._settings.admission_timeout_ms / 1000, job.remaining_s())
-        response = LookupResponse.FromString(await self._call("Lookup", request.SerializeToString(), timeout_s, job))
+        response = LookupResponse.FromString(
+            await self._call("Lookup", request.SerializeToString(), timeout_s, job, self._leading)
+        )
         return response.outcome == CacheOutcome.CACHE_OUTCOME_HIT
 
     async def find_kept(self, job: Job, key: bytes, error: Unavailable) -> StoredAnswer | None:
@@ -187,12 +220,13 @@ class Answers:
 
         Nobody is asked who has just let a request wait for nothing.
         """
-        if isinstance(cause := error.__cause__, MeshError):
-            self._is_store_gone = cause.reason == ErrorReason.ERROR_REASON_STORE_UNAVAILABLE
-        if self._levels is None or not key or not self._is_store_gone:
+        cause = error.__cause__
+        has_waited = isinstance(cause, MeshError) and cause.reason != ErrorReason.ERROR_REASON_STORE_UNAVAILABLE
+        if self._levels is None or not key or has_waited:
             return None
         request = LookupRequest(cache_key=key, max_age_ms=job.request.cache.max_age_ms)
-        timeout_s = min(self._settings.admission_timeout_ms / 1000, job.remaining_s())
+        # The host answers in a millisecond; who does not is as frozen as Redis.
+        timeout_s = min(max(0.01, self._settings.admission_timeout_ms / 4000), job.remaining_s())
         try:
             message = await self._levels.unary(
                 f"{_SERVICE}Lookup", request.SerializeToString(), timeout_s=timeout_s, metadata=job.inner_metadata
@@ -219,14 +253,38 @@ class Answers:
         )
 
     async def settle(self, job: Job, usage: Usage, counts: RequestCounts) -> None:
-        """Give the rest of a reservation back. A failure leaves it to lapse, and is counted."""
+        """Give the rest of a reservation back. Tried again in the background: it is charged once, whatever is heard."""
         if self._cache is None:
             return
         request = SettleRequest(request_id=job.request_id, usage=usage, counts=counts)
+        if await self._has_settled(job, request):
+            self._end_reservation(job)
+        else:
+            self._background.start(self._settle_later(job, request))
+
+    async def _settle_later(self, job: Job, request: SettleRequest) -> None:
+        """Until then it stays reserved; what is never settled is left to lapse, and counted."""
         try:
-            await self._call("Settle", request.SerializeToString(), self._settings.settle_timeout_ms / 1000, job)
-        except (Unavailable, MeshError):
+            for pause_s in _SETTLE_PAUSES_S:
+                await asyncio.sleep(pause_s)
+                if await self._has_settled(job, request):
+                    return
             self._metrics.settle_failures.inc()
+        finally:
+            self._end_reservation(job)
+
+    async def _has_settled(self, job: Job, request: SettleRequest) -> bool:
+        try:
+            await self._crowd(self._exit).ask(BatchEntry(settle=request), job.inner_metadata)
+        except Unavailable:
+            return False
+        except MeshError:
+            self._metrics.settle_failures.inc()
+        return True
+
+    def _end_reservation(self, job: Job) -> None:
+        if self.renewals is not None:
+            self.renewals.drop_reservation(job)
 
     async def append(self, lease: "Lease", chunk: bytes) -> AppendResponse:
         """Append to a generation. Raises LEASE_LOST and Unavailable."""
@@ -237,7 +295,8 @@ class Answers:
             lease_ms=self._settings.lease_ms,
         )
         timeout_s = self._settings.settle_timeout_ms / 1000
-        return AppendResponse.FromString(await self._call("Append", request.SerializeToString(), timeout_s, lease.job))
+        message = await self._call("Append", request.SerializeToString(), timeout_s, lease.job, self._leading)
+        return AppendResponse.FromString(message)
 
     async def commit(self, lease: "Lease", chunk: bytes, *, is_complete: bool, model: str) -> None:
         """End a generation. Raises LEASE_LOST and Unavailable."""
@@ -248,7 +307,8 @@ class Answers:
             is_complete=is_complete,
             model=model,
         )
-        await self._call("Commit", request.SerializeToString(), self._settings.settle_timeout_ms / 1000, lease.job)
+        timeout_s = self._settings.settle_timeout_ms / 1000
+        await self._call("Commit", request.SerializeToString(), timeout_s, lease.job, self._leading)
 
     def start(self, work: Awaitable[None]) -> "asyncio.Task[None]":
         """Run something that outlives its request."""
@@ -268,9 +328,17 @@ class Answers:
         """The router's metrics."""
         return self._metrics
 
-    async def _call(self, method: str, request: bytes, timeout_s: float, job: Job) -> bytes:
+    async def _call(self, method: str, request: bytes, timeout_s: float, job: Job, lane: Lane) -> bytes:
         metadata: InnerMetadata = job.inner_metadata
-        return await self._require().unary(_SERVICE + method, request, timeout_s=timeout_s, metadata=metadata)
+        return await self._require().unary(
+            _SERVICE + method, request, timeout_s=timeout_s, metadata=metadata, lane=lane
+        )
+
+    @staticmethod
+    def _crowd(crowd: Crowd | None) -> Crowd:
+        if crowd is None:
+            raise Unavailable("cache")
+        return crowd
 
     def _require(self) -> Dependency:
         if self._cache is None:
@@ -281,8 +349,8 @@ class Answers:
 class Lease:
     """The right to generate an answer: what is generated is kept, shared with followers, and stored at the end.
 
-    A short generation costs one commit; a longer one appends each `append_interval_ms`, which also keeps the lease,
-    and at once when somebody follows.
+    A short generation costs one commit; a longer one appends each `append_interval_ms`, and at once when somebody
+    follows. Renewals keep the lease.
     """
 
     def __init__(self, answers: Answers, key: bytes, fencing_token: int, job: Job) -> None:
@@ -295,7 +363,6 @@ class Lease:
         self._pending: list[bytes] = []
         self._size = 0
         self._sending: asyncio.Task[None] | None = None
-        self._sent_s = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._schedule()
@@ -318,6 +385,22 @@ class Lease:
         self.has_followers = False
         self._answers.start(self.close(is_complete=False, model=""))
 
+    def hear(self, state: LeaseState) -> None:
+        """How the lease stands, from its renewal."""
+        if self._is_closed:
+            return
+        if state.is_lost:
+            self.lose()
+        elif not self.is_spoiled:
+            self.has_followers = state.has_followers
+            if self.has_followers and self._pending and self._sending is None:
+                self._send()
+
+    def lose(self) -> None:
+        """Somebody else has the lease, or may have it."""
+        self.spoil("lease_lost")
+        self.has_followers = False
+
     def spoil(self, reason: str) -> None:
         """The answer must not be stored."""
         self.is_spoiled = self.is_spoiled or reason
@@ -332,6 +415,8 @@ class Lease:
             self._timer.cancel()
         if self._sending is not None:
             await asyncio.wait({self._sending})
+        if self._answers.renewals is not None:
+            self._answers.renewals.drop_lease(self.job)
         if self.is_spoiled == "lease_lost":
             return
         is_stored = is_complete and not self.is_spoiled
@@ -351,8 +436,7 @@ class Lease:
     def _tick(self) -> None:
         if self._is_closed:
             return
-        is_due = time.monotonic() - self._sent_s > self._answers.settings.lease_ms / 3000
-        if self._sending is None and not self.is_spoiled and (self._pending or is_due):
+        if self._sending is None and not self.is_spoiled and self._pending:
             self._send()
         self._schedule()
 
@@ -364,14 +448,12 @@ class Lease:
             while True:
                 chunk = b"".join(self._pending)
                 self._pending.clear()
-                self._sent_s = time.monotonic()
                 response = await self._answers.append(self, chunk)
                 self.has_followers = response.has_followers
                 if not (self.has_followers and self._pending) or self._is_closed:
                     return
         except MeshError:
-            self.spoil("lease_lost")
-            self.has_followers = False
+            self.lose()
         except Unavailable:
             # The lease may well be held still: given up at the end, it does not keep followers until it lapses.
             self.spoil("append_failed")

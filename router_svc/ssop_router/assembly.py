@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from ssop.v1 import cache_admin_pb2, rag_pb2, router_pb2, usage_pb2
+from ssop_chassis.attention import Attention
 from ssop_chassis.call import Peer, Service, bind
 from ssop_chassis.identity import Principal
 from ssop_router.answers import Answers
@@ -134,10 +135,12 @@ def assemble(
     for node in nodes:
         _show_age(node, metrics, clock_ms)
 
-    def depend(name: str, peer: Peer | None) -> Dependency | None:
-        return Dependency(name, peer, skip_ms=settings.skip_ms, clock_ms=clock_ms) if peer is not None else None
+    def depend(name: str, peer: Peer | None, attention: Attention | None = None) -> Dependency | None:
+        if peer is None:
+            return None
+        return Dependency(name, peer, skip_ms=settings.skip_ms, clock_ms=clock_ms, attention=attention)
 
-    cache, rag = depend("cache", cache_peer), depend("rag", rag_peer)
+    cache, rag = depend("cache", cache_peer, Attention(metrics.loop_lag.inc)), depend("rag", rag_peer)
     hints = None
     if (hint_store := depend("hints", cache_peer)) is not None and settings.health.hint_poll_ms:
         hints = HintExchange(
@@ -167,7 +170,7 @@ def assemble(
     )
     limits = Limits(settings, metrics, clock_ms)
     levels = depend("levels", cache_peer)
-    answers = Answers(cache, settings, background, metrics, limits, levels=levels)
+    answers = Answers(cache, settings, background, metrics, limits, sign_own=lambda: sign(OWN_PRINCIPAL), levels=levels)
     retrieval = Retrieval(rag, settings, clock_ms, regimes)
     citations = Citations(retrieval)
     sources = Sources(depend("embedder", rag_peer), depend("similar", cache_peer))

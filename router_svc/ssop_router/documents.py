@@ -135,7 +135,7 @@ class DocumentEdge:
             await self._answers.admit_call(request_id, metadata)
         except Unavailable:
             self._metrics.unavailable.labels("cache").inc()
-            for name in self._answers.admit_alone(principal.tenant):
+            for name in self._answers.admit_alone(principal.tenant, is_generating=False):
                 self._metrics.unavailable.labels(name).inc()
         remaining_s = min(call.remaining_s(), self._settings.max_timeout_ms / 1000)
         timeout_s = remaining_s - min(self._settings.hop_margin_ms / 1000, remaining_s / 10)

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -32,11 +32,9 @@ from ssop_router.outcomes import recording
 from ssop_router.profiles import Regimes
 from ssop_router.settings import RouterSettings
 from ssop_router.similar import Similar
+from ssop_router.succession import Succession
 
 R = ErrorReason
-# How often a document that waits for a node looks for one.
-_LOOK_S: Final = 0.05
-_NOTICE_S: Final = 1.0
 _GENERATE: Final = "/ssop.v1.InferenceService/Generate"
 
 
@@ -86,13 +84,19 @@ class Generator:
         itself.
         """
         failures: list[MeshError] = [cut_by] if cut_by is not None else []
-        processes: dict[str, int] = {}
+        succession = Succession(
+            self._nodes,
+            lambda failed: self.find_target(job, failed=failed),
+            wait_s=self._settings.continue_wait_ms / 1000,
+            max_attempts=self._regimes.now().decision.max_attempts,
+        )
         while True:
             is_begun = delivery.is_open
-            target = await self._choose(job, delivery, lease, failures, processes, has_reserve=has_reserve)
+            target = await self._choose(job, delivery, lease, failures, succession, has_reserve=has_reserve)
             if target is None:
                 return
-            processes[target.candidate.address] = self._nodes.process(target.candidate.address)
+            address = target.candidate.address
+            succession.begin(address)
             if is_begun:
                 target = deepen(job.target, target)
             else:
@@ -110,45 +114,9 @@ class Generator:
             except MeshError as error:
                 self.note_failure(job, target, attempt, error)
                 failures.append(error)
+                succession.fail(address, error, has_advanced=attempt.is_committed)
             else:
                 return
-
-    async def _wait_for_target(self, job: Job, failures: list[MeshError], processes: Mapping[str, int]) -> Target:
-        """Where a document that was begun goes on; a node that failed may when its process is another one.
-
-        Waits for one, unless what was begun is what nodes refuse. Raises NO_BACKEND and DEGRADED_REFUSED.
-        """
-        clock = asyncio.get_running_loop().time
-        until_s = clock() + self._settings.continue_wait_ms / 1000
-        # By then a connection that broke with its process is known to be broken.
-        hope_s = clock() + _NOTICE_S
-        job.stage = "continuation"
-        # Whatever ends the wait, the caller is not the one who cut the answer.
-        job.is_interrupted = True
-        while True:
-            is_spent = len(job.failed) >= self._regimes.now().decision.max_attempts
-            # A request that kills whatever serves it ends with its attempts.
-            same = tuple(address for address in job.failed if self._is_same(address, processes))
-            failed = job.failed if is_spent else same
-            try:
-                target = self.find_target(job, failed=failed)
-            except MeshError:
-                is_refused = any(error.reason == R.ERROR_REASON_UNSUPPORTED for error in failures)
-                is_hopeless = clock() >= hope_s and not self._may_return(failed)
-                if is_refused or is_hopeless or is_spent or clock() >= until_s:
-                    raise
-            else:
-                job.is_interrupted = False
-                return target
-            await asyncio.sleep(_LOOK_S)
-
-    def _may_return(self, failed: tuple[str, ...]) -> bool:
-        """Whether a node is away, or has not been tried."""
-        return any(not node.is_connected or node.address not in failed for node in self._nodes.snapshot().nodes)
-
-    def _is_same(self, address: str, processes: Mapping[str, int]) -> bool:
-        now = self._nodes.process(address)
-        return processes.get(address, now) == now
 
     async def _choose(
         self,
@@ -156,7 +124,7 @@ class Generator:
         delivery: Delivery,
         lease: Lease | None,
         failures: list[MeshError],
-        processes: Mapping[str, int],
+        succession: Succession,
         *,
         has_reserve: bool,
     ) -> Target | None:
@@ -164,7 +132,12 @@ class Generator:
         is_begun = delivery.is_open
         try:
             if is_begun:
-                return await self._wait_for_target(job, failures, processes)
+                job.stage = "continuation"
+                # Whatever ends the wait, the caller is not the one who cut the answer.
+                job.is_interrupted = True
+                target = await succession.wait(job.failed, failures)
+                job.is_interrupted = False
+                return target
             return await self._seek(job, delivery, lease, has_reserve=has_reserve)
         except MeshError as error:
             if is_begun:
@@ -213,7 +186,9 @@ class Generator:
         self._metrics.failed_attempts.labels(error.reason_name).inc()
         if is_final:
             raise self._interrupt(job, error) from error
-        job.failed = (*job.failed, target.candidate.address)
+        # Who has begun can wait for a node that is merely full.
+        if not (has_sent and error.reason == R.ERROR_REASON_OVERLOADED):
+            job.failed = (*job.failed, target.candidate.address)
 
     def _interrupt(self, job: Job, error: MeshError) -> MeshError:
         self._metrics.continuations.labels("impossible").inc()
@@ -235,7 +210,7 @@ class Generator:
             request.continue_from.CopyFrom(beginning)
         first_field_s = self._settings.first_field_timeout_ms / 1000
         attempt.stall_s = self._settings.stall_timeout_ms / 1000 or None
-        job.stage = "first_field"
+        job.stage = "continuation" if attempt.is_continued else "first_field"
         job.mark("attempt", target.candidate.node or target.candidate.address)
         try:
             with (

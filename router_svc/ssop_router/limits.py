@@ -94,10 +94,15 @@ class Limits:
             except (ValueError, DecodeError):
                 _log.warning("the cache service says limits that can't be read")
 
-    def admit(self, tenant: str) -> tuple[str, ...]:
+    @property
+    def has_budget(self) -> bool:
+        """Tenants have a token budget, as far as is known."""
+        return self._now().has_budget
+
+    def admit(self, tenant: str, *, is_generating: bool = True) -> tuple[str, ...]:
         """Hold a request to this router's share, since nobody else can; returns the names of what is not whole.
 
-        Raises RATE_LIMITED.
+        Raises RATE_LIMITED, and STORE_UNAVAILABLE for what would use tokens that nobody counts.
         """
         limits = self._now()
         if not self._is_local:
@@ -108,7 +113,18 @@ class Limits:
                 extra={"local_rps": self._local_rps(limits), "is_known": self._limits is not None},
             )
             if limits.has_budget:
-                _log.error("token budgets can't be checked until the shared limits hold again")
+                _log.error(
+                    "token budgets can't be checked until the shared limits hold again",
+                    extra={"unchecked_budget": self._settings.unchecked_budget},
+                )
+        if limits.has_budget and is_generating and self._settings.unchecked_budget == "refuse":
+            self._metrics.local_admissions.labels("refused_budget").inc()
+            raise MeshError(
+                R.ERROR_REASON_STORE_UNAVAILABLE,
+                "the tenant's token budget can't be checked: the store of limits does not answer",
+                metadata={"limit": TOKEN_BUDGET},
+                retry_after_ms=self._settings.skip_ms,
+            )
         rps = self._local_rps(limits)
         wait_ms = 0
         if rps > 0:
@@ -122,9 +138,10 @@ class Limits:
                 quotas=[(f"tenant:{tenant}", f"{rps:g} requests per second on this router")],
                 retry_after_ms=wait_ms,
             )
-        if limits.has_budget:
+        is_unchecked = limits.has_budget and is_generating
+        if is_unchecked:
             self._metrics.budgets_unchecked.inc()
-        return (RATE_LIMIT,) * (rps > 0) + (TOKEN_BUDGET,) * limits.has_budget
+        return (RATE_LIMIT,) * (rps > 0) + (TOKEN_BUDGET,) * is_unchecked
 
     def view(self) -> RateLimitView:
         """For people."""

@@ -142,6 +142,11 @@ class RouterMetrics:
         self.frames_verified = Counter(
             "ssop_router_frames_verified", "Document frames verified, by clients' receipts.", registry=registry
         )
+        self.loop_lag = Counter(
+            "ssop_router_loop_lag_seconds",
+            "Time for which the loop was late while the cache service was waited for; it counts for no time-out.",
+            registry=registry,
+        )
         self.unavailable = Counter(
             "ssop_router_unavailable", "Requests served without a dependency.", ["dependency"], registry=registry
         )
@@ -170,6 +175,11 @@ class RouterMetrics:
         )
         self.settle_failures = Counter(
             "ssop_router_settle_failures", "Reservations that were left to lapse.", registry=registry
+        )
+        self.renewal_failures = Counter(
+            "ssop_router_renewal_failures",
+            "Times that leases and reservations could not be renewed; the next try is soon.",
+            registry=registry,
         )
         self.keys_age_seconds = Gauge(
             "ssop_router_keys_age_seconds", "Age of the copy of the mesh's API keys.", registry=registry

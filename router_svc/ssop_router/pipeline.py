@@ -228,7 +228,7 @@ class Pipeline:
             self._do_without(job, "cache")
             kept = await self._answers.find_kept(job, key, error)
             if kept is not None:
-                self._admit_alone(job)
+                self._admit_alone(job, is_generating=False)
                 job.cache_reason = CacheReason.CACHE_REASON_HIT
                 return Admission(CacheOutcome.CACHE_OUTCOME_HIT, kept)
             job.cache_reason = job.cache_reason or CacheReason.CACHE_REASON_UNAVAILABLE
@@ -258,11 +258,11 @@ class Pipeline:
             raise MeshError(R.ERROR_REASON_CACHE_MISS, "the policy allows the cache only, and it has no answer")
         return admission
 
-    def _admit_alone(self, job: Job) -> None:
+    def _admit_alone(self, job: Job, *, is_generating: bool = True) -> None:
         if job.is_admitted:
             return
         try:
-            lacking = self._answers.admit_alone(job.tenant)
+            lacking = self._answers.admit_alone(job.tenant, is_generating=is_generating)
         except MeshError:
             job.is_refused = True
             raise

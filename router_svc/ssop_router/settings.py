@@ -84,9 +84,24 @@ class RouterSettings(PolicySettings):
         le=100_000,
         description="Requests per second and tenant, mesh-wide, while the cache service never said the limit. 0: any.",
     )
+    unchecked_budget: Literal["refuse", "serve"] = Field(
+        "refuse",
+        description="Requests of tenants with a token budget while nobody can count: refused, or served and flagged.",
+    )
+    promise_wait_ms: int = Field(
+        5_000,
+        ge=0,
+        le=60_000,
+        description="How long a request waits for admission that serving without would break a budget or ask twice.",
+    )
     settle_timeout_ms: int = Field(1_000, gt=0, description="Time for settling and storing after an answer.")
     skip_ms: int = Field(1_000, gt=0, description="How long a service that failed three times in a row is not asked.")
-    lease_ms: int = Field(10_000, gt=0, description="How long a lease lasts without a sign of life.")
+    lease_ms: int = Field(
+        1_500, gt=0, le=600_000, description="How long a lease lasts without a sign of life; then another takes over."
+    )
+    reservation_ms: int = Field(
+        10_000, gt=0, le=600_000, description="How long reserved tokens stay reserved without a sign of life."
+    )
     append_interval_ms: int = Field(250, gt=0, description="How often a generation looks for followers.")
     max_stored_bytes: int = Field(1_048_576, gt=0, description="Largest answer that is stored.")
     reserve_output_tokens: int = Field(1_024, gt=0, description="Output tokens to reserve where the request says none.")

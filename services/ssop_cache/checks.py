@@ -30,10 +30,10 @@ def check_ttl(ttl_ms: int) -> None:
         raise invalid_request(("ttl_ms", f"is more than {MAX_TTL_MS}"))
 
 
-def check_lease(lease_ms: int) -> None:
+def check_lease(lease_ms: int, *, path: str = "lease_ms") -> None:
     """A lease: from 1 ms to 10 minutes. Raises REQUEST_INVALID."""
     if not 0 < lease_ms <= MAX_LEASE_MS:
-        raise invalid_request(("lease_ms", f"must be from 1 to {MAX_LEASE_MS}"))
+        raise invalid_request((path, f"must be from 1 to {MAX_LEASE_MS}"))
 
 
 def check_share(share: float) -> None:

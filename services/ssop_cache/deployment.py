@@ -20,6 +20,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AskError, MovedError, RedisClusterException
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from ssop_cache.lines import Lines
+
 Mode = Literal["standalone", "sentinel", "cluster"]
 Word = str | bytes | int
 LEARN_S: Final = 2.0
@@ -70,9 +72,20 @@ class Instance(Protocol):
     async def send(self, *words: Word, is_asking: bool = False) -> Any:
         """One command, once; after an ASK it is announced on the same connection."""
 
+    def drop_silent(self) -> None:
+        """Give up connections whose next reply nobody waits for any more: it may never come."""
+
+    async def warm_up(self, commands: Sequence[tuple[Word, ...]]) -> None:
+        """Run the commands, and make the connections that a crowd needs. Raises RedisError and OSError."""
+
 
 class Deployment(Protocol):
-    """The instances of a role. Calls that take no time-out are bounded by their caller."""
+    """The instances of a role. Calls that take no time-out are bounded by their caller.
+
+    `calls_per_connection`: how many calls at the same time a connection is good for.
+    """
+
+    calls_per_connection: int
 
     def owner(self, key: str | None) -> Instance | None:
         """Who has a key; None: nobody that is known."""
@@ -104,19 +117,32 @@ def open_deployment(access: Access, *, timeout_s: float, connections: int) -> De
 
 
 class SingleInstance:
-    """The one that takes writes, whoever that is."""
+    """The one that takes writes, whoever that is. Scripts that wait together travel together."""
 
-    def __init__(self, redis: "Redis") -> None:
+    def __init__(self, redis: "Redis", connections: int) -> None:
         self.name = "master"
         self.redis = redis
+        self.lines = Lines(redis.connection_pool, connections)
 
     async def send(self, *words: Word, is_asking: bool = False) -> Any:  # noqa: ARG002 - nobody redirects here
         """One command, once."""
+        if words[0] in {"EVALSHA", "EVAL"}:
+            return await self.lines.send(words)
         return await cast("Awaitable[Any]", self.redis.execute_command(*words))  # type: ignore[no-untyped-call]
+
+    def drop_silent(self) -> None:
+        """See Instance."""
+        self.lines.drop_silent()
+
+    async def warm_up(self, commands: Sequence[tuple[Word, ...]]) -> None:
+        """See Instance."""
+        await self.lines.warm_up(commands)
 
 
 class SingleDeployment:
     """One instance, or the master that sentinels name: asked anew for each connection."""
+
+    calls_per_connection = 4
 
     def __init__(self, access: Access, *, timeout_s: float, connections: int) -> None:
         self._master = access.master
@@ -143,8 +169,9 @@ class SingleDeployment:
                 options |= {"ssl": True, **access.tls.options()}
         elif access.url.startswith("rediss://"):
             options |= access.tls.options()
-        # One more than calls may run: the probe's.
-        self._instance = SingleInstance(self._connect(access, options | {"max_connections": connections + 1}))
+        # Those of scripts, one for each plain command that may run, and the probe's.
+        most = connections * (1 + self.calls_per_connection) + 1
+        self._instance = SingleInstance(self._connect(access, options | {"max_connections": most}), connections)
         self._listener = self._connect(
             access, options | {"max_connections": 1, "socket_connect_timeout": max(timeout_s, 0.05)}
         )
@@ -177,6 +204,7 @@ class SingleDeployment:
 
     async def close(self) -> None:
         """Drop the connections."""
+        await self._instance.lines.close()
         await self._instance.redis.aclose()
         await self._listener.aclose()
         if self._sentinel is not None:
@@ -214,9 +242,19 @@ class ShardInstance:
         finally:
             self.node.release(connection)
 
+    def drop_silent(self) -> None:
+        """A call that is given up takes its connection with it."""
+
+    async def warm_up(self, commands: Sequence[tuple[Word, ...]]) -> None:
+        """Run the commands."""
+        for words in commands:
+            await self.node.execute_command(*words)
+
 
 class ShardedDeployment:
     """A cluster: the table of slots is redis-py's, learnt anew after failures and patched by MOVED."""
+
+    calls_per_connection = 1
 
     def __init__(self, access: Access, *, timeout_s: float, connections: int) -> None:
         self._timeout_s = timeout_s

@@ -28,6 +28,9 @@ _PENDING: Final = 2_000
 _BATCH_BYTES: Final = 4 << 20
 _REPEAT_S: Final = 5.0
 """After a fault of the disk, and how often a cursor is written that is all that has changed."""
+_CLOSE_S: Final = 5.0
+_STALE_S: Final = 1.0
+"""After so long without a look at the log, or five intervals, this host does not hear of changes."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -47,7 +50,6 @@ class LocalLevel:
         wall_ms: Callable[[], int],
     ) -> None:
         self.answers = LocalAnswers(max_bytes)
-        self.is_synced = False
         self._state = state
         self._metrics = metrics
         self._directory = directory
@@ -55,6 +57,8 @@ class LocalLevel:
         self._unsynced_ms = unsynced_ms
         self._wall_ms = wall_ms
         self._cursor = Cursor()
+        self._synced_s: float | None = None
+        self._stale_s = max(_STALE_S, 5 * self._interval_s)
         self._written = Cursor()
         self._written_s = 0.0
         self._pending: OrderedDict[Name, int] = OrderedDict()
@@ -62,7 +66,7 @@ class LocalLevel:
         self._is_all_dirty = False
         self._disk: Disk | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cache-disk")
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         metrics.local_bytes.set_function(lambda: self.answers.size_bytes)
         metrics.local_answers.set_function(lambda: len(self.answers))
         metrics.is_local_synced.set_function(lambda: self.is_synced)
@@ -73,21 +77,30 @@ class LocalLevel:
         """What is held survives a restart."""
         return self._disk is not None
 
+    @property
+    def is_synced(self) -> bool:
+        """This host hears of changes: it has read the log to its end just now."""
+        return self._synced_s is not None and time.monotonic() - self._synced_s < self._stale_s
+
     def start(self) -> None:
         """Read the folder, then follow the log."""
-        self._task = asyncio.ensure_future(self._run())
+        self._tasks = [asyncio.ensure_future(self._run())]
 
     async def close(self) -> None:
-        """Stop following; what is held is on disk then."""
-        if self._task is not None:
-            self._task.cancel()
+        """Stop following; what is held is on disk then, unless the disk hangs."""
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._task
-        await self._save()
-        disk, self._disk = self._disk, None
-        if disk is not None:
-            await self._on_thread(disk.close)
-        self._thread.shutdown(wait=False)
+                await task
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._save()
+                if self._disk is not None:
+                    await self._on_thread(self._disk.close)
+        except TimeoutError:
+            _log.error("the folder of stored answers could not be closed in time; it is read again as far as it goes")
+        self._disk = None
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def find(self, name: Name, max_age_ms: int) -> LocalAnswer | None:
         """The answer, where this host hears of changes."""
@@ -145,10 +158,16 @@ class LocalLevel:
 
     async def _run(self) -> None:
         await self._load()
+        # Apart, so that a disk that hangs keeps this host from hearing nothing.
+        self._tasks.append(asyncio.ensure_future(self._keep()))
         while True:
             await self._sync()
-            await self._save()
             await asyncio.sleep(self._interval_s)
+
+    async def _keep(self) -> None:
+        while True:
+            is_well = await self._save()
+            await asyncio.sleep(self._interval_s if is_well else _REPEAT_S)
 
     async def _load(self) -> None:
         if self._directory is None:
@@ -192,20 +211,23 @@ class LocalLevel:
                     self.apply(change)
                 self._cursor = news.cursor
                 if news.is_end:
-                    self.is_synced = True
+                    self._synced_s = time.monotonic()
                     return
         except MeshError as error:
-            if self.is_synced:
+            if self._synced_s is not None:
                 _log.warning("this host does not hear of changes", extra={"reason": error.reason_name})
-            self.is_synced = False
+            self._synced_s = None
 
-    async def _save(self) -> None:
-        """Bring the folder up to date. The cursor goes with the last batch: never ahead of what it describes."""
+    async def _save(self) -> bool:
+        """Bring the folder up to date; False after a fault.
+
+        The cursor goes with the last batch: never ahead of what it describes.
+        """
         disk = self._disk
         now_s = time.monotonic()
         is_due = self._cursor != self._written and now_s - self._written_s > _REPEAT_S
         if disk is None or not (self._dirty or self._is_all_dirty or is_due):
-            return
+            return True
         cursor, is_all = self._cursor, self._is_all_dirty
         names = list(self.answers) if is_all else list(self._dirty)
         self._dirty, self._is_all_dirty = {}, False
@@ -227,13 +249,17 @@ class LocalLevel:
                 if is_all:
                     self._written = Cursor()
                 is_all = False
+        except asyncio.CancelledError:
+            # Batches that were not written must not be missing below a cursor that is.
+            self._mark_all()
+            raise
         except DiskError as error:
             self._count_fault("write")
             _log.error("stored answers can't be kept: %s", error)
             self._mark_all()
-            await asyncio.sleep(_REPEAT_S)
-            return
+            return False
         self._written, self._written_s = cursor, now_s
+        return True
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

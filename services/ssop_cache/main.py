@@ -1,12 +1,16 @@
 """The cache service's process."""
 
+import asyncio
+import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from prometheus_client import CollectorRegistry
+from redis.exceptions import RedisError
 
 from ssop.v1 import cache_pb2, hints_pb2, keys_pb2
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
 from ssop_cache.deployment import open_deployment
@@ -22,9 +26,17 @@ from ssop_cache.settings import CacheSettings
 from ssop_cache.similar import SimilarAnswers
 from ssop_cache.store import RedisStore
 from ssop_cache.wakes import Wakes
-from ssop_chassis.call import Service, bind
+from ssop_chassis.attention import Attention
+from ssop_chassis.call import Metadata, Service, bind
+from ssop_chassis.dispatch import Authenticate, inner_authenticate
+from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import Principal
+from ssop_chassis.logs import describe
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
+
+_WARM_UP_S: Final = 5.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +50,20 @@ class Cache:
     answers: AnswerStore
 
 
-def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: AsyncExitStack) -> Cache:
-    """Make the service from its settings; the stack closes what it holds."""
+def _refuse_all(_: Metadata) -> Principal:
+    raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "nobody is taken in a batch here")
+
+
+def open_cache(
+    settings: CacheSettings,
+    registry: CollectorRegistry,
+    stack: AsyncExitStack,
+    *,
+    authenticate: Authenticate = _refuse_all,
+) -> Cache:
+    """Make the service from its settings; the stack closes what it holds. `authenticate` is for entries of batches."""
     metrics = CacheMetrics(registry)
+    attention = Attention(metrics.loop_lag.inc)
 
     def open_store(role: Role) -> RedisStore:
         timeout_s = settings.redis_timeout_ms / 1000
@@ -49,6 +72,7 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
             open_deployment(settings.access(role), timeout_s=timeout_s, connections=settings.redis_connections),
             metrics,
             timeout_s=timeout_s,
+            attention=attention,
             connections=settings.redis_connections,
             connection_wait_s=settings.connection_wait_ms / 1000,
             probe_interval_s=settings.probe_interval_ms / 1000,
@@ -77,7 +101,16 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
     stack.push_async_callback(wakes.close)
     feeds = Feeds(state, answers, layout, wakes, most=settings.max_followed, gauge=metrics.feeds)
     stack.push_async_callback(feeds.close)
-    servicer = CacheServicer(state, answers, feeds, similar=similar, layout=layout, settings=settings, metrics=metrics)
+    servicer = CacheServicer(
+        state,
+        answers,
+        feeds,
+        similar=similar,
+        layout=layout,
+        settings=settings,
+        metrics=metrics,
+        authenticate=authenticate,
+    )
     roles = RoleChecker(state, cache)
     if settings.is_role_checked:
         roles.install()
@@ -91,9 +124,20 @@ def open_cache(settings: CacheSettings, registry: CollectorRegistry, stack: Asyn
 
 async def build(process: Process[CacheSettings], stack: AsyncExitStack) -> Serving:
     """What the chassis serves."""
-    cache = open_cache(process.settings, process.registry, stack)
-    warm = cache.roles.wait_until_right if process.settings.is_role_checked else None
-    return Serving(cache.services, process.settings.listen, warm=warm)
+    authenticate = inner_authenticate(process.secret)
+    cache = open_cache(process.settings, process.registry, stack, authenticate=authenticate)
+
+    async def warm() -> None:
+        if process.settings.is_role_checked:
+            await cache.roles.wait_until_right()
+        for store in (cache.state, cache.cache):
+            try:
+                async with asyncio.timeout(_WARM_UP_S):
+                    await store.warm_up()
+            except (RedisError, OSError, TimeoutError) as error:
+                _log.warning("the connections could not be made ahead: %s", describe(error))
+
+    return Serving(cache.services, process.settings.listen, authenticate=authenticate, warm=warm)
 
 
 def run() -> NoReturn:

@@ -69,3 +69,8 @@ class CacheMetrics:
             registry=registry,
         )
         self.feeds = Gauge("ssop_cache_followed_generations", "Generations that are followed here.", registry=registry)
+        self.loop_lag = Counter(
+            "ssop_cache_loop_lag_seconds",
+            "Time for which the loop was late while a store was waited for; it counts for no time-out.",
+            registry=registry,
+        )

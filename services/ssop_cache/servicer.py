@@ -1,6 +1,5 @@
 """CacheService. The tenant comes from the principal and from nowhere else."""
 
-import asyncio
 import logging
 from typing import Final
 
@@ -10,6 +9,7 @@ from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheLevel
 from ssop_cache.answers import Answer, AnswerStore
+from ssop_cache.batches import Batches
 from ssop_cache.checks import check_key, check_lease, check_request_id, check_share, check_ttl
 from ssop_cache.core import scripts
 from ssop_cache.core.keys import Layout
@@ -22,12 +22,16 @@ from ssop_cache.settings import CacheSettings
 from ssop_cache.similar import SimilarAnswers
 from ssop_cache.store import RedisStore
 from ssop_chassis.call import Call
+from ssop_chassis.dispatch import Authenticate
 from ssop_chassis.errors import MeshError, invalid_request
 
+MAX_RENEWED: Final = 256
+"""Leases and reservations that one call renews."""
 MAX_MODEL_BYTES: Final = 256
 MAX_MESSAGE_BYTES: Final = 262_144
 """Chunks for a follower are joined up to this size."""
 _RECHECKS: Final = 3
+_FOLLOWED: Final = 2
 _OUTCOMES: Final = {
     Outcome.HIT: CacheOutcome.CACHE_OUTCOME_HIT,
     Outcome.LEASE: CacheOutcome.CACHE_OUTCOME_LEASE,
@@ -50,8 +54,10 @@ class CacheServicer:
         layout: Layout,
         settings: CacheSettings,
         metrics: CacheMetrics,
+        authenticate: Authenticate,
     ) -> None:
         self._state = state
+        self._batches = Batches(authenticate, self._answer_admission, self._answer_settlement)
         self._answers = answers
         self._feeds = feeds
         self._similar = similar
@@ -70,46 +76,44 @@ class CacheServicer:
     async def admit(self, call: Call) -> None:
         """See CacheService.Admit."""
         request = cache_pb2.AdmitRequest.FromString(call.request)
-        check_request_id(request.request_id)
-        check_key(request.cache_key, is_required=False)
-        check_lease(request.lease_ms)
-        check_share(request.rate_share)
-        tenant = call.principal.tenant
-        limits = self._limits.under(request.rate_share)
-        self._metrics.rate_limit_rps.set(limits.max_rps)
-        try:
-            admission, answer = await self._admit(tenant, request, limits)
-        except MeshError as error:
-            # A router that starts now must know what it is to hold by itself.
-            error.metadata["limits"] = self._told.SerializeToString().hex()
-            raise
-        self._refuse(tenant, admission, limits)
-        response = cache_pb2.AdmitResponse(
-            outcome=_OUTCOMES[admission.outcome] if request.cache_key else CacheOutcome.CACHE_OUTCOME_UNSPECIFIED,
-            fencing_token=admission.fence if admission.outcome is Outcome.LEASE else 0,
-            limits=self._told,
-        )
-        if request.cache_key:
-            self._metrics.lookups.labels(admission.outcome.value).inc()
-        if answer is not None and admission.outcome is Outcome.HIT:
-            response.answer.CopyFrom(_stored(answer))
-        if admission.budget_left is not None:
-            response.budget_left_tokens = admission.budget_left
+        response = await self._answer_admission(call.principal.tenant, request)
         await call.write(response.SerializeToString())
 
     async def settle(self, call: Call) -> None:
         """See CacheService.Settle."""
         request = cache_pb2.SettleRequest.FromString(call.request)
-        check_request_id(request.request_id)
-        used = request.usage.input_tokens + request.usage.output_tokens
-        keys = self._layout.of_tenant(call.principal.tenant)
-        counts = count_request(request.usage, request.counts) if request.HasField("counts") else None
-        settlement = scripts.settle(keys, self._limits, request.request_id, used, counts)
-        outcome, _, charged_reply = await self._state.run(settlement)
-        charged = scripts.number(charged_reply)
-        self._metrics.settlements.labels(scripts.word(outcome)).inc()
-        self._metrics.charged_tokens.inc(charged)
-        await call.write(cache_pb2.SettleResponse(charged_tokens=min(charged, 2**32 - 1)).SerializeToString())
+        response = await self._answer_settlement(call.principal.tenant, request)
+        await call.write(response.SerializeToString())
+
+    async def run_batch(self, call: Call) -> None:
+        """See CacheService.RunBatch."""
+        response = await self._batches.run(call)
+        await call.write(response.SerializeToString())
+
+    async def renew(self, call: Call) -> None:
+        """See CacheService.Renew."""
+        request = cache_pb2.RenewRequest.FromString(call.request)
+        if not 0 < len(request.request_ids) + len(request.leases) <= MAX_RENEWED:
+            raise invalid_request(("leases", f"and request_ids must be from 1 to {MAX_RENEWED}"))
+        for request_id in request.request_ids:
+            check_request_id(request_id)
+        for lease in request.leases:
+            check_key(lease.cache_key)
+        if request.request_ids:
+            check_lease(request.reservation_ms, path="reservation_ms")
+        if request.leases:
+            check_lease(request.lease_ms)
+        renewal = scripts.renew(
+            self._layout.of_tenant(call.principal.tenant),
+            request.request_ids,
+            [(lease.cache_key, lease.fencing_token) for lease in request.leases],
+            reservation_ms=request.reservation_ms,
+            lease_ms=request.lease_ms,
+        )
+        _, _, *held = await self._state.run(renewal)
+        states = [cache_pb2.LeaseState(is_lost=not state, has_followers=state == _FOLLOWED) for state in held]
+        response = cache_pb2.RenewResponse(leases=states)
+        await call.write(response.SerializeToString())
 
     async def read_usage(self, call: Call) -> None:
         """See CacheService.ReadUsage."""
@@ -276,21 +280,63 @@ class CacheServicer:
             )
         await call.write(cache_pb2.CommitResponse().SerializeToString())
 
+    async def _answer_admission(self, tenant: str, request: cache_pb2.AdmitRequest) -> cache_pb2.AdmitResponse:
+        check_request_id(request.request_id)
+        check_key(request.cache_key, is_required=False)
+        check_lease(request.lease_ms)
+        if request.reservation_ms:
+            check_lease(request.reservation_ms, path="reservation_ms")
+        check_share(request.rate_share)
+        limits = self._limits.under(request.rate_share)
+        self._metrics.rate_limit_rps.set(limits.max_rps)
+        try:
+            admission, answer = await self._admit(tenant, request, limits)
+        except MeshError as error:
+            # A router that starts now must know what it is to hold by itself.
+            error.metadata["limits"] = self._told.SerializeToString().hex()
+            raise
+        self._refuse(tenant, admission, limits)
+        response = cache_pb2.AdmitResponse(
+            outcome=_OUTCOMES[admission.outcome] if request.cache_key else CacheOutcome.CACHE_OUTCOME_UNSPECIFIED,
+            fencing_token=admission.fence if admission.outcome is Outcome.LEASE else 0,
+            limits=self._told,
+        )
+        if request.cache_key:
+            self._metrics.lookups.labels(admission.outcome.value).inc()
+        if answer is not None and admission.outcome is Outcome.HIT:
+            response.answer.CopyFrom(_stored(answer))
+        if admission.budget_left is not None:
+            response.budget_left_tokens = admission.budget_left
+        return response
+
+    async def _answer_settlement(self, tenant: str, request: cache_pb2.SettleRequest) -> cache_pb2.SettleResponse:
+        check_request_id(request.request_id)
+        used = request.usage.input_tokens + request.usage.output_tokens
+        keys = self._layout.of_tenant(tenant)
+        counts = count_request(request.usage, request.counts) if request.HasField("counts") else None
+        settlement = scripts.settle(keys, self._limits, request.request_id, used, counts)
+        outcome, _, charged_reply = await self._state.run(settlement)
+        charged = scripts.number(charged_reply)
+        self._metrics.settlements.labels(scripts.word(outcome)).inc()
+        self._metrics.charged_tokens.inc(charged)
+        return cache_pb2.SettleResponse(charged_tokens=min(charged, 2**32 - 1))
+
     async def _admit(
         self, tenant: str, request: cache_pb2.AdmitRequest, limits: Limits
     ) -> tuple[Admission, Answer | None]:
         keys = self._layout.of_tenant(tenant)
         seen_fence = 0
         for _ in range(_RECHECKS):
-            started_s = _now_s()
+            started_s = self._state.clock_s
             answer = await self._find(tenant, request) if request.cache_key else None
             # Both instances together may cost one time-out; what the first did not use is the second's.
-            left_s = self._state.timeout_s - (_now_s() - started_s)
+            left_s = self._state.timeout_s - (self._state.clock_s - started_s)
             asked = Admit(
                 request.request_id,
                 request.cache_key,
                 request.reserve_tokens,
                 request.lease_ms,
+                request.reservation_ms,
                 is_found=answer is not None,
                 wants_lease=not request.no_lease,
                 seen_fence=seen_fence,
@@ -363,10 +409,6 @@ class CacheServicer:
                 raise MeshError(
                     ErrorReason.ERROR_REASON_REQUEST_DUPLICATE, "a request with this id and another question runs"
                 )
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _stored(answer: Answer) -> cache_pb2.StoredAnswer:

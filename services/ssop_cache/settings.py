@@ -15,9 +15,14 @@ class CacheSettings(RedisSettings):
     listen: list[str] = Field(
         ["127.0.0.1:7340"], min_length=1, description="Where it listens: host:port or unix:/path."
     )
-    redis_timeout_ms: int = Field(50, ge=1, le=10_000, description="Most that a frozen or gone Redis costs a call.")
+    redis_timeout_ms: int = Field(
+        50,
+        ge=1,
+        le=10_000,
+        description="Most that a frozen or gone Redis costs a call; more where it answers slowly, up to 20 times.",
+    )
     redis_connections: int = Field(
-        16, ge=1, le=1024, description="Connections to each role; calls that run at the same time."
+        16, ge=1, le=1024, description="Connections to each role; four times as many calls run (a cluster: as many)."
     )
     connection_wait_ms: int = Field(
         2000, ge=1, le=60_000, description="Longest wait for a free connection; then the call is OVERLOADED."

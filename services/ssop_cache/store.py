@@ -1,6 +1,7 @@
 """One role of Redis behind a call with a bound: at most `timeout_s`, and nothing is ever sent twice.
 
-A reply that did not come may belong to a script that ran. So there are no retries. What is sent again is what a server
+The bound is on the instances: time during which this process's own loop was late is none of it. A reply that did not
+come may belong to a script that ran. So there are no retries. What is sent again is what a server
 said that it did not run: a script that it does not know, and a command whose keys it does not have (MOVED, ASK,
 TRYAGAIN of a cluster). Each instance has a short circuit of its own, so that a master that is gone costs the keys of
 others nothing.
@@ -33,8 +34,10 @@ from ssop_cache.core.scripts import Reply, ScriptCall
 from ssop_cache.deployment import Deployment, Instance, Word
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.redis_settings import Role
+from ssop_chassis.attention import Attention
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
+from ssop_chassis.pace import Pace
 from ssop_chassis.settings import SettingsError
 
 MAX_REDIRECTIONS: Final = 5
@@ -58,6 +61,7 @@ class _Shard:
         self.instance = instance
         self.circuit = Circuit()
         self.task: asyncio.Task[None] | None = None
+        self.is_gone = False
 
 
 class _Route:
@@ -78,17 +82,19 @@ class RedisStore:
         metrics: CacheMetrics,
         *,
         timeout_s: float,
+        attention: Attention,
         connections: int = 16,
         connection_wait_s: float = 2.0,
         probe_interval_s: float = 0.1,
     ) -> None:
         self.role = role
-        self.timeout_s = timeout_s
+        self._pace = Pace(timeout_s)
+        self._attention = attention
         self._metrics = metrics
         self._connection_wait_s = connection_wait_s
         self._probe_interval_s = probe_interval_s
         self._deployment = deployment
-        self._slots = asyncio.Semaphore(connections)
+        self._slots = asyncio.Semaphore(connections * deployment.calls_per_connection)
         self._scripts = load_scripts()
         self._digests = {name: _sha1(text) for name, text in self._scripts.items()}
         self._shards: dict[str, _Shard] = {}
@@ -102,6 +108,21 @@ class RedisStore:
     def is_up(self) -> bool:
         """Calls are tried, whatever their key."""
         return self._learning is None and not any(shard.circuit.is_open for shard in self._shards.values())
+
+    @property
+    def timeout_s(self) -> float:
+        """Most that an instance may cost a call now, in seconds of `clock_s`."""
+        return self._pace.bound_s(asyncio.get_running_loop().time())
+
+    @property
+    def clock_s(self) -> float:
+        """The clock of the bounds, in seconds."""
+        return self._attention.now_s
+
+    async def warm_up(self) -> None:
+        """Make the connections that a crowd would need, and let the servers know the scripts. Raises RedisError."""
+        for instance in self._deployment.instances():
+            await instance.warm_up([("SCRIPT", "LOAD", text) for text in self._scripts.values()])
 
     async def run(self, call: ScriptCall, timeout_s: float | None = None) -> Reply:
         """Run a script; its reply, within `timeout_s` (None: the configured time).
@@ -124,7 +145,7 @@ class RedisStore:
 
     async def command_unguarded(self, instance: Instance, *words: str) -> Any:
         """Run a plain command although the circuit may be open: for `verify`. Raises RedisError and TimeoutError."""
-        async with asyncio.timeout(self.timeout_s):
+        async with self._attention.timeout(self.timeout_s):
             return await instance.send(*words)
 
     def subscriber(self) -> PubSub:
@@ -148,11 +169,13 @@ class RedisStore:
         await self._take_slot()
         try:
             self._refuse_if_open(route.shard)
-            async with asyncio.timeout(self.timeout_s if timeout_s is None else timeout_s):
+            started_s = self._attention.now_s
+            async with self._attention.timeout(self.timeout_s if timeout_s is None else timeout_s):
                 reply = await self._send(route, forms)
         except (TimeoutError, RedisTimeoutError) as error:
             if route.is_moving:
                 raise self._unavailable("moving") from error
+            route.shard.instance.drop_silent()
             self._fail(route.shard, is_gone=False)
             raise self._unavailable("timeout") from error
         except AskError as error:
@@ -170,6 +193,7 @@ class RedisStore:
         finally:
             self._slots.release()
         route.shard.circuit.succeed()
+        self._pace.observe(self._attention.now_s - started_s, asyncio.get_running_loop().time())
         return reply
 
     async def _send(self, route: _Route, forms: Sequence[tuple[Word, ...]]) -> Any:
@@ -266,6 +290,7 @@ class RedisStore:
             told = {"role": self.role, "instance": shard.instance.name}
             _log.error("the store does not answer; calls fail at once until it does", extra=told)
             self.failures += 1
+            shard.is_gone = is_gone
             self._metrics.is_store_up.labels(self.role).set(0)
             if shard.task is not None:
                 shard.task.cancel()
@@ -291,10 +316,18 @@ class RedisStore:
             if found is None:
                 # Others have its keys now.
                 del self._shards[shard.instance.name]
+            self._learn_pace(shard)
             shard.circuit.close()
             self._tell_up()
             _log.warning("the store answers again", extra={"role": self.role, "instance": shard.instance.name})
             return
+
+    def _learn_pace(self, shard: _Shard) -> None:
+        """An instance that was silent for a moment was slow: an answer may take so long."""
+        now_s = asyncio.get_running_loop().time()
+        silent_s = shard.circuit.open_s(now_s) + self.timeout_s
+        if not shard.is_gone and silent_s < self._pace.most_s:
+            self._pace.observe(silent_s, now_s)
 
     def _learn_soon(self) -> None:
         if self._learning is None:

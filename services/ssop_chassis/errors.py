@@ -158,6 +158,16 @@ def _clip_pairs(pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]
     return tuple((_clip(a, _MAX_VALUE_BYTES), _clip(b, _MAX_VALUE_BYTES)) for a, b in pairs[:_MAX_ENTRIES])
 
 
+def parse_status(data: bytes) -> MeshError:
+    """The error in a serialised google.rpc.Status; INTERNAL for one that can't be read."""
+    status = status_pb2.Status()
+    try:
+        status.ParseFromString(data)
+    except DecodeError:
+        return MeshError(R.ERROR_REASON_INTERNAL, "an error that can't be read")
+    return from_status(status.code, status.message, data)
+
+
 def from_status(code: int, message: str, details: bytes | None = None) -> MeshError:
     """The error that a peer sent: a gRPC code, its message and the bytes of `grpc-status-details-bin`, if any."""
     status = status_pb2.Status()

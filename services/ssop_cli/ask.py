@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ssop.v1 import frame_pb2, router_pb2
+from ssop.v1 import frame_pb2, mesh_pb2, router_pb2
 from ssop_cli.analyze import show_ms
-from ssop_cli.board import mode_name
+from ssop_cli.board import mode_name, show_age
 from ssop_cli.mesh import Access, accounting_json, decision_json, explain, mesh_errors, word
 from ssop_cli.terminal import visible
 from ssop_sdk import OutputError, SsopClient, SsopError, Stream
@@ -88,6 +88,7 @@ def run_ask(access: Access, options: AskOptions, console: Console, *, is_json: b
                 "result": error.partial,
                 "sources": [asdict(source) for source in stream.sources],
                 "decision": decision_json(stream.decision),
+                "delivery": delivery_json(stream.status),
                 "accounting": accounting_json(stream.accounting),
             }
         return {
@@ -95,8 +96,22 @@ def run_ask(access: Access, options: AskOptions, console: Console, *, is_json: b
             "result": stream.result(),
             "sources": [asdict(source) for source in stream.sources],
             "decision": decision_json(stream.decision),
+            "delivery": delivery_json(stream.status),
             "accounting": accounting_json(stream.accounting),
         }
+
+
+def delivery_json(status: mesh_pb2.DeliveryStatus | None) -> dict[str, Any]:
+    """What the answer came from, as JSON."""
+    if status is None:
+        return {}
+    return {
+        "served_by": status.served_by,
+        "cache_level": word(mesh_pb2.CacheLevel, status.cache_level, "CACHE_LEVEL_"),
+        "age_ms": status.age_ms,
+        "similarity": round(status.similarity, 4),
+        "unavailable": list(status.unavailable),
+    }
 
 
 def _messages(options: AskOptions) -> Any:
@@ -169,6 +184,12 @@ def delivery_line(answer: Mapping[str, Any]) -> str:
         decision["model"] or "no model",
         f"cache {decision['cache']}",
     ]
+    delivery = answer.get("delivery")
+    if delivery and delivery["cache_level"]:
+        level = "the cache's host" if delivery["cache_level"] == "local" else "Redis"
+        parts.append(f"from {level}, {show_age(delivery['age_ms'])} old")
+    if delivery and delivery["similarity"]:
+        parts.append(f"answer to a similar question ({delivery['similarity']:.3f})")
     if decision["cascade"]:
         parts.append(f"cascade {decision['cascade']}")
     if accounting:

@@ -131,7 +131,12 @@ class _ChunkStream:
     async def _end(self) -> None:
         if not self._exchange.is_started:
             await self._begin(delivery_of(self._reply.answer.status))
-        await self._write(self._reply.chunk({}, finish_reason=self._reply.finish_reason))
+        last = self._reply.chunk({}, finish_reason=self._reply.finish_reason)
+        status = self._reply.answer.status
+        if status is not None and status.continuations:
+            # The first chunk could not say that another node would go on, nor whether the answer is degraded since.
+            last |= self._reply.mesh()
+        await self._write(last)
         if self._has_usage:
             await self._write({**self._reply.last_chunk(), **self._reply.mesh()})
         await self._exchange.write(_DONE)

@@ -8,6 +8,7 @@ from ssop.v1 import frame_pb2, mesh_pb2, router_pb2
 from ssop.v1.frame_pb2 import Frame
 from ssop_gateway.core.faults import EdgeError, invalid, of_answer
 from ssop_gateway.core.frames import (
+    Delivery,
     delivery_of,
     dump,
     frame_event,
@@ -52,7 +53,7 @@ async def read_object(exchange: Exchange, schema_hint: str) -> dict[str, Any]:
     if kind not in (JSON_TYPE, SSOP_TYPE):
         raise EdgeError("UNSUPPORTED_MEDIA_TYPE", f"the body is {JSON_TYPE} or {SSOP_TYPE}")
     value = read_json(await exchange.read_body())
-    if "output_schema" in value and kind != SSOP_TYPE:
+    if value.get("output_schema") is not None and kind != SSOP_TYPE:
         raise EdgeError(
             "UNSUPPORTED_MEDIA_TYPE",
             f"output_schema needs `Content-Type: {SSOP_TYPE}`; {schema_hint}",
@@ -116,6 +117,7 @@ class _FrameStream:
         self._held: list[Frame] = []
         self._has_document = False
         self._has_end = False
+        self._has_told_degraded = False
 
     async def run(self, method: str, request: Message, timeout_s: float) -> None:
         """Stream; an error before the head is a response of its own, a later one an event."""
@@ -145,6 +147,10 @@ class _FrameStream:
             frame.kind == frame_pb2.FRAME_KIND_END and frame.document == 0 for frame in frames
         )
         if self._exchange.is_started:
+            # Another node may go on with an answer, from below the tier that was chosen.
+            for frame in frames:
+                if frame.kind == frame_pb2.FRAME_KIND_STATUS:
+                    await self._tell_degraded(delivery_of(frame.status))
             await self._send(frames)
             return
         self._held += frames
@@ -156,10 +162,15 @@ class _FrameStream:
         delivery = delivery_of(status)
         self._exchange.take_delivery(delivery)
         await self._exchange.start(200, _SSE if self._is_sse else NDJSON_TYPE, _STREAM_HEADERS)
-        if delivery.is_degraded and self._is_sse:
-            await self._exchange.write(sse_event("degraded", dump(delivery.flags())))
+        await self._tell_degraded(delivery)
         held, self._held = self._held, []
         await self._send(held)
+
+    async def _tell_degraded(self, delivery: Delivery) -> None:
+        """An event of its own, once."""
+        if delivery.is_degraded and self._is_sse and not self._has_told_degraded:
+            self._has_told_degraded = True
+            await self._exchange.write(sse_event("degraded", dump(delivery.flags())))
 
     async def _send(self, frames: list[Frame]) -> None:
         data = b"".join(frame_event(frame) if self._is_sse else ndjson_line(dump(to_json(frame))) for frame in frames)

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API. A schema is the input of a tool that the model must call."""
+"""Anthropic's Messages API. A schema is that of the output, or of the input of a tool that the model must call."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,9 @@ from typing import Any, Final
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_inference.backend import GenerateRequest
-from ssop_inference.core.constraint import Constraint, Mode
-from ssop_inference.core.dialect import Dialect, Form, constrain_upstream
+from ssop_inference.core.beginning import refuse_continuing
+from ssop_inference.core.constraint import TEXT, Constraint, Mode
+from ssop_inference.core.dialect import ANTHROPIC_DIALECTS, Form, constrain_upstream
 from ssop_inference.core.limits import EngineLimits
 from ssop_inference.core.message_stream import MessageStreamReader
 from ssop_inference.core.prompt import ChatMessage
@@ -18,10 +19,16 @@ from ssop_inference.upstream_http import UpstreamHttp
 from ssop_inference.wire import ServerFacts, ServerLoad
 
 VERSION: Final = "2023-06-01"
-_DIALECT: Final = Dialect("anthropic", Form.TOOL)
+AUTO: Final = "auto"
+_SCHEMA_PROBE: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
 _TOOL: Final = "answer"
 _PROBE_TIMEOUT_S: Final = 20.0
-_OURS: Final = frozenset({"model", "messages", "system", "stream", "tools", "tool_choice"})
+_OURS: Final = frozenset({"model", "messages", "system", "stream", "tools", "tool_choice", "output_config"})
 
 
 class AnthropicWire:
@@ -29,15 +36,17 @@ class AnthropicWire:
 
     path = "/messages"
 
-    def __init__(self, *, model: str, extra_body: Mapping[str, Any] | None = None) -> None:
-        """`model` empty: the first one that the API lists."""
+    def __init__(self, *, model: str, dialect: str = AUTO, extra_body: Mapping[str, Any] | None = None) -> None:
+        """`model` empty: the first one that the API lists. `dialect` is a name of ANTHROPIC_DIALECTS, or `auto`."""
         self._model = model
+        self._is_auto = dialect == AUTO
+        self._dialect = ANTHROPIC_DIALECTS["anthropic" if dialect == AUTO else dialect]
         self._extra_body = dict(extra_body or {})
 
     @property
     def dialect_name(self) -> str:
         """See `wire.Wire`."""
-        return _DIALECT.name
+        return self._dialect.name
 
     @property
     def model(self) -> str:
@@ -59,7 +68,26 @@ class AnthropicWire:
                     ErrorReason.ERROR_REASON_INTERNAL, "the model server lists no models; name one with upstream_model"
                 )
             self._model = first
-        request = GenerateRequest((ChatMessage("user", "Hello"),), 0.0, SamplingOptions())
+        reader = await self._generate_one(http)
+        mode = Mode.FULL if self._dialect.form is Form.OUTPUT_CONFIG else Mode.ENVELOPE
+        return ServerFacts(has_usage=reader.counts.output_tokens is not None, strictest_mode=mode)
+
+    async def _generate_one(self, http: UpstreamHttp) -> MessageStreamReader:
+        """One token, held to a schema where it is to be seen whether the model takes one."""
+        if self._is_auto:
+            try:
+                reader = await self._try(http, Constraint(Mode.FULL, _SCHEMA_PROBE))
+            except MeshError as error:
+                if error.reason != ErrorReason.ERROR_REASON_INTERNAL:
+                    raise
+                self._dialect = ANTHROPIC_DIALECTS["anthropic-tool"]
+            else:
+                self._dialect = ANTHROPIC_DIALECTS["anthropic"]
+                return reader
+        return await self._try(http, TEXT)
+
+    async def _try(self, http: UpstreamHttp, constraint: Constraint) -> MessageStreamReader:
+        request = GenerateRequest((ChatMessage("user", "Hello"),), 0.0, SamplingOptions(), constraint)
         reader = self.reader(request)
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT_S), http.stream(self.path, self.body(request, 1)) as events:
@@ -70,7 +98,7 @@ class AnthropicWire:
             raise MeshError(
                 ErrorReason.ERROR_REASON_BACKEND_FAILED, "the model server generated nothing in time"
             ) from error
-        return ServerFacts(has_usage=reader.counts.output_tokens is not None, strictest_mode=Mode.ENVELOPE)
+        return reader
 
     def body(self, request: GenerateRequest, max_output_tokens: int) -> Mapping[str, Any]:
         """See `wire.Wire`. The API knows no penalties and no seed; it has one `system` text, and turns alternate."""
@@ -90,7 +118,9 @@ class AnthropicWire:
             body["top_k"] = sampling.top_k
         if sampling.stop:
             body["stop_sequences"] = list(sampling.stop)
-        if request.constraint.schema is not None:
+        if request.constraint.schema is not None and request.constraint.mode is not Mode.ENVELOPE:
+            body["output_config"] = {"format": {"type": "json_schema", "schema": request.constraint.schema}}
+        elif request.constraint.schema is not None:
             body["tools"] = [
                 {
                     "name": _TOOL,
@@ -103,11 +133,14 @@ class AnthropicWire:
 
     def reader(self, request: GenerateRequest) -> MessageStreamReader:
         """See `wire.Wire`."""
-        return MessageStreamReader(is_tool=request.constraint.schema is not None)
+        constraint = request.constraint
+        return MessageStreamReader(is_tool=constraint.mode is Mode.ENVELOPE and constraint.schema is not None)
 
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:
         """See `wire.Wire`."""
-        return constrain_upstream(schema, _DIALECT, lambda _: "", EngineLimits(), format_assertion=format_assertion)
+        return constrain_upstream(
+            schema, self._dialect, lambda _: "", EngineLimits(), format_assertion=format_assertion
+        )
 
     async def count_tokens(self, http: UpstreamHttp, messages: Sequence[ChatMessage]) -> int | None:
         """See `wire.Wire`."""
@@ -116,6 +149,10 @@ class AnthropicWire:
         if not isinstance(count, int):
             raise WireError("`input_tokens` is no number")
         return count
+
+    async def try_beginning(self, http: UpstreamHttp, request: GenerateRequest) -> int:  # noqa: ARG002 - the port's
+        """See `wire.Wire`."""
+        raise refuse_continuing("the API does not go on from a text")
 
     async def read_load(self, http: UpstreamHttp, now_s: float) -> ServerLoad | None:  # noqa: ARG002 - the port's
         """See `wire.Wire`. The API does not say it."""

@@ -94,7 +94,7 @@ def _build_wire(model: ModelSettings, limits: LimitSettings) -> tuple[Wire, Upst
     except (ValueError, OSError) as error:
         raise ModelError(f"model {model.name}: {error}") from error
     if is_anthropic:
-        return AnthropicWire(model=model.upstream_model, extra_body=model.extra_body), http
+        return AnthropicWire(model=model.upstream_model, dialect=model.dialect, extra_body=model.extra_body), http
     wire = OpenAiWire(
         model=model.upstream_model,
         dialect=model.dialect,

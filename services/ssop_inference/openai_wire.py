@@ -11,13 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_inference.backend import GenerateRequest
+from ssop_inference.core.beginning import refuse_continuing
 from ssop_inference.core.chat_stream import ChatStreamReader
-from ssop_inference.core.constraint import Constraint, Gate, Mode
+from ssop_inference.core.constraint import Constraint, Mode
 from ssop_inference.core.dialect import DIALECTS, Dialect, Form, constrain_upstream, describe_schema, dialect_of_host
 from ssop_inference.core.limits import EngineLimits
 from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.core.request import SamplingOptions
 from ssop_inference.core.upstream_errors import WireError, parse_object
+from ssop_inference.gate import SchemaGate
 from ssop_inference.mask import TokenScorer
 from ssop_inference.upstream_http import UpstreamHttp
 from ssop_inference.wire import ServerFacts, ServerLoad
@@ -30,6 +32,7 @@ _STRUCTURED_SINCE: Final = (0, 11)
 _RUNNING: Final = ("llamacpp:requests_processing", "vllm:num_requests_running", "sglang:num_running_reqs")
 _WAITING: Final = ("llamacpp:requests_deferred", "vllm:num_requests_waiting", "sglang:num_queue_reqs")
 _PROBE: Final = (ChatMessage("user", "Hello"),)
+_BEGUN: Final = "Hello! How can"
 _LLGUIDANCE_PROBE: Final = '%llguidance {}\nstart: "ok"'
 _FORCED: Final = "q7"
 _SCHEMA_PROBE: Final[Mapping[str, Any]] = {
@@ -63,7 +66,7 @@ class OpenAiWire:
         *,
         model: str,
         dialect: str,
-        gate: Gate,
+        gate: SchemaGate,
         limits: EngineLimits,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -105,6 +108,8 @@ class OpenAiWire:
             self._server.dialect = await self._try_schema(http)
         await self._generate_one(http)
         server = self._server
+        if server.dialect.form is Form.LLGUIDANCE:
+            server.facts = replace(server.facts, has_prefill=await self._goes_on(http))
         mode = {Form.NONE: Mode.ENVELOPE, Form.JSON_OBJECT: Mode.ENVELOPE}.get(server.dialect.form, Mode.FULL)
         server.facts = replace(server.facts, strictest_mode=mode)
         return server.facts
@@ -185,6 +190,18 @@ class OpenAiWire:
             )
             return
 
+    async def _goes_on(self, http: UpstreamHttp) -> bool:
+        """Whether an answer that was begun is gone on with, and its beginning not said again."""
+        request = replace(_request(Constraint(Mode.TEXT)), beginning=_BEGUN)
+        try:
+            _, tokens = await self._read_all(http, request, 1)
+        except MeshError as error:
+            if error.reason == ErrorReason.ERROR_REASON_INTERNAL:
+                return False
+            raise
+        text = b"".join(token.text for token in tokens).decode()
+        return bool(text) and not text.lstrip().startswith(_BEGUN)
+
     async def _read_all(
         self, http: UpstreamHttp, request: GenerateRequest, max_output_tokens: int
     ) -> tuple[ChatStreamReader, list[Any]]:
@@ -213,6 +230,8 @@ class OpenAiWire:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
         }
+        if request.beginning:
+            body["messages"].append({"role": "assistant", "content": request.beginning})
         if dialect.has_usage_option:
             body["stream_options"] = {"include_usage": True}
         if dialect.has_top_k:
@@ -229,6 +248,9 @@ class OpenAiWire:
             body["logprobs"] = True
             if request.confidence and request.constraint.grammar is not None:
                 body["top_logprobs"] = _CANDIDATES
+            elif self._server.is_llama:
+                # Its default is twenty, which is most of what it sends then.
+                body["top_logprobs"] = 1
         body.update(dialect.extra or {})
         body.update(describe_schema(dialect, request.constraint))
         # What the user sets last, except what the mesh lives by.
@@ -262,6 +284,20 @@ class OpenAiWire:
         if not isinstance(count, int):
             raise WireError("`count` is no number")
         return count
+
+    async def try_beginning(self, http: UpstreamHttp, request: GenerateRequest) -> int:
+        """See `wire.Wire`."""
+        grammar = request.constraint.grammar
+        if not self._server.facts.has_prefill:
+            raise refuse_continuing("the model server does not go on from a text")
+        # The server would go on without a word, and without the grammar.
+        if grammar is not None and (refusal := self._gate.try_grammar(grammar)):
+            raise refuse_continuing(f"the engine can't compile the rest of the schema: {refusal}"[:500])
+        body = {"content": request.beginning, "add_special": False, "parse_special": False}
+        tokens = (await http.post("/tokenize", body, from_root=True)).get("tokens")
+        if not isinstance(tokens, list):
+            raise WireError("`tokens` is no list")
+        return len(tokens)
 
     async def read_load(self, http: UpstreamHttp, now_s: float) -> ServerLoad | None:
         """See `wire.Wire`."""

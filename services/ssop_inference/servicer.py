@@ -30,6 +30,8 @@ _STATUS_PERIOD_S: Final = 1.0
 _STATUS_PAUSE_S: Final = 0.02
 # Compiling takes milliseconds for schemas of this size, more for larger ones.
 _INLINE_SCHEMA_CHARS: Final = 4096
+# Reading takes 10 to 20 microseconds a frame.
+_INLINE_BEGINNING_BYTES: Final = 4096
 _log = logging.getLogger(__name__)
 
 
@@ -75,7 +77,10 @@ class InferenceServicer:
         confidence = None
         if request.confidence_tokens:
             confidence = ConfidenceWriter(find_choices(plan.schema), request.confidence_tokens)
-        beginning, rest = _read_rest(model, plan, request)
+        if len(request.continue_from.chunk) <= _INLINE_BEGINNING_BYTES:
+            beginning, rest = _read_rest(model, plan, request)
+        else:
+            beginning, rest = await asyncio.to_thread(_read_rest, model, plan, request)
         deadline_s = asyncio.get_running_loop().time() + call.remaining_s()
         delivery = Delivery(
             call,
@@ -200,15 +205,21 @@ def _read_rest(
     if not request.HasField("continue_from"):
         return None, plan.constraint
     beginning = read_beginning(request.continue_from.chunk, request.continue_from.next_seq)
+    constraint = plan.constraint
+    if beginning.is_whole:
+        return beginning, constraint
     if request.prompt.tools or not model.backend.capabilities.has_prefill:
         raise refuse_continuing(f"model {model.name} can't go on from a text")
-    if plan.constraint.grammar is None or beginning.is_whole:
-        return beginning, plan.constraint
+    if constraint.grammar is None:
+        if constraint.mode in (Mode.FULL, Mode.RELAXED):
+            # It would be held to a whole document, and begin anew.
+            raise refuse_continuing(f"model {model.name} is held to the schema without a grammar of ours")
+        return beginning, constraint
     try:
-        grammar = write_remainder(plan.constraint.schema, beginning)
+        grammar = write_remainder(constraint.schema, beginning)
     except UnfinishableError as error:
         raise refuse_continuing(str(error)) from error
-    return beginning, replace(plan.constraint, grammar=grammar)
+    return beginning, replace(constraint, grammar=grammar)
 
 
 def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> tuple[str, str, bool]:

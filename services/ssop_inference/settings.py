@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from ssop_chassis.settings import Settings
-from ssop_inference.core.dialect import DIALECTS
+from ssop_inference.core.dialect import ANTHROPIC_DIALECTS, DIALECTS
 
 Tier = Literal["lite", "full"]
 BackendKind = Literal["embedded", "openai", "anthropic", "replay"]
@@ -48,7 +48,8 @@ class ModelSettings(Settings):
     api_key_file: Path | None = Field(None, description="File with the key for the server, mode 0600.")
     dialect: str = Field(
         "auto",
-        description=f"How an `openai` server is told a schema: {', '.join(sorted(DIALECTS))}. `auto`: found out.",
+        description=f"How a server is told a schema: {', '.join(sorted(DIALECTS))} of `openai`,"
+        f" {', '.join(sorted(ANTHROPIC_DIALECTS))} of `anthropic`. `auto`: found out.",
     )
     extra_body: dict[str, Any] = Field(
         default_factory=dict, description="Fields that each request to the server carries besides."
@@ -83,8 +84,9 @@ class ModelSettings(Settings):
             raise ValueError(f"backend `{self.backend}` takes no `url`")
         if self.backend == "replay" and self.path is None:
             raise ValueError("backend `replay` needs the `path` of a recording")
-        if self.dialect != "auto" and self.dialect not in DIALECTS:
-            raise ValueError(f"there is no dialect `{self.dialect}`; there are: auto, {', '.join(sorted(DIALECTS))}")
+        known = ANTHROPIC_DIALECTS if self.backend == "anthropic" else DIALECTS
+        if self.dialect != "auto" and self.dialect not in known:
+            raise ValueError(f"there is no dialect `{self.dialect}`; there are: auto, {', '.join(sorted(known))}")
         if self.backend == "embedded" and 0 < self.context_tokens < _MIN_CONTEXT_TOKENS:
             raise ValueError(f"`context_tokens` must be 0 or at least {_MIN_CONTEXT_TOKENS}")
         return self

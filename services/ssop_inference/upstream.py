@@ -106,6 +106,7 @@ class UpstreamBackend:
             has_logprobs=facts.has_logprobs,
             strictest_mode=facts.strictest_mode,
             features=facts.features,
+            has_prefill=facts.has_prefill,
             kind=self.wire.dialect_name,
             has_estimated_counts=not facts.has_usage,
         )
@@ -200,17 +201,27 @@ class UpstreamBackend:
             raise MeshError(ErrorReason.ERROR_REASON_BACKEND_NOT_READY, f"model {self.name} is closed")
 
     async def _fit(self, request: GenerateRequest) -> Budget:
+        begun_tokens = await self._count_beginning(request) if request.beginning else 0
         asked = request.sampling.max_output_tokens
+        asked = asked and max(1, asked - begun_tokens)
+        default = max(1, self._options.max_output_tokens - begun_tokens)
         context = self._context_tokens
         # What surely fits is not counted: that would be a request more to the server for each one.
-        if most_tokens(request.messages) + (asked or self._options.max_output_tokens) <= context:
-            return Budget(estimate_tokens(request.messages), asked or self._options.max_output_tokens, False)
+        if most_tokens(request.messages) + begun_tokens + (asked or default) <= context:
+            return Budget(estimate_tokens(request.messages) + begun_tokens, asked or default, False)
         return fit_budget(
-            await self.count_tokens(request.messages),
+            await self.count_tokens(request.messages) + begun_tokens,
             context_tokens=context,
             asked_tokens=asked,
-            default_tokens=self._options.max_output_tokens,
+            default_tokens=default,
         )
+
+    async def _count_beginning(self, request: GenerateRequest) -> int:
+        try:
+            async with asyncio.timeout(self._options.page_timeout_s):
+                return await self.wire.try_beginning(self._http, request)
+        except (TimeoutError, WireError) as error:
+            raise _failed("the model server did not count the tokens") from error
 
     async def _run(self, generation: UpstreamGeneration, body: Mapping[str, Any], deadline_s: float) -> None:
         """Generate to the end."""

@@ -29,6 +29,7 @@ class ServerFacts:
     slots: int = 0
     has_logprobs: bool = False
     has_usage: bool = False
+    has_prefill: bool = False
     strictest_mode: Mode = Mode.ENVELOPE
     features: tuple[str, ...] = ()
 
@@ -93,6 +94,10 @@ class Wire(Protocol):
 
     async def count_tokens(self, http: UpstreamHttp, messages: Sequence[ChatMessage]) -> int | None:
         """Tokens of a prompt by the server's tokenizer; None where it has no such service."""
+        ...
+
+    async def try_beginning(self, http: UpstreamHttp, request: GenerateRequest) -> int:
+        """Tokens of the beginning that a request has. Raises UNSUPPORTED where the server can't go on from it."""
         ...
 
     async def read_load(self, http: UpstreamHttp, now_s: float) -> ServerLoad | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ssop.v1 import mesh_pb2
-from ssop_codec import Encoder, FrameKind, IncompleteReason, compile_schema, mesh_chunk, text_schema
+from ssop_codec import Encoder, FrameKind, IncompleteReason, compile_schema, mesh_chunk, scan_heads, text_schema
 
 PERSON_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -61,8 +61,8 @@ def decision_chunk(request_id: str = "r", model: str = "small") -> bytes:
     return mesh_chunk(FrameKind.DECISION, decision.SerializeToString())
 
 
-def status_chunk(degraded_level: int = 0) -> bytes:
-    """A chunk with the delivery status."""
+def status_chunk(degraded_level: int = 0, *, first_seq: int = 0) -> bytes:
+    """A chunk with the delivery status; `first_seq`: another node goes on from there."""
     status = mesh_pb2.DeliveryStatus(
         state=mesh_pb2.DELIVERY_STATE_DEGRADED if degraded_level else mesh_pb2.DELIVERY_STATE_OK,
         degraded_level=degraded_level,
@@ -70,6 +70,9 @@ def status_chunk(degraded_level: int = 0) -> bytes:
             mesh_pb2.DEGRADED_REASON_NODES_FAILED if degraded_level else mesh_pb2.DEGRADED_REASON_UNSPECIFIED
         ),
         fallback_used=degraded_level > 0,
+        continuations=(
+            [mesh_pb2.Continuation(first_seq=first_seq, node="n-2", cause="BACKEND_FAILED")] if first_seq else []
+        ),
     )
     return mesh_chunk(FrameKind.STATUS, status.SerializeToString())
 
@@ -85,3 +88,13 @@ def accounting_chunk(frames_sent: int = 0) -> bytes:
 def delivery(documents: Iterable[bytes], *, degraded_level: int = 0) -> list[bytes]:
     """A whole delivery: decision, status, document frames, accounting."""
     return [decision_chunk(), status_chunk(degraded_level), *documents, accounting_chunk()]
+
+
+def continued_delivery(*, degraded_level: int = 0) -> list[bytes]:
+    """The delivery of PERSON, with which another node goes on after the name."""
+    chunks = document_chunks(PERSON)
+    kinds = [{kind for kind, _, _ in scan_heads(chunk)} for chunk in chunks]
+    begun = 1 + next(number for number, found in enumerate(kinds) if FrameKind.VALUE in found)
+    first_seq = scan_heads(chunks[begun])[0][1]
+    middle = status_chunk(degraded_level, first_seq=first_seq)
+    return delivery([*chunks[:begun], middle, *chunks[begun:]])

@@ -17,7 +17,7 @@ from ssop.v1.frame_pb2 import FRAME_KIND_END, FRAME_KIND_VALUE, VERDICT_OK, Chun
 from ssop_cache.main import Cache, open_cache
 from ssop_cache.settings import CacheSettings
 from ssop_chassis.call import Metadata
-from ssop_chassis.identity import Principal
+from ssop_chassis.identity import PRINCIPAL_METADATA, Principal
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 
 HIT = CacheOutcome.CACHE_OUTCOME_HIT
@@ -186,7 +186,8 @@ class CacheUnderTest:
 
 
 def _authenticate(metadata: Metadata) -> Principal:
-    tenant = metadata["x-tenant-bin"]
+    # An entry of a batch has its tenant where others have their signed principal.
+    tenant = metadata.get("x-tenant-bin") or metadata[PRINCIPAL_METADATA]
     assert isinstance(tenant, bytes)
     return Principal(tenant.decode(), "k1")
 
@@ -207,6 +208,6 @@ async def running_cache(
         values["state_url"] = state.url
     registry = CollectorRegistry()
     async with AsyncExitStack() as stack:
-        opened = open_cache(CacheSettings(**values), registry, stack)
+        opened = open_cache(CacheSettings(**values), registry, stack, authenticate=_authenticate)
         await opened.roles.wait_until_right()
         yield CacheUnderTest(opened, registry, memory_peer(opened))

@@ -71,6 +71,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "cargo": _program("cargo"),
     "go": _program("go"),
     "gpu": _gpu,
+    "grpcurl": _program("grpcurl"),
     "redis_7_0": _program("redis-server"),
     "sdt": _sdt,
     "maven": lambda: _program("mvn")() or _program("javac")(),

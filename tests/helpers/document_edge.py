@@ -42,7 +42,7 @@ async def serve_documents(folder: Path, **settings: Any) -> AsyncIterator[str]:
     async with RagUnderTest(folder / "index", **settings) as rag:
         edge = DocumentEdge(
             MemoryPeer([rag.service], inner_authenticate(_SECRET)),
-            Answers(None, router, Background(), metrics, Limits(router, metrics, monotonic_ms)),
+            Answers(None, router, Background(), metrics, Limits(router, metrics, monotonic_ms), sign_own=dict),
             Retrieval(None, router, monotonic_ms),
             router,
             metrics,

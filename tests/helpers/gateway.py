@@ -13,7 +13,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from helpers.answers import PERSON, delivery, document_chunks
-from helpers.eventually import eventually
 from helpers.scripted_router import ScriptedRouter, as_script, serve
 from ssop_chassis.grpc_transport import connect
 from ssop_gateway.app import make_app
@@ -66,13 +65,21 @@ async def run_gateway(router_address: str, **settings: Any) -> AsyncIterator[Gat
     app = make_app(Edge(parsed, router, GatewayMetrics(registry)), registry, readiness)
     server = make_server(app, parsed, drain_ms=1_000)
     sockets, addresses = bind_sockets(parsed.listen)
-    serving = asyncio.ensure_future(server.serve(sockets))
+    # Without uvicorn's main loop and its graceful end, whose fixed sleeps would take most of the time of these tests;
+    # those of a whole mesh have them.
+    server.config.load()
+    server.lifespan = server.config.lifespan_class(server.config)
+    await server.startup(sockets=sockets)
     try:
-        await eventually(lambda: server.started)
         yield Gateway(int(addresses[0].rpartition(":")[2]), registry, readiness)
     finally:
-        server.should_exit = True
-        await serving
+        for listener in server.servers:
+            listener.close()
+        for connection in list(server.server_state.connections):
+            connection.transport.abort()
+        if tasks := set(server.server_state.tasks):
+            _, pending = await asyncio.wait(tasks, timeout=5)
+            assert not pending
         await peer.close()
 
 

@@ -18,7 +18,7 @@ from helpers.replay_nodes import running_replay_nodes
 from helpers.router_fleet import Fleet, run_fleet
 from helpers.scripted_mesh import SECRET
 from ssop_codec import FrameKind
-from ssop_sdk import AsyncSsopClient, SsopError
+from ssop_sdk import AsyncSsopClient, RetryPolicy, SsopError
 
 TIERS: Final = {"full-1": "full", "full-2": "full", "full-3": "full", "full-4": "full", "lite-1": "lite"}
 MONTH_MS: Final = 2_678_400_000
@@ -129,7 +129,13 @@ class KillMesh:
         gate = asyncio.Semaphore(at_once)
         router = self.fleet.routers[0]
         async with AsyncSsopClient(
-            router.key, router.address, policy="full,no_cache", allow_degraded=True, timeout_s=60
+            router.key,
+            router.address,
+            policy="full,no_cache",
+            allow_degraded=True,
+            timeout_s=60,
+            # A request that is repeated has two terminal records.
+            retry=RetryPolicy(max_retries=0),
         ) as client:
 
             async def one(run: Run) -> None:

@@ -18,6 +18,7 @@ import redis
 from ssop_cache.redis_process import Role, bundled_redis_binary, redis_command
 
 START_S: Final = 10.0
+MEMORY: Final = Path("/dev/shm")
 
 
 def _bundled() -> Path:
@@ -52,7 +53,8 @@ class RedisServer:
         self.role = role
         self.binary = BINARIES[version]()
         self._maxmemory_mib = maxmemory_mib
-        self._folder = Path(tempfile.mkdtemp(prefix="ssop-redis-"))
+        # In memory where there is such a place: what a shared disk takes to sync is no part of most tests.
+        self._folder = Path(tempfile.mkdtemp(prefix="ssop-redis-", dir=MEMORY if MEMORY.is_dir() else None))
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

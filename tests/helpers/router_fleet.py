@@ -29,8 +29,8 @@ from ssop_chassis.grpc_transport import start_server
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
 _TESTS: Final = Path(__file__).resolve().parents[1]
-PATIENT: Final = {"admission_timeout_ms": 20_000, "settle_timeout_ms": 20_000, "max_in_flight": 4_096}
-"""Bounds of a router whose crowd is larger than two shared cores serve in 50 ms."""
+CROWD: Final = {"max_in_flight": 4_096}
+"""What a router takes on here; every bound on time is the default."""
 
 
 class ServiceProcess:
@@ -217,7 +217,7 @@ async def run_fleet(
         values = {
             "nodes": [*(f"unix:{folder}/{name}.sock" for name in nodes), *addresses],
             "keys_file": f"{folder}/keys.toml",
-            **PATIENT,
+            **CROWD,
             **settings,
         }
         if servers is not None:
@@ -226,8 +226,6 @@ async def run_fleet(
                 "listen": [f"unix:{folder}/cache.sock"],
                 "state_url": servers[0].url,
                 "cache_url": servers[1].url,
-                "redis_timeout_ms": 10_000,
-                "connection_wait_ms": 30_000,
                 **(cache or {}),
             }
             service = ServiceProcess(folder, "cache", "cache", mesh + _toml("cache", told), without)

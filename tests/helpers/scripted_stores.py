@@ -34,6 +34,7 @@ class ScriptedCache:
         self.counted: dict[str, usage_pb2.RequestCounts] = {}
         self.usage: list[usage_pb2.DayUsage] = []
         self.commits: list[cache_pb2.CommitRequest] = []
+        self.renewals: list[cache_pb2.RenewRequest] = []
         self.limits = cache_pb2.TenantLimits()
         self.stats = CacheStats(has_local=True, local_answers=3)
         self.similar: dict[str, cache_pb2.FindSimilarResponse] = {}
@@ -44,6 +45,7 @@ class ScriptedCache:
         self.calls = 0
         self.error: MeshError | None = None
         self.admission_error: MeshError | None = None
+        self.append_error: MeshError | None = None
         self.is_frozen = False
         self.gate = asyncio.Event()
         self.gate.set()
@@ -81,6 +83,20 @@ class ScriptedCache:
                 self.generations[name] = _Generation(fence=fence)
                 response.outcome = CacheOutcome.CACHE_OUTCOME_LEASE
                 response.fencing_token = fence
+        await call.write(response.SerializeToString())
+
+    async def run_batch(self, call: Call) -> None:
+        raise MeshError(R.ERROR_REASON_UNSUPPORTED, "an older service")
+
+    async def renew(self, call: Call) -> None:
+        await self._meet()
+        request = cache_pb2.RenewRequest.FromString(call.request)
+        self.renewals.append(request)
+        response = cache_pb2.RenewResponse()
+        for lease in request.leases:
+            one = self.generations.get((call.principal.tenant, lease.cache_key))
+            is_held = one is not None and one.state == "open" and one.fence == lease.fencing_token
+            response.leases.add(is_lost=not is_held, has_followers=one is not None and is_held and one.followers > 0)
         await call.write(response.SerializeToString())
 
     async def settle(self, call: Call) -> None:
@@ -147,6 +163,8 @@ class ScriptedCache:
     async def append(self, call: Call) -> None:
         await self._meet()
         self.appends += 1
+        if self.append_error is not None:
+            raise self.append_error
         request = cache_pb2.AppendRequest.FromString(call.request)
         generation = self._leased(call, request.cache_key, request.fencing_token)
         generation.chunks.append(request.chunk)

@@ -30,10 +30,10 @@ EDITS: Final = {
         ],
         "append_chunk": [
             (_LOST, "false"),
+            ("tonumber(lease[4])", "tonumber(lease[4] or '0')"),
             ("tonumber(lease[5])", "tonumber(lease[5] or '0')"),
-            ("tonumber(lease[6])", "tonumber(lease[6] or '0')"),
-            ("'HEXISTS', KEYS[3], lease[4]", "'HEXISTS', KEYS[3], lease[4] or ''"),
         ],
+        "renew_leases": [("lease[1] == ARGV[3 + at] and lease[2] == 'open' and now_ms < tonumber(lease[3])", "true")],
         "put_answer": [("before[1] and before[2] == epoch and tonumber(before[1]) > tonumber(ARGV[1])", "false")],
     },
     "dedupe": {

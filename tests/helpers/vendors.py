@@ -30,11 +30,15 @@ class Vendor:
     error: Callable[[str], Any]
     pages: dict[str, Answer]
     busy_status: str = "503 Service Unavailable"
+    refused: str = ""
+    """A field that requests must not have."""
 
     def answers(self, answer: Answer) -> dict[str, Answer]:
         """The pages of the server, and an answer to generations; those of one token are always well."""
 
         def generate(request: Request) -> Sequence[Step]:
+            if self.refused and self.refused in request.body:
+                return page(self.error("invalid_request_error"), status="400 Bad Request")
             limit = request.body.get("max_tokens") or request.body.get("max_completion_tokens")
             return self.stream(("ok",))(request) if limit == 1 else answer(request)
 
@@ -127,6 +131,21 @@ def _openai(name: str, pages: dict[str, Answer], **fields: Any) -> Vendor:
     return Vendor(name, "openai", "/v1/chat/completions", error=_chat_error, pages=pages, **parts)
 
 
+def _anthropic(name: str, *, refused: str = "") -> Vendor:
+    return Vendor(
+        name,
+        "anthropic",
+        "/v1/messages",
+        _message_begin,
+        _message_text,
+        _message_end,
+        error=lambda code: {"type": "error", "error": {"type": code, "message": "it went wrong"}},
+        pages={"/v1/models": lambda _: page({"data": [{"id": "m", "type": "model"}]})},
+        busy_status="529 Overloaded",
+        refused=refused,
+    )
+
+
 def _props(_: Request) -> Sequence[Step]:
     return page({"default_generation_settings": {"n_ctx": 4096}, "total_slots": 4, "model_path": "m.gguf"})
 
@@ -159,17 +178,8 @@ VENDORS: Final = {
                 "/slots": lambda _: page([{"id": 0, "is_processing": True}, {"id": 1, "is_processing": False}]),
             },
         ),
-        Vendor(
-            "anthropic",
-            "anthropic",
-            "/v1/messages",
-            _message_begin,
-            _message_text,
-            _message_end,
-            error=lambda code: {"type": "error", "error": {"type": code, "message": "it went wrong"}},
-            pages={"/v1/models": lambda _: page({"data": [{"id": "m", "type": "model"}]})},
-            busy_status="529 Overloaded",
-        ),
+        _anthropic("anthropic"),
+        _anthropic("anthropic-tool", refused="output_config"),
     )
 }
 """By name."""

@@ -93,7 +93,7 @@ async def test_schema(vendor: Vendor) -> None:
     async with upstream_node(vendor, vendor.stream()) as node:
         answer = await node.running.client.generate(user_prompt("Say it.", schema=SCHEMA))
         assert answer.decoder.result == {"a": 1, "b": "x"}
-        is_held = vendor.name in {"openai", "xai", "vllm", "sglang", "llama-server"}
+        is_held = vendor.name in {"openai", "xai", "vllm", "sglang", "llama-server", "anthropic"}
         expected = mesh_pb2.CONSTRAINT_MODE_FULL if is_held else mesh_pb2.CONSTRAINT_MODE_ENVELOPE
         assert answer.status.constraint_mode == expected
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from helpers.cache_service import HIT, LEASE, MISS, CacheUnderTest, answer, running_cache
 from helpers.eventually import eventually
 from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
+from ssop_cache.deployment import SingleDeployment
 from ssop_cache.main import open_cache
 from ssop_cache.roles import RoleChecker
 from ssop_cache.settings import CacheSettings
@@ -21,8 +22,8 @@ from ssop_chassis.errors import MeshError
 Servers = tuple[RedisServer, RedisServer]
 KEY = b"\1" * 32
 TIMEOUT_MS = 50
-# The bound is on the wait for Redis; the rest is what two shared cores take to run the test itself.
-BOUND_S = 0.15
+SLACK_S = 0.1
+"""The bound is on the wait for Redis; the rest is what two shared cores take to run the test itself."""
 
 
 @pytest.fixture
@@ -40,6 +41,11 @@ async def unavailable(call: object) -> float:
     return time.monotonic() - started_s
 
 
+def bound_of(under_test: CacheUnderTest) -> float:
+    """Seconds that a frozen state may cost: 50 ms, or more where it was just slower than a quarter of that."""
+    return under_test.cache.state.timeout_s + SLACK_S
+
+
 def is_up(under_test: CacheUnderTest) -> bool:
     return under_test.cache.state.is_up and under_test.cache.cache.is_up
 
@@ -49,9 +55,10 @@ async def test_frozen_state_costs_a_call_its_bound_and_then_nothing(servers: Ser
     async with running_cache(*servers, redis_timeout_ms=TIMEOUT_MS) as under_test:
         client = under_test.client()
         await client.admit("a", KEY)
+        bound_s = bound_of(under_test)
         state.freeze()
         costs_s = [await unavailable(client.admit(f"r{n}", KEY)) for n in range(2)]
-        assert max(costs_s) < BOUND_S
+        assert max(costs_s) < bound_s
         assert not under_test.cache.state.is_up
         costs_s = [await unavailable(client.admit(f"s{n}", KEY)) for n in range(20)]
         assert sorted(costs_s)[10] < 0.01
@@ -66,9 +73,10 @@ async def test_both_frozen_cost_one_bound_together(servers: Servers) -> None:
     async with running_cache(*servers, redis_timeout_ms=TIMEOUT_MS) as under_test:
         client = under_test.client()
         await client.admit("a", KEY)
+        bound_s = bound_of(under_test)
         state.freeze()
         cache.freeze()
-        assert await unavailable(client.admit("b", KEY)) < BOUND_S
+        assert await unavailable(client.admit("b", KEY)) < bound_s
 
 
 async def test_hundred_callers_of_a_frozen_store_all_return_in_its_bound(servers: Servers) -> None:
@@ -76,10 +84,11 @@ async def test_hundred_callers_of_a_frozen_store_all_return_in_its_bound(servers
     async with running_cache(*servers, redis_timeout_ms=TIMEOUT_MS, redis_connections=4) as under_test:
         client = under_test.client()
         await client.admit("a")
+        bound_s = bound_of(under_test)
         state.freeze()
         started_s = time.monotonic()
         await asyncio.gather(*(unavailable(client.admit(f"r{n}")) for n in range(100)))
-        assert time.monotonic() - started_s < 0.4
+        assert time.monotonic() - started_s < 2 * bound_s + SLACK_S
 
 
 async def test_without_the_cache_instance_leases_and_budgets_hold(servers: Servers) -> None:
@@ -279,11 +288,11 @@ async def test_caller_that_gets_no_connection_in_time_is_told_to_come_again(serv
         client = under_test.client()
         await client.admit("a")
         state.freeze()
-        held = asyncio.ensure_future(client.admit("b"))
-        # Lets the first caller take the connection.
+        held = [asyncio.ensure_future(client.admit(f"b{n}")) for n in range(SingleDeployment.calls_per_connection)]
+        # Lets the first callers take the connection.
         await asyncio.sleep(0)
         with pytest.raises(MeshError) as caught:
             await client.admit("c")
         state.thaw()
         assert (caught.value.reason_name, caught.value.retry_after_ms) == ("OVERLOADED", 1000)
-        await held
+        await asyncio.gather(*held)

@@ -1,6 +1,8 @@
 """Cache services over the same Redis, each with a level of its own: one key, and a change in either reaches both."""
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
 from ssop.v1.mesh_pb2 import CacheLevel
 from ssop_cache.core.changes import Cursor, read_changes
 from ssop_cache.core.keys import Layout
+from ssop_cache.local_disk import Disk, DiskError
 from ssop_cache.main import open_cache
 from ssop_cache.settings import CacheSettings
 from ssop_chassis.errors import MeshError
@@ -193,6 +196,99 @@ async def test_host_forgets_all_when_the_log_was_lost(servers: Servers) -> None:
         state.ask("FLUSHALL")
         await eventually(lambda: here.metric("ssop_cache_local_faults_total", kind="gap") == 1)
         assert (await here.client().stats()).local_answers == 0
+        assert (await here.client().lookup(KEY)).answer.level == SHARED
+
+
+async def test_flush_under_load_leaves_nothing_that_was_stored_before(servers: Servers) -> None:
+    keys = [bytes([number]) * 32 for number in range(8)]
+    async with host(servers) as here, host(servers) as there:
+        for turn in range(6):
+            for number, key in enumerate(keys):
+                await here.client().store(f"t{turn}-{number}", key, answer(f"turn {turn}"))
+            is_flushed = asyncio.Event()
+
+            async def read(one: CacheUnderTest, is_flushed: asyncio.Event = is_flushed) -> int:
+                found = 0
+                while not is_flushed.is_set():
+                    for key in keys:
+                        found += (await one.client().lookup(key)).outcome == HIT
+                return found
+
+            reading = [asyncio.ensure_future(read(one)) for one in (here, there) for _ in range(3)]
+            await asyncio.sleep(0)
+            await there.client().flush()
+            await told(here, there)
+            is_flushed.set()
+            assert sum(await asyncio.gather(*reading)) > 0
+            left = [(await one.client().lookup(key)).outcome for one in (here, there) for key in keys]
+            assert set(left) == {MISS}
+
+
+async def test_disk_that_hangs_and_fails_holds_nobody_up(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    writes = []
+
+    def hang(self: Disk, changes: Any, cursor: Any, *, is_all: bool) -> None:
+        writes.append(is_all)
+        gate.wait(10)
+        raise DiskError("scripted")
+
+    async with host(servers, local_directory=tmp_path) as here, host(servers) as there:
+        monkeypatch.setattr(Disk, "write", hang)
+        monkeypatch.setattr("ssop_cache.local._REPEAT_S", 0.01)
+        await here.client().store("a", KEY, answer("one"))
+        await eventually(lambda: bool(writes))
+        # What the disk does not take is served and flushed as ever.
+        assert (await here.client().lookup(KEY)).answer.level == LOCAL
+        await there.client().flush()
+        await eventually(lambda: len(level_of(here).answers) == 0)
+        assert (await here.client().lookup(KEY)).outcome == MISS
+        gate.set()
+        await eventually(lambda: here.metric("ssop_cache_local_faults_total", kind="write") >= 1)
+        await here.client().store("b", OTHER, answer("two"))
+        monkeypatch.undo()
+        await eventually(lambda: not level_of(here)._is_all_dirty and not level_of(here)._dirty)
+    async with host(servers, local_directory=tmp_path) as here:
+        assert [name[1] for name in level_of(here).answers] == [OTHER]
+
+
+async def test_service_that_stops_while_it_writes_leaves_a_folder_that_is_true(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Disk.write
+    is_writing = threading.Event()
+
+    def take_time(self: Disk, changes: Any, cursor: Any, *, is_all: bool) -> None:
+        is_writing.set()
+        time.sleep(0.05)
+        write(self, changes, cursor, is_all=is_all)
+
+    keys = [bytes([number]) * 32 for number in range(6)]
+    async with host(servers, local_directory=tmp_path) as here:
+        for number, key in enumerate(keys):
+            await here.client().store(f"a{number}", key, answer("one"))
+        await told(here)
+        await eventually(lambda: not level_of(here)._dirty)
+        # Batches of one entry, so that the end comes between two of them.
+        monkeypatch.setattr("ssop_cache.local._BATCH_BYTES", 1)
+        monkeypatch.setattr(Disk, "write", take_time)
+        is_writing.clear()
+        await here.client().flush()
+        await eventually(is_writing.is_set)
+        # Its last write, with the number of the last change, comes after batches that were never written.
+        await here.client().store("last", keys[0], answer("last"))
+    monkeypatch.undo()
+    async with host(servers, local_directory=tmp_path) as here:
+        assert [name[1] for name in level_of(here).answers] == [keys[0]]
+
+
+async def test_host_that_stopped_looking_does_not_count_as_told(servers: Servers) -> None:
+    async with host(servers) as here:
+        await here.client().store("a", KEY, answer("one"))
+        level_of(here)._tasks[0].cancel()
+        await eventually(lambda: not level_of(here).is_synced)
         assert (await here.client().lookup(KEY)).answer.level == SHARED
 
 

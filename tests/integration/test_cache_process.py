@@ -1,5 +1,6 @@
 """The cache service as a process of its own, over gRPC."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -8,13 +9,16 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from google.protobuf.message import Message
 
-from helpers.cache_service import HIT, LEASE, answer
+from helpers.cache_service import HIT, LEASE, answer, running_cache
 from helpers.eventually import eventually
 from helpers.redis_server import RedisServer, redis_pair
 from ssop.v1 import cache_pb2
+from ssop.v1.cache_admin_pb2 import CacheStats
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.grpc_transport import connect
@@ -22,6 +26,7 @@ from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 
 KEY = b"\1" * 32
+T = TypeVar("T", bound=Message)
 SECRET = hashlib.sha256(b"a secret for tests").digest()
 Servers = tuple[RedisServer, RedisServer]
 
@@ -32,14 +37,14 @@ def servers() -> Iterator[Servers]:
         yield pair
 
 
-def write_config(folder: Path, state_url: str, cache_url: str) -> Path:
+def write_config(folder: Path, state_url: str, cache_url: str, more: str = "") -> Path:
     secret = folder / "secret"
     secret.write_text(SECRET.hex())
     config = folder / "ssop.toml"
     config.write_text(
         f'[mesh]\nsecret_file = "{secret}"\n'
         f'[cache]\nlisten = ["unix:{folder}/c.sock"]\nstate_url = "{state_url}"\ncache_url = "{cache_url}"\n'
-        "redis_timeout_ms = 2000\n"
+        f"redis_timeout_ms = 2000\n{more}\n"
     )
     return config
 
@@ -92,6 +97,62 @@ async def test_process_serves_and_drains(servers: Servers, tmp_path: Path) -> No
             assert caught.value.reason_name == "PRINCIPAL_INVALID"
         process.terminate()
         assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_killed_host_serves_nothing_that_was_flushed_while_it_was_down(servers: Servers, tmp_path: Path) -> None:
+    folder = tmp_path / "answers"
+    config = write_config(tmp_path, servers[0].url, servers[1].url, f'local_directory = "{folder}"\nlocal_sync_ms = 10')
+    signer = Signer(SECRET, "router", wall_clock_ms)
+    log = tmp_path / "log"
+
+    async def call(peer: Peer, method: str, tenant: str, request: Message, kind: type[T]) -> T:
+        metadata = signer.metadata(Principal(tenant, "k1"))
+        path = f"/ssop.v1.CacheService/{method}"
+        return kind.FromString(await peer.unary(path, request.SerializeToString(), timeout_s=10, metadata=metadata))
+
+    async def stats(peer: Peer) -> CacheStats:
+        response = await call(peer, "ReadStats", "acme", cache_pb2.ReadStatsRequest(), cache_pb2.ReadStatsResponse)
+        return response.stats
+
+    keys = [number.to_bytes(32, "big") for number in range(40)]
+    process = start(config, log)
+    try:
+        await eventually(lambda: "ready" in messages(log), timeout_s=20)
+        async with connected(tmp_path) as peer:
+            for tenant in ("acme", "umbrella"):
+                for key in keys:
+                    admit = cache_pb2.AdmitRequest(request_id=f"r{key[-1]}", cache_key=key, lease_ms=5000)
+                    lease = await call(peer, "Admit", tenant, admit, cache_pb2.AdmitResponse)
+                    commit = cache_pb2.CommitRequest(
+                        cache_key=key, fencing_token=lease.fencing_token, chunk=answer(tenant), is_complete=True
+                    )
+                    await call(peer, "Commit", tenant, commit, cache_pb2.CommitResponse)
+            # The folder follows behind; the umbrella's first answers are on it by now or soon.
+            await eventually(lambda: sum(file.stat().st_size for file in folder.glob("*.log")) > 4_000)
+        process.kill()
+        process.wait()
+        async with running_cache(*servers) as other:
+            await other.client("acme").flush()
+        # Only the folder could answer now.
+        servers[1].ask("FLUSHALL")
+        process = start(config, log)
+        await eventually(lambda: "ready" in messages(log), timeout_s=20)
+        async with connected(tmp_path) as peer:
+            async with asyncio.timeout(20):
+                while not (await stats(peer)).is_local_synced:
+                    await asyncio.sleep(0.01)
+            outcomes = {}
+            for tenant in ("acme", "umbrella"):
+                replies = [
+                    await call(peer, "Lookup", tenant, cache_pb2.LookupRequest(cache_key=key), cache_pb2.LookupResponse)
+                    for key in keys
+                ]
+                outcomes[tenant] = [reply.answer.chunk for reply in replies if reply.outcome == HIT]
+        assert outcomes["acme"] == []
+        assert set(outcomes["umbrella"]) == {answer("umbrella")}
     finally:
         process.kill()
         process.wait()

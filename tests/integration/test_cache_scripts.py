@@ -20,6 +20,7 @@ from ssop_cache.core.twin import StateTwin
 from ssop_cache.deployment import Access, open_deployment
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.store import RedisStore
+from ssop_chassis.attention import Attention
 
 CACHE_KEYS = [b"", b"\1" * 32, b"\2" * 32]
 IDS = [f"r{n}" for n in range(5)]
@@ -50,7 +51,7 @@ class ScriptMachine(RuleBasedStateMachine):
 
     async def _open(self, metrics: CacheMetrics) -> RedisStore:
         deployment = open_deployment(Access(url=self.server.url), timeout_s=5, connections=16)
-        return RedisStore("state", deployment, metrics, timeout_s=5)
+        return RedisStore("state", deployment, metrics, timeout_s=5, attention=Attention())
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.store.close())
@@ -80,10 +81,14 @@ class ScriptMachine(RuleBasedStateMachine):
         is_found: bool,
         wants_lease: bool,
     ) -> None:
-        asked = Admit(request_id, key, tokens, lease_ms, is_found=is_found and bool(key), wants_lease=wants_lease)
+        asked = Admit(
+            request_id, key, tokens, lease_ms, 3 * lease_ms, is_found=is_found and bool(key), wants_lease=wants_lease
+        )
         reply = self.agree(scripts.admit(self.keys, limits, asked))
         if reply[0] == b"recheck":
-            asked = Admit(request_id, key, tokens, lease_ms, wants_lease=wants_lease, seen_fence=int(reply[3]))
+            asked = Admit(
+                request_id, key, tokens, lease_ms, 3 * lease_ms, wants_lease=wants_lease, seen_fence=int(reply[3])
+            )
             reply = self.agree(scripts.admit(self.keys, limits, asked))
         if reply[0] == b"lease":
             self.fences[key] = scripts.number(reply[3])
@@ -104,6 +109,15 @@ class ScriptMachine(RuleBasedStateMachine):
         fence = self.fences[key] + drift
         call = scripts.append(self.keys, key, fence, chunk, lease_ms=lease_ms, max_backlog_bytes=MAX_BACKLOG_BYTES)
         self.agree(call)
+
+    @rule(
+        request_ids=st.lists(st.sampled_from(IDS), max_size=3, unique=True),
+        leases=st.lists(st.tuples(st.sampled_from(CACHE_KEYS[1:]), st.sampled_from([0, 0, -1])), max_size=2),
+        lease_ms=st.sampled_from([1, 5000]),
+    )
+    def renew(self, request_ids: list[str], leases: list[tuple[bytes, int]], lease_ms: int) -> None:
+        named = [(key, self.fences[key] + drift) for key, drift in leases]
+        self.agree(scripts.renew(self.keys, request_ids, named, reservation_ms=2 * lease_ms, lease_ms=lease_ms))
 
     @rule(key=st.sampled_from(CACHE_KEYS[1:]))
     def seal(self, key: bytes) -> None:

@@ -15,6 +15,7 @@ from google.protobuf.json_format import Parse
 from helpers.answers import (
     PERSON,
     PERSON_SCHEMA,
+    continued_delivery,
     decision_chunk,
     delivery,
     document_chunks,
@@ -135,6 +136,12 @@ async def test_02_schema_without_the_content_type_is_415_that_says_why(
     assert not scripted.requests
 
 
+async def test_a_schema_that_is_null_is_none(http: httpx.AsyncClient, scripted: ScriptedRouter) -> None:
+    body = {"prompt": "Say", "output_schema": None, "streaming": False}
+    scripted.script = as_script(delivery(document_chunks("Good day.", schema=None)))
+    assert (await post(http, body, **{"content-type": "application/json"})).status_code == 200
+
+
 async def test_plain_text_needs_no_content_type_of_its_own(http: httpx.AsyncClient, scripted: ScriptedRouter) -> None:
     scripted.script = as_script(delivery(document_chunks("Good day.", schema=None)))
     response = await post(http, {"prompt": "Say", "streaming": False}, **{"content-type": "application/json"})
@@ -222,6 +229,17 @@ async def test_degraded_answer_says_so_in_header_and_body(http: httpx.AsyncClien
     name, data = read_sse(streamed.text)[0]
     assert name == "degraded"
     assert json.loads(data) | {"status": "DEGRADED", "fallback_used": True} == json.loads(data)
+
+
+async def test_an_answer_that_is_degraded_half_way_says_so_then(
+    http: httpx.AsyncClient, scripted: ScriptedRouter
+) -> None:
+    scripted.script = as_script(continued_delivery(degraded_level=2))
+    streamed = await post(http)
+    events = [name for name, _ in read_sse(streamed.text)]
+    assert streamed.headers["x-ssop-status"] == "OK"
+    assert events.count("degraded") == 1
+    assert events.index("degraded") > 2
 
 
 async def test_an_answer_as_it_should_be_says_ok(http: httpx.AsyncClient) -> None:

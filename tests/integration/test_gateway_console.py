@@ -165,6 +165,17 @@ async def test_a_degraded_answer_is_flagged(page: Page, scripted: ScriptedRouter
     await page.get_by_text("degraded: level 2, nodes failed").wait_for()
 
 
+async def test_an_answer_that_becomes_degraded_half_way_is_flagged_once(page: Page, scripted: ScriptedRouter) -> None:
+    chunks = document_chunks(PERSON)
+    scripted.script = as_script([*told(), *chunks[:4], told(level=2)[1], *chunks[4:], accounting_chunk()])
+    await ask(page)
+    await page.get_by_text("verdict: ok").wait_for()
+    flags = await page.inner_text("#flags")
+    assert "degraded: level 2" in flags
+    assert "not degraded" not in flags
+    assert await page.locator("#passages li").count() == 1
+
+
 async def test_plain_text_is_shown_as_it_comes(page: Page, scripted: ScriptedRouter) -> None:
     scripted.script = as_script([*told(), *document_chunks("Good day.", schema=None), accounting_chunk()])
     await page.select_option("#example", "text")

@@ -14,7 +14,15 @@ import openai
 import pydantic
 import pytest
 
-from helpers.answers import PERSON, PERSON_SCHEMA, decision_chunk, delivery, document_chunks, status_chunk
+from helpers.answers import (
+    PERSON,
+    PERSON_SCHEMA,
+    continued_delivery,
+    decision_chunk,
+    delivery,
+    document_chunks,
+    status_chunk,
+)
 from helpers.eventually import eventually
 from helpers.gateway import KEY, SSOP, Gateway, gateway, http, read_sse, router_address, run_gateway, scripted
 from helpers.scripted_router import ScriptedRouter, abort, as_script
@@ -301,6 +309,17 @@ async def test_degraded_answers_say_so_in_header_and_body(client: openai.AsyncOp
     assert raw.headers["x-ssop-status"] == "DEGRADED"
     body = raw.http_response.json()
     assert (body["status"], body["fallback_used"], body["degraded_level"]) == ("DEGRADED", True, 2)
+
+
+async def test_a_stream_that_is_degraded_half_way_says_so_in_its_last_chunk(
+    client: openai.AsyncOpenAI, scripted: ScriptedRouter
+) -> None:
+    scripted.script = as_script(continued_delivery(degraded_level=2))
+    stream = await client.chat.completions.create(model="small", messages=ASK, response_format=FORMAT, stream=True)
+    *_, last = [chunk async for chunk in stream]
+    assert last.choices[0].finish_reason == "stop"
+    told = last.model_dump()
+    assert (told["status"], told["ssop"]["delivery"]["continuations"][0]["node"]) == ("DEGRADED", "n-2")
 
 
 async def test_closing_a_stream_cancels_the_generation(client: openai.AsyncOpenAI, scripted: ScriptedRouter) -> None:

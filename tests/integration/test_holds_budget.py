@@ -103,7 +103,7 @@ async def test_what_a_killed_router_had_reserved_is_back_within_its_lease(server
     nodes["full-1"].script = hanging(after=2)
     limits = {"budget_tokens": 60, "budget_window_ms": MONTH_MS}
     async with run_fleet(
-        tmp_path, nodes, servers=servers, routers=2, cache=limits, lease_ms=LEASE_MS, append_interval_ms=100
+        tmp_path, nodes, servers=servers, routers=2, cache=limits, lease_ms=LEASE_MS, reservation_ms=LEASE_MS
     ) as fleet:
         first, second = fleet.routers
         call = first.open(ask_cached())
@@ -141,7 +141,7 @@ async def test_generation_longer_than_a_lease_stays_reserved(servers: Servers, t
     nodes = full_node()
     nodes["full-1"].script = hanging(after=2)
     limits = {"budget_tokens": 60, "budget_window_ms": MONTH_MS}
-    async with run_fleet(tmp_path, nodes, servers=servers, routers=2, cache=limits, lease_ms=500) as fleet:
+    async with run_fleet(tmp_path, nodes, servers=servers, routers=2, cache=limits, reservation_ms=500) as fleet:
         call = fleet.routers[0].open(question(), timeout_s=20)
         assert await call.read() is not grpc.aio.EOF
         await asyncio.sleep(1.5)

@@ -41,7 +41,13 @@ def admitted(answers: list[Answer]) -> int:
 async def test_limits_hold_by_shares_while_redis_is_dead_and_together_once_it_is_back() -> None:
     with redis_pair() as (state, cache):
         async with run_with_cache(
-            state, cache, {"routers": 2}, max_rps=0.01, burst=6, budget_tokens=10_000_000, redis_timeout_ms=500
+            state,
+            cache,
+            {"routers": 2, "unchecked_budget": "serve", "promise_wait_ms": 0},
+            max_rps=0.01,
+            burst=6,
+            budget_tokens=10_000_000,
+            redis_timeout_ms=500,
         ) as (mesh, _):
             assert admitted(await ask_many(mesh, 2)) == 2
             state.kill()

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from helpers.beginnings import cut
 from helpers.eventually import eventually
-from helpers.inference import LONG, OPINION, POST, NodeUnderTest, serve, user_prompt
+from helpers.inference import LONG, OPINION, POST, Answer, NodeUnderTest, serve, user_prompt
 from helpers.live_mesh import run_mesh
 from helpers.llama_server import SLOTS, LlamaServer, freed_after_s, llama_server
 from helpers.models import smollm2_path
@@ -183,6 +184,20 @@ async def test_more_calls_than_slots_wait_their_turn(server: LlamaServer) -> Non
         answers = await asyncio.gather(*(running.client.generate(prompt) for _ in range(3 * SLOTS)))
         assert {answer.end.verdict for answer in answers} <= {frame_pb2.VERDICT_OK, frame_pb2.VERDICT_INCOMPLETE}
         assert all(answer.end.usage.output_tokens for answer in answers)
+
+
+async def test_answer_that_another_node_began_is_gone_on_with(server: LlamaServer) -> None:
+    text = json.dumps({"main_entity": "Aurora", "sentiment": "negative"})[:-1]
+    beginning = list(cut(OPINION, text))[-1]
+    async with node_of(server) as running:
+        answer = Answer()
+        answer.decoder.feed(beginning.chunk)
+        request = user_prompt(POST, schema=OPINION)
+        async with running.client.open(request, continue_from=beginning) as stream:
+            while (message := await stream.read()) is not None:
+                answer.take(message)
+        assert answer.end.verdict == frame_pb2.VERDICT_OK
+        assert {**answer.decoder.result, **json.loads(text + "}")} == answer.decoder.result
 
 
 async def test_calls_in_a_row_lose_no_connection(server: LlamaServer) -> None:

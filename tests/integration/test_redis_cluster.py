@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from helpers.cache_load import LEASE_MS, Seen, under_load
-from helpers.cache_service import FOLLOW, LEASE, CacheUnderTest, pieces, running_cache
+from helpers.cache_service import FOLLOW, LEASE, CacheUnderTest, answer, pieces, running_cache
 from helpers.eventually import eventually
 from helpers.redis_groups import ClusterGroup, TcpServer
 from helpers.redis_server import RedisServer
@@ -53,6 +53,24 @@ def tenants_of(group: ClusterGroup, server: TcpServer, count: int) -> list[str]:
     names = [f"tenant-{number}" for number in range(100)]
     owners = group.owners(place_of(name) for name in names)
     return [name for name, owner in zip(names, owners, strict=True) if owner is server][:count]
+
+
+async def test_levels_and_similar_answers_work_on_a_cluster(group: ClusterGroup, cache: RedisServer) -> None:
+    told = group.settings | {"redis_timeout_ms": PATIENT_MS, "local_sync_ms": 10}
+    async with AsyncExitStack() as stack:
+        here, there = [await stack.enter_async_context(running_cache(None, cache, **told)) for _ in range(2)]
+        for number in range(4):
+            tenant = f"tenant-{number}"
+            await here.client(tenant).store("a", KEY, answer(tenant))
+            await here.client(tenant).put_similar("How far is it?", KEY)
+            assert (await there.client(tenant).lookup(KEY)).answer.chunk == answer(tenant)
+            assert (await there.client(tenant).find_similar("How far is it?")).answer.chunk == answer(tenant)
+        await here.client("tenant-1").flush()
+        local = there.cache.answers.local
+        assert local is not None
+        await eventually(lambda: len(local.answers) == 3)
+        assert not (await there.client("tenant-1").lookup(KEY)).answer.chunk
+        assert (await there.client("tenant-2").lookup(KEY)).answer.chunk == answer("tenant-2")
 
 
 async def ask_until(fleet: Fleet, is_over: asyncio.Event) -> list[Reply]:

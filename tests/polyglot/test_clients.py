@@ -20,6 +20,7 @@ from helpers.components import GENERATOR
 from helpers.eventually import eventually
 from helpers.router_process import Process, run_process
 from helpers.scripted_node import answering, failing, hanging
+from ssop.v1 import frame_pb2
 from ssop_cli.embedded import free_port
 
 HERE: Final = Path(__file__).parent
@@ -47,16 +48,17 @@ class Client:
             timeout=RUN_TIMEOUT_S,
             check=False,
         )
-        assert not done.stderr.strip(), done.stderr
+        assert done.returncode != 0 or not done.stderr.strip(), done.stderr
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 LANGUAGES: Final = {
     "go": (str(HERE / "go" / "build" / "client"),),
     "java": ("java", "-cp", f"{HERE}/java/build/classes:{HERE}/java/build/lib/*", "dev.ssop.example.Main"),
+    "rust": (str(HERE / "rust" / "build" / "debug" / "ssop-polyglot-rust"),),
     "typescript": ("node", str(HERE / "typescript" / "build" / "main.js")),
 }
-COMPONENTS: Final = {"go": "go", "java": "maven", "typescript": "npm"}
+COMPONENTS: Final = {"go": "go", "java": "maven", "rust": "cargo", "typescript": "npm"}
 _built: set[str] = set()
 
 
@@ -195,6 +197,43 @@ async def test_shared_vectors_decode_to_the_same_values(client: Client) -> None:
         assert [field["path"] for field in fields] == [path for path, _ in expected], vector["name"]
         assert all(_is_same(field["value"], value) for field, (_, value) in zip(fields, expected, strict=True)), found
         assert found[-1]["frames"] == len(vector["frames"])
+
+
+def _chunk(*frames: frame_pb2.Frame) -> str:
+    return frame_pb2.Chunk(frames=frames).SerializeToString().hex()
+
+
+def _header(*nodes: frame_pb2.FieldNode) -> frame_pb2.Frame:
+    header = frame_pb2.Header(wire_version=1, node_count=len(nodes), nodes=nodes)
+    return frame_pb2.Frame(seq=1, kind=frame_pb2.FRAME_KIND_HEADER, header=header)
+
+
+def _value(seq: int, node: int) -> frame_pb2.Frame:
+    return frame_pb2.Frame(seq=seq, kind=frame_pb2.FRAME_KIND_VALUE, node=node, string_value="x")
+
+
+ROOT_NODE: Final = frame_pb2.FieldNode(node=0, step=frame_pb2.FIELD_STEP_ROOT)
+BELOW_ITSELF: Final = frame_pb2.FieldNode(node=1, parent=1, step=frame_pb2.FIELD_STEP_PROPERTY, key="a")
+ITEM: Final = frame_pb2.FieldNode(node=1, parent=0, step=frame_pb2.FIELD_STEP_ITEM)
+BROKEN: Final = {
+    "a table that goes round": _chunk(_header(ROOT_NODE, BELOW_ITSELF), _value(2, 1)),
+    "a node that is not in the table": _chunk(_header(ROOT_NODE), _value(2, 7)),
+    "a path that is too short": _chunk(_header(ROOT_NODE, ITEM), _value(2, 1)),
+    "a frame that was lost": _chunk(_header(ROOT_NODE), _value(3, 0)),
+    "another wire version": _chunk(
+        frame_pb2.Frame(seq=1, kind=frame_pb2.FRAME_KIND_HEADER, header=frame_pb2.Header(wire_version=2))
+    ),
+    "bytes that are no chunk": "0affffff",
+}
+
+
+@pytest.mark.parametrize("chunk", BROKEN.values(), ids=BROKEN)
+async def test_a_broken_stream_is_an_error_and_gives_no_field(client: Client, chunk: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps({"vectors": [{"name": "broken", "chunks": [chunk]}]}))
+    code, lines = await client.run("vectors", str(path))
+    assert code == 1
+    assert _fields(lines) == []
 
 
 def test_every_folder_with_a_client_is_tested() -> None:

@@ -31,6 +31,10 @@ class Circuit:
         self.opened_s = now_s
         return True
 
+    def open_s(self, now_s: float) -> float:
+        """How long it is open; 0 when it is not."""
+        return 0.0 if self.opened_s is None else now_s - self.opened_s
+
     def close(self) -> None:
         """A probe went well."""
         self.failures = 0

@@ -20,14 +20,16 @@ from typing import Final
 
 from ssop_cache.core import lexicon as words
 
-MAX_TEXT_CHARS: Final = 4_096
+MAX_TEXT_CHARS: Final = 2_048
 """Longer questions have no facts: nobody asks them twice in other words."""
 DIGEST_BYTES: Final = 8
+_PHRASES: Final = 8
+"""Polite phrases around a question that are looked for; nobody is politer."""
 _SIMPLE: Final = 5
 """Facts that every question has; the orders of its words follow."""
 _TOKEN: Final = re.compile(
     r"\n[ \t]*"  # lines and their indentation, as code has them
-    r"|\d{1,3}(?:,\d{3})+(?![\d,])|\d+(?:[.:/]\d+)*"
+    r"|\d{1,3}(?:,\d{3}){1,6}(?![\d,])|\d+(?:[.:/]\d+)*"
     r"|[A-Za-z\u00c0-\u024f\u0370-\u052f][\w'+#.&-]*[\w+#]|[A-Za-z\u00c0-\u024f\u0370-\u052f]"
     r"|\.\.\.|\u2026|[^\s]"
 )
@@ -139,6 +141,8 @@ def decode_facts(data: bytes) -> Facts:
 
 def _narrow(text: str) -> str:
     """Letters of full width as the ordinary ones, and composed. Powers and fractions stay what they are."""
+    if text.isascii():
+        return text.strip()
     narrowed = "".join(
         unicodedata.normalize("NFKC", char) if unicodedata.decomposition(char).split(" ", 1)[0] in _WIDE else char
         for char in text
@@ -191,7 +195,7 @@ def _read_token(piece: str, *, is_start: bool) -> list[_Word]:
 
 def _strip_chinese(text: str) -> str:
     """Without what is said politely around a question."""
-    while True:
+    for _ in range(_PHRASES):
         before = text
         if _is_cjk(text.lstrip(_MARKS)[:1]):
             text = text.lstrip(_MARKS)
@@ -207,7 +211,8 @@ def _strip_chinese(text: str) -> str:
                 break
         text = _strip_end(text)
         if text == before:
-            return text
+            break
+    return text
 
 
 def _strip_end(text: str) -> str:
@@ -230,7 +235,7 @@ def _is_cjk(char: str) -> bool:
 def _strip_english(tokens: Sequence[str]) -> tuple[int, int]:
     """Where the question begins and ends among its tokens."""
     begin, end = 0, len(tokens)
-    while True:
+    for _ in range(_PHRASES):
         before = (begin, end)
         while begin < end and tokens[begin] in _DROPPED:
             begin += 1
@@ -245,7 +250,8 @@ def _strip_english(tokens: Sequence[str]) -> tuple[int, int]:
                 end = stem
                 break
         if (begin, end) == before:
-            return before
+            break
+    return begin, end
 
 
 def _size_before(tokens: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-ENTRY_BYTES: Final = 256
+ENTRY_BYTES: Final = 384
 """What an entry costs besides its record, about."""
 _FLOORS: Final = 10_000
 _MAGIC: Final = b"SSL1"

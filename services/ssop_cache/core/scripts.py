@@ -4,7 +4,7 @@ A reply is a list of int and bytes, as Redis sends it. Times are in milliseconds
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -98,12 +98,13 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """What is asked of the admission script. `cache_key` empty: no look-up."""
+    """What is asked of the admission script. `cache_key` empty: no look-up; `reservation_ms` 0: as the lease."""
 
     request_id: str
     cache_key: bytes
     tokens: int
     lease_ms: int
+    reservation_ms: int = 0
     is_found: bool = False
     wants_lease: bool = True
     seen_fence: int = 0
@@ -132,6 +133,8 @@ def admit(keys: TenantKeys, limits: Limits, asked: Admit) -> ScriptCall:
             int(asked.wants_lease),
             SETTLE_MEMORY_MS,
             asked.seen_fence,
+            asked.reservation_ms or asked.lease_ms,
+            FOLLOW_MS,
         ),
     )
 
@@ -154,8 +157,26 @@ def append(
     """Call of `append_chunk`."""
     return ScriptCall(
         "append_chunk",
-        (keys.lease(cache_key), keys.log(cache_key, fence), keys.reserved, keys.expiry),
+        (keys.lease(cache_key), keys.log(cache_key, fence)),
         (fence, chunk, lease_ms, max_backlog_bytes, keys.channel(cache_key)),
+    )
+
+
+def renew(
+    keys: TenantKeys,
+    request_ids: Sequence[str],
+    leases: Sequence[tuple[bytes, int]],
+    *,
+    reservation_ms: int,
+    lease_ms: int,
+) -> ScriptCall:
+    """Call of `renew_leases`. `leases` are cache keys with their fences."""
+    names = [name for key, fence in leases for name in (keys.lease(key), keys.log(key, fence))]
+    fences = [fence for _, fence in leases]
+    return ScriptCall(
+        "renew_leases",
+        (keys.reserved, keys.expiry, *names),
+        (reservation_ms, lease_ms, len(fences), *fences, *request_ids),
     )
 
 

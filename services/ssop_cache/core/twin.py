@@ -73,6 +73,7 @@ class StateTwin:
             "admit_request": self._admit,
             "settle_request": self._settle,
             "append_chunk": self._append,
+            "renew_leases": self._renew,
             "seal_lease": self._seal,
             "commit_answer": self._commit,
             "join_lease": self._join,
@@ -87,11 +88,22 @@ class StateTwin:
     def _admit(self, call: ScriptCall, now_us: int) -> Reply:  # noqa: C901, PLR0912, PLR0915 - line by line as the script
         request_key, rate_key, used_key, reserved_key, _, fence_key, *lease_keys = call.keys
         request_id, fingerprint = str(call.args[0]), str(call.args[1])
-        tokens, lease_ms, interval_us, tolerance_us, budget, window_ms, found, wanted, memory_ms, seen = (
-            int(arg) for arg in call.args[2:]
-        )
+        (
+            tokens,
+            lease_ms,
+            interval_us,
+            tolerance_us,
+            budget,
+            window_ms,
+            found,
+            wanted,
+            memory_ms,
+            seen,
+            held_ms,
+            follow_ms,
+        ) = (int(arg) for arg in call.args[2:])
         now_ms = now_us // 1000
-        until_ms = now_ms + lease_ms
+        until_ms, reserved_until_ms = now_ms + lease_ms, now_ms + held_ms
         held = self.reserved.setdefault(reserved_key, {})
         lapsed = sorted((r.expires_ms, name) for name, r in held.items() if r.expires_ms <= now_ms)
         for _, name in lapsed[:SWEEP_MAX]:
@@ -153,7 +165,7 @@ class StateTwin:
         if new_tat_us:
             self.rates[rate_key] = (new_tat_us, interval_us)
         if is_generating:
-            held[request_id] = Reservation(tokens, until_ms)
+            held[request_id] = Reservation(tokens, reserved_until_ms)
         if is_new_lease:
             fence = max(self.fences.get(fence_key, 0) + 1, now_us)
             self.fences[fence_key] = fence
@@ -162,11 +174,11 @@ class StateTwin:
             self.leases[lease_keys[0]].expires_ms = until_ms
         elif outcome == "follow":
             followed = self.leases[lease_keys[0]]
-            followed.followed_ms = max(followed.followed_ms, until_ms)
+            followed.followed_ms = max(followed.followed_ms, now_ms + follow_ms)
         if is_generating or interval_us > 0:
             was_open = request is not None and request.state == "open"
             state = "open" if is_generating or was_open else "free"
-            self.requests[request_key] = Request(state, fingerprint, until_ms + memory_ms)
+            self.requests[request_key] = Request(state, fingerprint, max(until_ms, reserved_until_ms) + memory_ms)
         return [outcome.encode(), now_us, 0, fence, left()]
 
     def _settle(self, call: ScriptCall, now_us: int) -> Reply:
@@ -200,7 +212,7 @@ class StateTwin:
                 del usage[name]
 
     def _append(self, call: ScriptCall, now_us: int) -> Reply:
-        lease_key, log_key, reserved_key, _ = call.keys
+        lease_key, log_key = call.keys
         fence, chunk_arg, lease_ms, max_bytes, channel = call.args
         chunk = data(chunk_arg)
         now_ms = now_us // 1000
@@ -208,8 +220,6 @@ class StateTwin:
         if lease is None:
             return [b"lost", now_us, 0, 0]
         lease.expires_ms = now_ms + int(lease_ms)
-        if (held := self.reserved.get(reserved_key, {}).get(lease.request)) is not None:
-            held.expires_ms = lease.expires_ms
         is_followed = lease.followed_ms > now_ms
         if chunk and not lease.is_overflowed:
             if lease.size_bytes + len(chunk) > int(max_bytes):
@@ -223,6 +233,25 @@ class StateTwin:
         if log_key in self.logs:
             self.logs[log_key].expires_ms = lease.expires_ms + SLACK_MS
         return [b"ok", now_us, int(is_followed and not lease.is_overflowed), int(lease.is_overflowed)]
+
+    def _renew(self, call: ScriptCall, now_us: int) -> Reply:
+        reserved_key, _, *names = call.keys
+        reservation_ms, lease_ms, count, *fences = (int(arg) for arg in call.args[: 3 + int(call.args[2])])
+        now_ms = now_us // 1000
+        reply: Reply = [b"ok", now_us]
+        for lease_key, log_key, fence in zip(names[::2], names[1::2], fences, strict=True):
+            lease = self._open(lease_key, fence, now_ms)
+            if lease is not None:
+                lease.expires_ms = now_ms + lease_ms
+                if log_key in self.logs:
+                    self.logs[log_key].expires_ms = lease.expires_ms + SLACK_MS
+            is_followed = lease is not None and lease.followed_ms > now_ms and not lease.is_overflowed
+            reply.append(2 if is_followed else int(lease is not None))
+        for request_id in call.args[3 + count :]:
+            held = self.reserved.get(reserved_key, {}).get(str(request_id))
+            if held is not None and held.expires_ms > now_ms:
+                held.expires_ms = now_ms + reservation_ms
+        return reply
 
     def _seal(self, call: ScriptCall, now_us: int) -> Reply:
         lease_key, log_key = call.keys

@@ -3,7 +3,8 @@
 -- KEYS: request, rate, used, reserved, expiry, fence [, lease]
 -- ARGV: 1 request id, 2 fingerprint, 3 tokens, 4 lease_ms, 5 interval_us (0: no rate), 6 tolerance_us,
 --       7 budget tokens (0: none), 8 window_ms, 9 "1" when the answer was found, 10 "1" when a lease is wanted,
---       11 memory_ms of a request, 12 fence of the commit after which the answer was looked for again, or "0"
+--       11 memory_ms of a request, 12 fence of the commit after which the answer was looked for again, or "0",
+--       13 reservation_ms, 14 follow_ms, how long a follower counts without reading
 -- Returns: outcome, now_us, retry_ms (-1: never), fence, budget left (-1: no budget)
 local SWEEP_MAX = 1000
 local SLACK_MS = 1000
@@ -22,7 +23,7 @@ local id, fingerprint = ARGV[1], ARGV[2]
 local tokens, lease_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
 local interval_us, tolerance_us = tonumber(ARGV[5]), tonumber(ARGV[6])
 local budget, window_ms, memory_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[11])
-local until_ms = now_ms + lease_ms
+local until_ms, reserved_until_ms = now_ms + lease_ms, now_ms + tonumber(ARGV[13])
 
 -- A full store refuses a script's first write if that needs memory and none after it, so deletions come first.
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(now_ms), 'LIMIT', 0, SWEEP_MAX)) do
@@ -103,9 +104,9 @@ end
 if is_generating then
   redis.call('HSET', KEYS[4], id, text(tokens))
   reserved = redis.call('HINCRBY', KEYS[4], SUM, text(tokens - held))
-  redis.call('ZADD', KEYS[5], text(until_ms), id)
-  keep_until(KEYS[4], until_ms + SLACK_MS, now_ms)
-  keep_until(KEYS[5], until_ms + SLACK_MS, now_ms)
+  redis.call('ZADD', KEYS[5], text(reserved_until_ms), id)
+  keep_until(KEYS[4], reserved_until_ms + SLACK_MS, now_ms)
+  keep_until(KEYS[5], reserved_until_ms + SLACK_MS, now_ms)
 end
 if is_new_lease then
   -- Rises even after the store was lost: it is at least the time.
@@ -119,12 +120,12 @@ if outcome == 'lease' then
   redis.call('PEXPIREAT', KEYS[7], text(until_ms + SLACK_MS))
 elseif outcome == 'follow' then
   -- The caller follows next; the leader may hear of it before that.
-  local followed_ms = tonumber(redis.call('HGET', KEYS[7], 'followed_ms'))
-  if followed_ms < until_ms then redis.call('HSET', KEYS[7], 'followed_ms', text(until_ms)) end
+  local followed_ms, follow_until_ms = tonumber(redis.call('HGET', KEYS[7], 'followed_ms')), now_ms + tonumber(ARGV[14])
+  if followed_ms < follow_until_ms then redis.call('HSET', KEYS[7], 'followed_ms', text(follow_until_ms)) end
 end
 if is_generating or interval_us > 0 then
   local state = (is_generating or request[1] == 'open') and 'open' or 'free'
   redis.call('HSET', KEYS[1], 'state', state, 'fingerprint', fingerprint)
-  redis.call('PEXPIREAT', KEYS[1], text(until_ms + memory_ms))
+  redis.call('PEXPIREAT', KEYS[1], text(math.max(until_ms, reserved_until_ms) + memory_ms))
 end
 return {outcome, now_us, 0, fence, left()}

@@ -186,6 +186,9 @@ function showDecision(decision) {
 }
 
 function showDelivery(status) {
+  // A second one comes where another node had to go on, and says everything anew.
+  $("flags").replaceChildren();
+  $("passages").replaceChildren();
   const level = status.degraded_level ?? 0;
   if (level || status.state === "DELIVERY_STATE_DEGRADED") {
     flag(`degraded: level ${level}, ${word(status.degraded_reason, "DEGRADED_REASON_")}`, "bad");

@@ -25,6 +25,7 @@ class Form(StrEnum):
     GUIDED_JSON = "guided_json"
     LLGUIDANCE = "llguidance grammar"
     JSON_OBJECT = "response_format json_object"
+    OUTPUT_CONFIG = "output_config json_schema"
     TOOL = "tool input"
     NONE = "none"
 
@@ -58,6 +59,8 @@ class Dialect:
     form: Form
     enforced: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
+    is_closed: bool = False
+    """Takes only closed objects, and no recursion."""
     is_strict: bool = False
     """Takes only closed objects all of whose properties are required."""
     max_tokens_key: str = "max_tokens"
@@ -120,6 +123,28 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 """By name."""
 
+ANTHROPIC_DIALECTS: Final[Mapping[str, Dialect]] = {
+    dialect.name: dialect
+    for dialect in (
+        Dialect(
+            "anthropic",
+            Form.OUTPUT_CONFIG,
+            enforced=_NOTES | _SHAPES | {"definitions"},
+            refused=_LENGTHS
+            | _COUNTS
+            | _BOUNDS
+            | {"multipleOf", "pattern", "format", "allOf", "not", "if", "then", "else", "patternProperties"}
+            | {"dependentRequired", "dependentSchemas", "propertyNames", "minProperties", "maxProperties"}
+            | {"contains", "minContains", "maxContains", "uniqueItems", "prefixItems"}
+            | {"unevaluatedProperties", "unevaluatedItems"},
+            is_closed=True,
+        ),
+        # A model that takes no schema for its output.
+        Dialect("anthropic-tool", Form.TOOL),
+    )
+}
+"""By name."""
+
 _HOSTS: Final = (
     ("api.openai.com", "openai"),
     (".openai.azure.com", "openai"),
@@ -146,8 +171,7 @@ def constrain_upstream(
         told = ANY_OBJECT if dialect.form is Form.JSON_OBJECT and is_object else None
         return Constraint(Mode.ENVELOPE, told, detail=f"{dialect.name} takes no schema")
     if dialect.form is Form.TOOL:
-        is_tool = is_object and not target.keys() & {"anyOf", "oneOf", "allOf"}
-        return Constraint(Mode.ENVELOPE, target if is_tool else None, detail="no grammar holds the input of a tool")
+        return _constrain_by_tool(target, "no grammar holds the input of a tool")
     if not format_assertion:
         target = relax(target, Relaxation(frozenset({"format"})))
     return _constrain_by_schema(target, dialect, is_object=is_object)
@@ -160,16 +184,55 @@ def _constrain_by_schema(target: dict[str, Any], dialect: Dialect, *, is_object:
     if refused.keywords or refused.is_one_of_opened:
         target = relax(target, refused)
     added: tuple[str, ...] = ()
-    if dialect.is_strict:
+    if dialect.is_strict or dialect.is_closed:
         if not is_object or "anyOf" in target:
             return Constraint(Mode.ENVELOPE, detail=f"{dialect.name} takes objects only")
-        target, added = close_objects(target)
-        if fault := find_open(target):
-            told = ANY_OBJECT
-            return Constraint(Mode.ENVELOPE, told, detail=f"{dialect.name} can't be told {fault}"[:500])
+        closed, added = close_objects(target)
+        if fault := find_open(closed, may_be_optional=dialect.is_closed) or _find_recursion(closed, dialect):
+            detail = f"{dialect.name} can't be told {fault}"[:500]
+            if dialect.form is Form.OUTPUT_CONFIG:
+                return _constrain_by_tool(target, detail)
+            return Constraint(Mode.ENVELOPE, ANY_OBJECT, detail=detail)
+        target = closed
     mode = Mode.RELAXED if left_out else Mode.FULL
     detail = f"{dialect.name} is not known to enforce: {', '.join(left_out)}"[:500] if left_out else ""
     return Constraint(mode, target, engine_limits=added, detail=detail)
+
+
+def _constrain_by_tool(target: Mapping[str, Any], detail: str) -> Constraint:
+    is_tool = target.get("type") == "object" and not target.keys() & {"anyOf", "oneOf", "allOf"}
+    return Constraint(Mode.ENVELOPE, target if is_tool else None, detail=detail)
+
+
+def _find_recursion(schema: Any, dialect: Dialect) -> str:
+    """What the schema says of itself inside of itself, where the dialect can't be told that; else empty."""
+    if not dialect.is_closed:
+        return ""
+    named: dict[str, Any] = {"#": {key: value for key, value in schema.items() if key not in {"$defs", "definitions"}}}
+    for keyword in ("$defs", "definitions"):
+        named |= {f"#/{keyword}/{name}": inner for name, inner in schema.get(keyword, {}).items()}
+    reached = {name: _references(inner) for name, inner in named.items()}
+    for name, targets in reached.items():
+        pending, seen = list(targets), set(targets)
+        while pending:
+            fresh = reached.get(pending.pop(), set()) - seen
+            seen |= fresh
+            pending += fresh
+        if name in seen or seen - named.keys():
+            return "a schema that refers to itself"
+    return ""
+
+
+def _references(schema: Any) -> set[str]:
+    found: set[str] = set()
+    pending = [schema]
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, Mapping):
+            if isinstance(inner.get("$ref"), str):
+                found.add(inner["$ref"])
+            pending += child_schemas(inner)
+    return found
 
 
 def keywords(schema: Any) -> frozenset[str]:
@@ -198,7 +261,7 @@ def close_objects(schema: Any) -> tuple[Any, tuple[str, ...]]:
     return close(schema), tuple(dict.fromkeys(added))
 
 
-def find_open(schema: Any) -> str:
+def find_open(schema: Any, *, may_be_optional: bool = False) -> str:
     """What keeps a schema from being strict, in words; empty when it is."""
     pending = [schema]
     while pending:
@@ -212,7 +275,7 @@ def find_open(schema: Any) -> str:
             if inner.get("additionalProperties") is not False:
                 return "an open object"
             optional = set(inner.get("properties", ())) - set(inner.get("required", ()))
-            if optional:
+            if optional and not may_be_optional:
                 return f"an optional property ({min(optional)[:64]})"
     return ""
 

@@ -86,7 +86,7 @@ func (d *Document) pointer(frame *ssop.Frame) (string, error) {
 		}
 		var chain []*ssop.FieldNode // from below base to target
 		for number := target; number != base; number = d.table[number].Parent {
-			if number == 0 || int(number) >= len(d.table) {
+			if int(number) >= len(d.table) || d.table[number].Parent >= number { // the root is below nothing
 				return "", fmt.Errorf("frame %d names a node that its table does not have", frame.Seq)
 			}
 			chain = append(chain, d.table[number])

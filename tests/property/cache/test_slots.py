@@ -36,6 +36,8 @@ def build(builder: Callable[..., ScriptCall], keys: TenantKeys, request_id: str,
         "change": Change(keys.tag, cache_key, 1),
         "cursor": Cursor(),
         "hints": [],
+        "request_ids": [request_id],
+        "leases": [(cache_key, 7)],
     }
     given_ = {
         name: known[name] if name in known else PLAIN[hints[name]]

@@ -91,6 +91,16 @@ class CacheMachine(RuleBasedStateMachine):
         if self.run(call)[0] == b"ok":
             self.chunks[tenant, key, fence] = self.chunks.get((tenant, key, fence), b"") + chunk
 
+    @rule(
+        tenant=st.sampled_from(TENANTS), key=st.sampled_from(CACHE_KEYS), name=st.sampled_from(IDS), lease_ms=LEASE_MS
+    )
+    def renew(self, tenant: str, key: bytes, name: str, lease_ms: int) -> None:
+        keys, fence = self.layout.of_tenant(tenant), self.last_fence(tenant, key)
+        before = self.twin.reserved_tokens(keys.reserved)
+        leases = [(key, fence)] if fence else []
+        self.run(scripts.renew(keys, [name], leases, reservation_ms=2 * lease_ms, lease_ms=lease_ms))
+        assert self.twin.reserved_tokens(keys.reserved) == before, "a renewal changed what is reserved"
+
     @rule(tenant=st.sampled_from(TENANTS), key=st.sampled_from(CACHE_KEYS), back=st.integers(1, 3))
     def use_a_stale_token(self, tenant: str, key: bytes, back: int) -> None:
         given = self.fences.get((tenant, key), [])
@@ -101,6 +111,7 @@ class CacheMachine(RuleBasedStateMachine):
         commit = scripts.commit(keys, key, stale, b"x", is_complete=True, is_stored=True, max_backlog_bytes=MAX_BYTES)
         for call in (append, scripts.seal(keys, key, stale), commit):
             assert self.run(call)[0] == b"lost"
+        assert self.run(scripts.renew(keys, [], [(key, stale)], reservation_ms=1, lease_ms=5000))[2] == 0
 
     @rule(tenant=st.sampled_from(TENANTS), key=st.sampled_from(CACHE_KEYS), owner=st.sampled_from(TENANTS))
     def use_a_token_of_another_tenant(self, tenant: str, key: bytes, owner: str) -> None:

@@ -21,6 +21,7 @@ CALLS = [
     scripts.read_keys(0),
     scripts.write_key("k", b"", b"x", most=1),
     scripts.append(KEYS, KEY, 1, b"", lease_ms=1, max_backlog_bytes=1),
+    scripts.renew(KEYS, [], [], reservation_ms=1, lease_ms=1),
     scripts.seal(KEYS, KEY, 1),
     scripts.commit(KEYS, KEY, 1, b"", is_complete=True, is_stored=True, max_backlog_bytes=1),
     scripts.join(KEYS, KEY),
@@ -66,6 +67,12 @@ def test_nothing_is_used_that_redis_6_2_lacks(name: str) -> None:
 def test_call_has_the_keys_and_arguments_of_its_script(call: ScriptCall) -> None:
     text = TEXTS[call.script]
     assert (len(call.keys), len(call.args)) == (highest(text, "KEYS"), highest(text, "ARGV"))
+
+
+def test_renewal_names_lease_and_log_of_each_lease() -> None:
+    call = scripts.renew(KEYS, ["r", "s"], [(KEY, 7), (KEY, 8)], reservation_ms=2, lease_ms=1)
+    assert call.keys[2:] == (KEYS.lease(KEY), KEYS.log(KEY, 7), KEYS.lease(KEY), KEYS.log(KEY, 8))
+    assert call.args == (2, 1, 2, 7, 8, "r", "s")
 
 
 def test_request_without_a_cache_key_names_no_lease() -> None:

@@ -4,9 +4,8 @@ import pytest
 
 from ssop_inference.core.constraint import Constraint, Mode
 from ssop_inference.core.dialect import (
+    ANTHROPIC_DIALECTS,
     DIALECTS,
-    Dialect,
-    Form,
     constrain_upstream,
     describe_schema,
     dialect_of_host,
@@ -27,18 +26,18 @@ def with_property(**schema: Any) -> dict[str, Any]:
 
 
 def constrain(name: str, schema: Any, *, format_assertion: bool = True) -> Constraint:
-    dialect = DIALECTS[name] if name in DIALECTS else Dialect(name, Form.TOOL)
+    dialect = {**DIALECTS, **ANTHROPIC_DIALECTS}[name]
     return constrain_upstream(schema, dialect, SchemaGate(), EngineLimits(), format_assertion=format_assertion)
 
 
 @pytest.mark.parametrize(
-    "name", ["openai", "vllm", "vllm-guided", "sglang", "llama-server", "llama-server-gbnf", "xai"]
+    "name", ["openai", "vllm", "vllm-guided", "sglang", "llama-server", "llama-server-gbnf", "xai", "anthropic"]
 )
 def test_simple_schema_is_held_in_full(name: str) -> None:
     assert constrain(name, CLOSED).mode is Mode.FULL
 
 
-@pytest.mark.parametrize("name", ["deepseek", "qwen", "plain", "json-object", "anthropic"])
+@pytest.mark.parametrize("name", ["deepseek", "qwen", "plain", "json-object", "anthropic-tool"])
 def test_server_without_a_grammar_is_in_envelope_mode(name: str) -> None:
     assert constrain(name, CLOSED).mode is Mode.ENVELOPE
 
@@ -102,8 +101,37 @@ def test_json_mode_is_for_objects_only() -> None:
 
 
 def test_tool_takes_objects_only() -> None:
-    assert constrain("anthropic", {"type": "array"}).schema is None
-    assert constrain("anthropic", CLOSED).schema == CLOSED
+    assert constrain("anthropic-tool", {"type": "array"}).schema is None
+    assert constrain("anthropic-tool", CLOSED).schema == CLOSED
+
+
+def test_optional_property_is_no_matter_to_anthropic() -> None:
+    assert constrain("anthropic", {**CLOSED, "required": ["a"]}).mode is Mode.FULL
+
+
+MUTUAL = {
+    "x": {"anyOf": [{"$ref": "#/$defs/y"}, {"type": "null"}]},
+    "y": {"type": "array", "items": {"$ref": "#/$defs/x"}},
+}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        with_property(**{"$ref": "#"}),
+        {**with_property(**{"$ref": "#/$defs/x"}), "$defs": MUTUAL},
+        with_property(type="object", additionalProperties={"type": "integer"}),
+    ],
+    ids=["itself", "by two steps", "map"],
+)
+def test_schema_that_anthropic_can_not_be_told_is_the_input_of_a_tool(schema: Any) -> None:
+    constraint = constrain("anthropic", schema)
+    assert (constraint.mode, constraint.schema) == (Mode.ENVELOPE, schema)
+
+
+def test_reference_that_is_no_recursion_is_held_in_full() -> None:
+    schema = {**with_property(**{"$ref": "#/$defs/x"}), "$defs": {"x": {"type": "integer"}}}
+    assert constrain("anthropic", schema).mode is Mode.FULL
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,14 @@ async def test_leader_that_could_not_append_lets_its_followers_go() -> None:
         go_on = asyncio.Event()
         chunks = encode(GOOD)
 
+        may_begin = asyncio.Event()
+
         async def script(call: Call, _: object) -> None:
-            await call.write(chunks[0])
+            await may_begin.wait()
+            for chunk in chunks[:2]:
+                await call.write(chunk)
             await go_on.wait()
-            for chunk in chunks[1:]:
+            for chunk in chunks[2:]:
                 await call.write(chunk)
 
         mesh.nodes["lite-1"].script = script
@@ -150,10 +154,10 @@ async def test_leader_that_could_not_append_lets_its_followers_go() -> None:
         await eventually(lambda: mesh.nodes["lite-1"].running == 1)
         follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
         await eventually(lambda: any(g.followers for g in mesh.cache.generations.values()))
-        calls = mesh.cache.calls
-        mesh.cache.error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
-        await eventually(lambda: mesh.cache.calls > calls)
-        mesh.cache.error = None
+        mesh.cache.append_error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
+        may_begin.set()
+        await eventually(lambda: mesh.cache.appends > 0)
+        mesh.cache.append_error = None
         go_on.set()
         answers = [await leader, await follower]
         assert [answer.error for answer in answers] == [None, None]

@@ -26,6 +26,7 @@ from helpers.scripted_mesh import (
     reason,
     run_router,
 )
+from helpers.session_client import open_session
 from ssop.v1 import mesh_pb2
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind, IncompleteReason
 from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
@@ -227,6 +228,23 @@ async def test_request_that_kills_every_node_ends_with_its_attempts() -> None:
         assert len(node.requests) == 3
 
 
+async def test_node_that_is_full_is_waited_for_and_is_no_attempt() -> None:
+    refusals = 7
+
+    async def refuse(call: Call, request: InferenceServiceGenerateRequest) -> None:
+        nonlocal refusals
+        refusals -= 1
+        if refusals >= 0:
+            raise MeshError(R.ERROR_REASON_OVERLOADED, "scripted", retry_after_ms=20)
+        await going_on()(call, request)
+
+    async with run_router(continue_wait_ms=10_000, max_attempts=3) as mesh:
+        everywhere(mesh, going_on(frames=2), refuse)
+        answer = await mesh.generate(ask(model="grok-3", policy="no_cache", max_degraded_level=0))
+        assert_whole(answer)
+        assert answer.accounting.failed_attempts == 1
+
+
 async def test_no_node_is_waited_for_where_one_has_said_that_none_can() -> None:
     async def refuse(_: Call, __: object) -> None:
         raise MeshError(R.ERROR_REASON_UNSUPPORTED, "no", metadata={"detail": "a union"})
@@ -249,7 +267,8 @@ async def test_wait_for_a_node_ends_with_the_deadline_and_is_not_charged() -> No
         everywhere(mesh, going_on(frames=2), going_on(frames=0))
         # The lite node was not tried, and might come to serve the tier.
         request = ask(model="grok-3", request_id="r-1", policy="no_cache", max_degraded_level=0)
-        answer = await mesh.generate(request, timeout_s=1.5)
+        request.timeout_ms = 1_500
+        answer = await mesh.generate(request)
         assert reason(answer) == R.ERROR_REASON_DEADLINE_EXCEEDED
         assert answer.error is not None
         assert answer.error.metadata == {"stage": "continuation", "last_seq": "2"}
@@ -287,6 +306,15 @@ async def test_answer_of_two_nodes_of_its_tier_is_stored_whole(mesh: Mesh) -> No
     hit = await mesh.generate(ask(model="grok-3"))
     assert hit.decision.cache_reason == mesh_pb2.CACHE_REASON_HIT
     assert_whole(hit)
+
+
+async def test_answer_on_a_session_is_gone_on_with(mesh: Mesh) -> None:
+    everywhere(mesh, going_on(frames=2))
+    async with open_session(mesh, policy="full,no_cache") as client:
+        await client.begin("a")
+        await client.until_finished("a")
+    assert client.finished["a"] is None
+    assert [frame for frame in client.frames["a"] if frame.seq] == WHOLE
 
 
 async def test_client_resumes_an_answer_that_two_nodes_made(mesh: Mesh) -> None:

@@ -93,8 +93,50 @@ async def test_limits_that_are_garbage_are_not_taken() -> None:
         assert refusals(await ask_many(mesh, 3)) == 2
 
 
-async def test_budgets_that_nobody_checks_are_said() -> None:
+async def test_a_budget_that_nobody_checks_is_not_spent() -> None:
+    async with run_router(promise_wait_ms=0) as mesh:
+        await lose_cache(mesh, TenantLimits(has_budget=True))
+        answer = await mesh.generate()
+        assert reason(answer) == R.ERROR_REASON_STORE_UNAVAILABLE
+        assert answer.error is not None
+        assert answer.error.metadata["limit"] == "token_budget"
+        assert answer.error.retry_after_ms == 1_000
+        assert mesh.metric("ssop_router_local_admissions_total", outcome="refused_budget") == 1
+        mesh.cache.error = None
+        assert (await mesh.generate()).error is None
+
+
+async def test_a_request_with_a_budget_waits_for_a_store_that_comes_back() -> None:
     async with run_router() as mesh:
+        await lose_cache(mesh, TenantLimits(has_budget=True))
+        asked = [asyncio.ensure_future(mesh.generate(ask(policy="no_cache"))) for _ in range(8)]
+        calls = mesh.cache.calls
+        await eventually(lambda: mesh.cache.calls >= calls + 10)
+        mesh.cache.error = None
+        assert [(await answer).error for answer in asked] == [None] * 8
+        assert not (await asked[0]).status.unavailable
+
+
+async def test_those_that_ask_the_same_wait_and_are_one_model_call() -> None:
+    async with run_router() as mesh:
+        await lose_cache(mesh, TenantLimits())
+        asked = [asyncio.ensure_future(mesh.generate(ask("all at once"))) for _ in range(8)]
+        calls = mesh.cache.calls
+        await eventually(lambda: mesh.cache.calls >= calls + 10)
+        mesh.cache.error = None
+        assert [(await answer).error for answer in asked] == [None] * 8
+        generations = [request for node in mesh.nodes.values() for request in node.requests]
+        assert len(generations) == 2
+
+
+async def test_a_lone_request_does_not_wait() -> None:
+    async with run_router(promise_wait_ms=60_000) as mesh:
+        await lose_cache(mesh, TenantLimits())
+        assert (await mesh.generate(ask("alone"))).status.unavailable == ["cache"]
+
+
+async def test_budgets_that_nobody_checks_are_said() -> None:
+    async with run_router(unchecked_budget="serve", promise_wait_ms=0) as mesh:
         await lose_cache(mesh, TenantLimits(has_budget=True))
         assert (await mesh.generate()).status.unavailable == ["cache", "token_budget"]
         assert mesh.metric("ssop_router_budgets_unchecked_total") == 1
@@ -120,7 +162,7 @@ async def test_a_refused_request_is_settled_by_nobody() -> None:
         await lose_cache(mesh, TenantLimits(max_rps=0.01, burst=1))
         await ask_many(mesh, 2)
         mesh.cache.error = None
-        assert mesh.is_quiet()
+        await eventually(mesh.is_quiet)
         assert len(mesh.cache.settled) <= 2
 
 

@@ -1,5 +1,6 @@
 """Similar answers: level 1 of the ladder, hits for those that opted in, and nothing for anybody else."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -175,6 +176,25 @@ async def test_scope_differs_with_all_but_the_question(mesh: Mesh, changed: dict
     await eventually(lambda: len(mesh.cache.similar_puts) == 3)
     first, second, third = mesh.cache.similar_puts
     assert first.scope_key == second.scope_key != third.scope_key
+
+
+async def test_cache_policy_first_takes_a_similar_answer_before_a_node() -> None:
+    rule = {"windows": 3, "window_ms": 100, "min_outcomes": 2, "max_failure_ratio": 0.15}
+    async with run_router(similar=[{"tenant": "acme"}], cache_rule=rule) as mesh:
+        scripts = {name: node.script for name, node in mesh.nodes.items()}
+        no_node(mesh)
+        for number in range(1_000):
+            failed = await mesh.generate(ask(f"number {number}", model="grok-3"))
+            assert failed.error is not None
+            if mesh.metric("ssop_router_cache_first"):
+                break
+            await asyncio.sleep(0.01)
+        for name, node in mesh.nodes.items():
+            node.script = scripts[name]
+        mesh.cache.similar["acme"] = FOUND
+        answer = await mesh.generate(ask("one more", model="grok-3"))
+        assert answer.status.degraded_reason == DegradedReason.DEGRADED_REASON_CACHE_POLICY
+        assert (answer.status.degraded_level, answer.status.served_by) == (1, "similar")
 
 
 async def test_index_that_is_gone_is_flagged_and_skipped(mesh: Mesh) -> None:

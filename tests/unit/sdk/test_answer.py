@@ -8,6 +8,7 @@ import pytest
 from helpers.answers import (
     PERSON,
     accounting_chunk,
+    continued_delivery,
     decision_chunk,
     delivery,
     document_chunks,
@@ -148,6 +149,30 @@ def test_degraded_answer_is_taken_where_allowed() -> None:
     feed(answer, delivery(document_chunks(PERSON), degraded_level=3))
     answer.finish({})
     assert (answer.degraded_level, answer.load_result()) == (3, PERSON)
+
+
+def test_answer_that_another_node_went_on_with_is_an_answer() -> None:
+    answer = Answer("r")
+    feed(answer, continued_delivery())
+    answer.finish({})
+    assert answer.load_result() == PERSON
+    assert answer.status is not None
+    assert [entry.node for entry in answer.status.continuations] == ["n-2"]
+
+
+def test_answer_that_is_degraded_half_way_is_raised_after_its_fields() -> None:
+    answer = Answer("r")
+    with pytest.raises(DegradedAnswer) as caught:
+        feed(answer, continued_delivery(degraded_level=2))
+    assert caught.value.level == 2
+    assert answer.fields == {"name": "Ada"}
+
+
+def test_answer_that_is_degraded_half_way_is_taken_where_allowed() -> None:
+    answer = Answer("r", allow_degraded=True)
+    feed(answer, continued_delivery(degraded_level=2))
+    answer.finish({"x-ssop-status": "DEGRADED", "x-ssop-degraded-level": "2"})
+    assert (answer.degraded_level, answer.load_result()) == (2, PERSON)
 
 
 def test_deeper_level_than_allowed_is_raised() -> None:

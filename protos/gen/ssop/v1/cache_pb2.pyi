@@ -67,6 +67,7 @@ class AdmitRequest(_message.Message):
     MAX_AGE_MS_FIELD_NUMBER: _builtins.int
     NO_LEASE_FIELD_NUMBER: _builtins.int
     RATE_SHARE_FIELD_NUMBER: _builtins.int
+    RESERVATION_MS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request. Required."""
     cache_key: _builtins.bytes
@@ -74,7 +75,9 @@ class AdmitRequest(_message.Message):
     reserve_tokens: _builtins.int
     """Tokens to reserve: input and the most that may come out."""
     lease_ms: _builtins.int
-    """How long reservation and lease last without a sign of life, in milliseconds."""
+    """How long the lease lasts without a sign of life, in milliseconds; and the reservation, unless the request says
+    otherwise.
+    """
     max_age_ms: _builtins.int
     """Oldest answer to take, in milliseconds. 0: no limit."""
     no_lease: _builtins.bool
@@ -83,6 +86,8 @@ class AdmitRequest(_message.Message):
     """Share of the full rate that the nodes can bear, as the router sees it, above 0 and at most 1. 0: not said. Counts
     where the limits are dynamic.
     """
+    reservation_ms: _builtins.int
+    """How long the reservation lasts without a sign of life, in milliseconds. 0: as long as the lease."""
     def __init__(
         self,
         *,
@@ -93,10 +98,11 @@ class AdmitRequest(_message.Message):
         max_age_ms: _builtins.int = ...,
         no_lease: _builtins.bool = ...,
         rate_share: _builtins.float = ...,
+        reservation_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key", "lease_ms", b"lease_ms", "max_age_ms", b"max_age_ms", "no_lease", b"no_lease", "rate_share", b"rate_share", "request_id", b"request_id", "reserve_tokens", b"reserve_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key", "lease_ms", b"lease_ms", "max_age_ms", b"max_age_ms", "no_lease", b"no_lease", "rate_share", b"rate_share", "request_id", b"request_id", "reservation_ms", b"reservation_ms", "reserve_tokens", b"reserve_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -273,6 +279,246 @@ class SettleResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SettleResponse: _TypeAlias = SettleResponse  # noqa: Y015
+
+@_typing.final
+class RunBatchRequest(_message.Message):
+    """Request of RunBatch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchEntry]:
+        """What is asked for, 64 entries at most."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___BatchEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunBatchRequest: _TypeAlias = RunBatchRequest  # noqa: Y015
+
+@_typing.final
+class BatchEntry(_message.Message):
+    """What one request asks for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    ADMIT_FIELD_NUMBER: _builtins.int
+    SETTLE_FIELD_NUMBER: _builtins.int
+    principal: _builtins.bytes
+    """The signed principal that a call of its own would carry in its metadata."""
+    @_builtins.property
+    def admit(self) -> Global___AdmitRequest:
+        """As Admit."""
+
+    @_builtins.property
+    def settle(self) -> Global___SettleRequest:
+        """As Settle."""
+
+    def __init__(
+        self,
+        *,
+        principal: _builtins.bytes = ...,
+        admit: Global___AdmitRequest | None = ...,
+        settle: Global___SettleRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admit", b"admit", "settle", b"settle", "work", b"work"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admit", b"admit", "principal", b"principal", "settle", b"settle", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["admit", "settle"]  # noqa: Y015
+    _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_work) -> _WhichOneofReturnType_work | None: ...
+
+Global___BatchEntry: _TypeAlias = BatchEntry  # noqa: Y015
+
+@_typing.final
+class RunBatchResponse(_message.Message):
+    """Response of RunBatch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchOutcome]:
+        """One for each entry, in their order."""
+
+    def __init__(
+        self,
+        *,
+        outcomes: _abc.Iterable[Global___BatchOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunBatchResponse: _TypeAlias = RunBatchResponse  # noqa: Y015
+
+@_typing.final
+class BatchOutcome(_message.Message):
+    """What came of one entry."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADMITTED_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    IS_TOO_LARGE_FIELD_NUMBER: _builtins.int
+    status: _builtins.bytes
+    """A google.rpc.Status: the error."""
+    is_too_large: _builtins.bool
+    """The stored answer is too large for this message: ask again with a call of its own, which repeats nothing."""
+    @_builtins.property
+    def admitted(self) -> Global___AdmitResponse:
+        """Of Admit."""
+
+    @_builtins.property
+    def settled(self) -> Global___SettleResponse:
+        """Of Settle."""
+
+    def __init__(
+        self,
+        *,
+        admitted: Global___AdmitResponse | None = ...,
+        settled: Global___SettleResponse | None = ...,
+        status: _builtins.bytes = ...,
+        is_too_large: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "is_too_large", b"is_too_large", "outcome", b"outcome", "settled", b"settled", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "is_too_large", b"is_too_large", "outcome", b"outcome", "settled", b"settled", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["admitted", "settled", "status", "is_too_large"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___BatchOutcome: _TypeAlias = BatchOutcome  # noqa: Y015
+
+@_typing.final
+class RenewRequest(_message.Message):
+    """Request of Renew."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_IDS_FIELD_NUMBER: _builtins.int
+    RESERVATION_MS_FIELD_NUMBER: _builtins.int
+    LEASES_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
+    reservation_ms: _builtins.int
+    """How long reservations last from now, in milliseconds."""
+    lease_ms: _builtins.int
+    """How long leases last from now, in milliseconds."""
+    @_builtins.property
+    def request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Requests whose reservations are renewed. With the leases 256 at most. Those that are not reserved any more are
+        left out.
+        """
+
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseName]:
+        """Leases that are renewed."""
+
+    def __init__(
+        self,
+        *,
+        request_ids: _abc.Iterable[_builtins.str] | None = ...,
+        reservation_ms: _builtins.int = ...,
+        leases: _abc.Iterable[Global___LeaseName] | None = ...,
+        lease_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_ms", b"lease_ms", "leases", b"leases", "request_ids", b"request_ids", "reservation_ms", b"reservation_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
+
+@_typing.final
+class LeaseName(_message.Message):
+    """Names a lease."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CACHE_KEY_FIELD_NUMBER: _builtins.int
+    FENCING_TOKEN_FIELD_NUMBER: _builtins.int
+    cache_key: _builtins.bytes
+    """As in Admit."""
+    fencing_token: _builtins.int
+    """From Admit."""
+    def __init__(
+        self,
+        *,
+        cache_key: _builtins.bytes = ...,
+        fencing_token: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key", "fencing_token", b"fencing_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseName: _TypeAlias = LeaseName  # noqa: Y015
+
+@_typing.final
+class RenewResponse(_message.Message):
+    """Response of Renew."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseState]:
+        """For each lease, in their order: how it stands."""
+
+    def __init__(
+        self,
+        *,
+        leases: _abc.Iterable[Global___LeaseState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewResponse: _TypeAlias = RenewResponse  # noqa: Y015
+
+@_typing.final
+class LeaseState(_message.Message):
+    """How a lease stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IS_LOST_FIELD_NUMBER: _builtins.int
+    HAS_FOLLOWERS_FIELD_NUMBER: _builtins.int
+    is_lost: _builtins.bool
+    """It is over, or another request has it."""
+    has_followers: _builtins.bool
+    """Somebody follows: append at once instead of with the commit."""
+    def __init__(
+        self,
+        *,
+        is_lost: _builtins.bool = ...,
+        has_followers: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_followers", b"has_followers", "is_lost", b"is_lost"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseState: _TypeAlias = LeaseState  # noqa: Y015
 
 @_typing.final
 class ReadUsageRequest(_message.Message):

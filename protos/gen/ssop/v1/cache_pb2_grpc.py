@@ -45,6 +45,16 @@ class CacheServiceStub(object):
                 request_serializer=ssop_dot_v1_dot_cache__pb2.SettleRequest.SerializeToString,
                 response_deserializer=ssop_dot_v1_dot_cache__pb2.SettleResponse.FromString,
                 _registered_method=True)
+        self.RunBatch = channel.unary_unary(
+                '/ssop.v1.CacheService/RunBatch',
+                request_serializer=ssop_dot_v1_dot_cache__pb2.RunBatchRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_cache__pb2.RunBatchResponse.FromString,
+                _registered_method=True)
+        self.Renew = channel.unary_unary(
+                '/ssop.v1.CacheService/Renew',
+                request_serializer=ssop_dot_v1_dot_cache__pb2.RenewRequest.SerializeToString,
+                response_deserializer=ssop_dot_v1_dot_cache__pb2.RenewResponse.FromString,
+                _registered_method=True)
         self.ReadUsage = channel.unary_unary(
                 '/ssop.v1.CacheService/ReadUsage',
                 request_serializer=ssop_dot_v1_dot_cache__pb2.ReadUsageRequest.SerializeToString,
@@ -107,6 +117,23 @@ class CacheServiceServicer(object):
 
     def Settle(self, request, context):
         """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunBatch(self, request, context):
+        """Does what many requests ask for in one call, each under its own principal and with an outcome of its own: what
+        waits together travels together.
+        Errors: PRINCIPAL_INVALID (the caller is no router), REQUEST_INVALID (too many entries).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Renew(self, request, context):
+        """Renews reservations and leases: the sign of life of the generations that run on one router for one tenant.
+        Errors: STORE_UNAVAILABLE, REQUEST_INVALID (too many).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -195,6 +222,16 @@ def add_CacheServiceServicer_to_server(servicer, server):
                     servicer.Settle,
                     request_deserializer=ssop_dot_v1_dot_cache__pb2.SettleRequest.FromString,
                     response_serializer=ssop_dot_v1_dot_cache__pb2.SettleResponse.SerializeToString,
+            ),
+            'RunBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunBatch,
+                    request_deserializer=ssop_dot_v1_dot_cache__pb2.RunBatchRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_cache__pb2.RunBatchResponse.SerializeToString,
+            ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=ssop_dot_v1_dot_cache__pb2.RenewRequest.FromString,
+                    response_serializer=ssop_dot_v1_dot_cache__pb2.RenewResponse.SerializeToString,
             ),
             'ReadUsage': grpc.unary_unary_rpc_method_handler(
                     servicer.ReadUsage,
@@ -297,6 +334,60 @@ class CacheService(object):
             '/ssop.v1.CacheService/Settle',
             ssop_dot_v1_dot_cache__pb2.SettleRequest.SerializeToString,
             ssop_dot_v1_dot_cache__pb2.SettleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.CacheService/RunBatch',
+            ssop_dot_v1_dot_cache__pb2.RunBatchRequest.SerializeToString,
+            ssop_dot_v1_dot_cache__pb2.RunBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ssop.v1.CacheService/Renew',
+            ssop_dot_v1_dot_cache__pb2.RenewRequest.SerializeToString,
+            ssop_dot_v1_dot_cache__pb2.RenewResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -40,6 +40,15 @@ class CacheServiceStub:
     """
     Settle: _grpc.UnaryUnaryMultiCallable[_cache_pb2.SettleRequest, _cache_pb2.SettleResponse]
     """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`."""
+    RunBatch: _grpc.UnaryUnaryMultiCallable[_cache_pb2.RunBatchRequest, _cache_pb2.RunBatchResponse]
+    """Does what many requests ask for in one call, each under its own principal and with an outcome of its own: what
+    waits together travels together.
+    Errors: PRINCIPAL_INVALID (the caller is no router), REQUEST_INVALID (too many entries).
+    """
+    Renew: _grpc.UnaryUnaryMultiCallable[_cache_pb2.RenewRequest, _cache_pb2.RenewResponse]
+    """Renews reservations and leases: the sign of life of the generations that run on one router for one tenant.
+    Errors: STORE_UNAVAILABLE, REQUEST_INVALID (too many).
+    """
     ReadUsage: _grpc.UnaryUnaryMultiCallable[_cache_pb2.ReadUsageRequest, _cache_pb2.ReadUsageResponse]
     """Says what the tenant used.
     Errors: STORE_UNAVAILABLE.
@@ -86,6 +95,15 @@ class CacheServiceAsyncStub(CacheServiceStub):
     """
     Settle: _aio.UnaryUnaryMultiCallable[_cache_pb2.SettleRequest, _cache_pb2.SettleResponse]  # type: ignore[assignment]
     """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`."""
+    RunBatch: _aio.UnaryUnaryMultiCallable[_cache_pb2.RunBatchRequest, _cache_pb2.RunBatchResponse]  # type: ignore[assignment]
+    """Does what many requests ask for in one call, each under its own principal and with an outcome of its own: what
+    waits together travels together.
+    Errors: PRINCIPAL_INVALID (the caller is no router), REQUEST_INVALID (too many entries).
+    """
+    Renew: _aio.UnaryUnaryMultiCallable[_cache_pb2.RenewRequest, _cache_pb2.RenewResponse]  # type: ignore[assignment]
+    """Renews reservations and leases: the sign of life of the generations that run on one router for one tenant.
+    Errors: STORE_UNAVAILABLE, REQUEST_INVALID (too many).
+    """
     ReadUsage: _aio.UnaryUnaryMultiCallable[_cache_pb2.ReadUsageRequest, _cache_pb2.ReadUsageResponse]  # type: ignore[assignment]
     """Says what the tenant used.
     Errors: STORE_UNAVAILABLE.
@@ -141,6 +159,27 @@ class CacheServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cache_pb2.SettleResponse, _abc.Awaitable[_cache_pb2.SettleResponse]]:
         """Settles a reservation with what was used; the rest goes back. Idempotent by `request_id`."""
+
+    @_abc_1.abstractmethod
+    def RunBatch(
+        self,
+        request: _cache_pb2.RunBatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.RunBatchResponse, _abc.Awaitable[_cache_pb2.RunBatchResponse]]:
+        """Does what many requests ask for in one call, each under its own principal and with an outcome of its own: what
+        waits together travels together.
+        Errors: PRINCIPAL_INVALID (the caller is no router), REQUEST_INVALID (too many entries).
+        """
+
+    @_abc_1.abstractmethod
+    def Renew(
+        self,
+        request: _cache_pb2.RenewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cache_pb2.RenewResponse, _abc.Awaitable[_cache_pb2.RenewResponse]]:
+        """Renews reservations and leases: the sign of life of the generations that run on one router for one tenant.
+        Errors: STORE_UNAVAILABLE, REQUEST_INVALID (too many).
+        """
 
     @_abc_1.abstractmethod
     def ReadUsage(

@@ -109,7 +109,7 @@ export class Document {
       const target = reference ? reference.refNode : frame.node;
       const chain: FieldNode[] = []; // from below base to target
       for (let number = target; number !== base; number = this.node(number).parent) {
-        if (number === 0) throw new Error(`frame ${frame.seq} names a node that is not below its reference`);
+        if (this.node(number).parent >= number) throw new Error(`frame ${frame.seq} names a node that is not below its reference`);
         chain.unshift(this.node(number));
       }
       for (const node of chain) {

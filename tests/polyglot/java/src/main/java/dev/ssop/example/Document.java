@@ -91,7 +91,7 @@ final class Document {
       int target = reference == null ? frame.getNode() : reference.getRefNode();
       Deque<FieldNode> chain = new ArrayDeque<>(); // from below base to target
       for (int number = target; number != base; number = table.get(number).getParent()) {
-        if (number == 0) throw new IllegalStateException("a node that is not below its reference");
+        if (table.get(number).getParent() >= number) throw new IllegalStateException("a node that is not below its reference");
         chain.push(table.get(number));
       }
       for (FieldNode node : chain) {

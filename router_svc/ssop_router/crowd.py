@@ -1,0 +1,192 @@
+"""Admissions and settlements on their way to the cache service: those that wait together travel together.
+
+A crowd's calls, each on its own, would take the service as long as all of them together; so few are under way at a
+time, each with all that waits by then, and the time of a call is the service's own.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ssop.v1.cache_pb2 import (
+    AdmitResponse,
+    BatchEntry,
+    BatchOutcome,
+    RunBatchRequest,
+    RunBatchResponse,
+    SettleResponse,
+)
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError, parse_status
+from ssop_chassis.identity import PRINCIPAL_METADATA
+from ssop_chassis.pace import Pace
+from ssop_router.background import Background
+from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
+
+R = ErrorReason
+_SERVICE: Final = "/ssop.v1.CacheService/"
+_MOST_TOGETHER: Final = 32
+_WIDTH: Final = 2
+"""Calls under way at a time: while one is answered the next is on its way."""
+
+Response = AdmitResponse | SettleResponse
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    entry: BatchEntry
+    metadata: InnerMetadata
+    future: "asyncio.Future[Response]"
+
+
+class Crowd:
+    """Sends entries in the order in which they come; at most `most_waiting` wait. Owned by the event loop.
+
+    `timeout_s` is for a service that answers fast; one that is slower gets more (see Pace).
+    """
+
+    def __init__(
+        self,
+        cache: Dependency,
+        background: Background,
+        *,
+        timeout_s: float,
+        most_waiting: int,
+        metadata: Callable[[], InnerMetadata],
+    ) -> None:
+        self._cache = cache
+        self._background = background
+        self._pace = Pace(timeout_s)
+        self._most_waiting = most_waiting
+        self._metadata = metadata
+        self._waiting: deque[_Asked] = deque()
+        self._running = 0
+        self._is_due = False
+        self._is_batching = True
+
+    async def ask(self, entry: BatchEntry, metadata: InnerMetadata) -> Response:
+        """Do what the entry says under the principal of `metadata`; its response.
+
+        Raises Unavailable when the cache service does not serve, MeshError for what it says about the request, and
+        OVERLOADED where too many wait.
+        """
+        if self._cache.is_left_alone:
+            raise Unavailable(self._cache.name)
+        if len(self._waiting) >= self._most_waiting:
+            raise MeshError(R.ERROR_REASON_OVERLOADED, "too many calls wait for the cache service", retry_after_ms=1000)
+        loop = asyncio.get_running_loop()
+        asked = _Asked(entry, metadata, loop.create_future())
+        self._waiting.append(asked)
+        if not self._is_due and self._running < _WIDTH:
+            # What else is asked for in this turn of the loop goes along.
+            self._is_due = True
+            loop.call_soon(self._begin)
+        return await asked.future
+
+    def _begin(self) -> None:
+        self._is_due = False
+        while self._running < _WIDTH and (batch := self._take()):
+            self._running += 1
+            self._background.start(self._send(batch))
+
+    def _take(self) -> list[_Asked]:
+        """What still has somebody who waits for it."""
+        batch: list[_Asked] = []
+        while self._waiting and len(batch) < _MOST_TOGETHER:
+            asked = self._waiting.popleft()
+            if not asked.future.done():
+                batch.append(asked)
+        return batch
+
+    async def _send(self, batch: Sequence[_Asked]) -> None:
+        try:
+            if len(batch) > 1 and self._is_batching:
+                batch = await self._send_together(batch)
+            await asyncio.gather(*map(self._send_alone, batch))
+        finally:
+            self._running -= 1
+            for asked in batch:
+                asked.future.cancel()
+            self._begin()
+
+    async def _send_together(self, batch: Sequence[_Asked]) -> Sequence[_Asked]:
+        """Those that must be asked for again, each alone."""
+        entries = []
+        for asked in batch:
+            token = asked.metadata.get(PRINCIPAL_METADATA, b"")
+            asked.entry.principal = token if isinstance(token, bytes) else b""
+            entries.append(asked.entry)
+        request = RunBatchRequest(entries=entries).SerializeToString()
+        try:
+            message = await self._call("RunBatch", request, self._metadata())
+            outcomes = RunBatchResponse.FromString(message).outcomes
+        except (Unavailable, MeshError) as error:
+            cause = error.__cause__ if isinstance(error, Unavailable) else error
+            if isinstance(cause, MeshError) and cause.reason == R.ERROR_REASON_UNSUPPORTED:
+                # A cache service that is older than this router.
+                self._is_batching = False
+                return batch
+            for asked in batch:
+                _fail(asked, Unavailable(self._cache.name), cause)
+            return ()
+        again = []
+        for asked, outcome in zip(batch, outcomes, strict=True):
+            if outcome.is_too_large:
+                again.append(asked)
+            else:
+                self._conclude(asked, outcome)
+        return again
+
+    def _conclude(self, asked: _Asked, outcome: BatchOutcome) -> None:
+        match outcome.WhichOneof("outcome"):
+            case "admitted":
+                _give(asked, outcome.admitted)
+            case "settled":
+                _give(asked, outcome.settled)
+            case _:
+                error = parse_status(outcome.status)
+                try:
+                    self._cache.judge(error)
+                except Unavailable as unavailable:
+                    _fail(asked, unavailable, error)
+                else:
+                    _fail(asked, error, None)
+
+    async def _send_alone(self, asked: _Asked) -> None:
+        kind, method, message = (
+            (AdmitResponse, "Admit", asked.entry.admit)
+            if asked.entry.HasField("admit")
+            else (SettleResponse, "Settle", asked.entry.settle)
+        )
+        try:
+            reply = await self._call(method, message.SerializeToString(), asked.metadata)
+        except (Unavailable, MeshError) as error:
+            _fail(asked, error, error.__cause__)
+        else:
+            _give(asked, kind.FromString(reply))
+
+    async def _call(self, method: str, request: bytes, metadata: InnerMetadata) -> bytes:
+        now_s = asyncio.get_running_loop().time()
+        started_s = self._cache.clock_s
+        bound_s = self._pace.bound_s(now_s)
+        try:
+            reply = await self._cache.unary(_SERVICE + method, request, timeout_s=bound_s, metadata=metadata)
+        except Unavailable as error:
+            if isinstance(error.__cause__, MeshError) and error.__cause__.reason == R.ERROR_REASON_DEADLINE_EXCEEDED:
+                self._pace.back_off(bound_s, now_s)
+            raise
+        self._pace.observe(self._cache.clock_s - started_s, now_s)
+        return reply
+
+
+def _give(asked: _Asked, response: Response) -> None:
+    if not asked.future.done():
+        asked.future.set_result(response)
+
+
+def _fail(asked: _Asked, error: Exception, cause: BaseException | None) -> None:
+    if not asked.future.done():
+        error.__cause__ = cause
+        asked.future.set_exception(error)

@@ -1,0 +1,99 @@
+"""What a request waits for that can't be admitted, where serving it unadmitted would break a promise.
+
+A lone request without a budget is served without its admission, as soon as that is late. One whose tenant has a token
+budget would be refused, and of several that ask for the same thing at once each would be a model call of its own; so
+they wait a while for a store that is slow, or comes back.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from ssop_chassis.errors import MeshError
+from ssop_router.dependency import Unavailable
+
+_TRY_S: Final = 0.05
+"""How often one of those that wait asks again, for all of them."""
+T = TypeVar("T")
+
+
+class Promises:
+    """Those that wait do so for `wait_s` at most. Owned by the event loop."""
+
+    def __init__(self, wait_s: float) -> None:
+        self._wait_s = wait_s
+        self._asking: Counter[bytes] = Counter()
+        self._is_tried = False
+        self._is_given_up = False
+        self._is_back = asyncio.Event()
+
+    async def keep(
+        self,
+        ask: Callable[[], Awaitable[T]],
+        key: bytes,
+        *,
+        has_budget: bool,
+        remaining_s: float,
+        has_other: Callable[[Unavailable], Awaitable[bool]],
+    ) -> T:
+        """What `ask` returns, or the last Unavailable. `ask` is repeated, so it must be idempotent.
+
+        `has_other`: there is an answer that needs no admission.
+        """
+        self._asking[key] += 1
+        try:
+            try:
+                return await self._ask(ask)
+            except Unavailable as error:
+                is_bound = has_budget or (bool(key) and self._asking[key] > 1)
+                if not is_bound or self._is_given_up or await has_other(error):
+                    raise
+            # Half of the request's own time is left for what comes then.
+            return await self._wait(ask, min(self._wait_s, remaining_s / 2))
+        finally:
+            self._asking[key] -= 1
+            if not self._asking[key]:
+                del self._asking[key]
+
+    async def _wait(self, ask: Callable[[], Awaitable[T]], wait_s: float) -> T:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + wait_s
+        while True:
+            await self._pause(until_s - loop.time())
+            try:
+                return await self._ask(ask)
+            except Unavailable:
+                if loop.time() >= until_s:
+                    # It is gone: who comes now need not wait for that again.
+                    self._is_given_up = wait_s >= self._wait_s
+                    raise
+
+    async def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
+        try:
+            answer = await ask()
+        except MeshError:
+            self._tell()
+            raise
+        self._tell()
+        return answer
+
+    async def _pause(self, left_s: float) -> None:
+        if left_s <= 0:
+            return
+        if self._is_tried:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_back.wait(), left_s)
+            return
+        self._is_tried = True
+        try:
+            await asyncio.sleep(min(_TRY_S, left_s))
+        finally:
+            self._is_tried = False
+
+    def _tell(self) -> None:
+        """Somebody was admitted, or judged: whoever waits asks again."""
+        self._is_given_up = False
+        self._is_back.set()
+        self._is_back = asyncio.Event()

@@ -1,0 +1,84 @@
+"""Time-outs that measure what is waited for, and not the loop that waits.
+
+A loop that is late, since it has much to do or gets no core, hears an answer late: time during which it heard nothing
+says nothing about who should have answered. So the clock of these time-outs stands still while the loop does not turn.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+TICK_S: Final = 0.005
+"""How often the loop is looked at while something is waited for."""
+_MOST_CREDIT_S: Final = 1.5 * TICK_S
+"""What one look adds to the clock at most; timers of the loop are exact to a millisecond."""
+_LAST_LOOK_S: Final = 0.001
+
+
+def _ignore(_: float) -> None:
+    pass
+
+
+class Attention:
+    """The clock of one loop, which runs only while something is waited for. `on_lag` is told the seconds it stood."""
+
+    def __init__(self, on_lag: Callable[[float], None] = _ignore) -> None:
+        self._on_lag = on_lag
+        self._attended_s = 0.0
+        self._looked_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s: dict[asyncio.Timeout, float] = {}
+        self._last_look: set[asyncio.Timeout] = set()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds for which the loop has turned while something was waited for."""
+        return self._attended_s
+
+    @asynccontextmanager
+    async def timeout(self, delay_s: float) -> AsyncIterator[None]:
+        """As `asyncio.timeout`, by this clock: TimeoutError after `delay_s` seconds in which the loop turned.
+
+        On a loop that is not late that is `delay_s`, give or take two ticks. An answer that lies in a socket when the
+        time is over is heard first.
+        """
+        async with asyncio.timeout(None) as timer:
+            self._begin(timer, delay_s)
+            try:
+                yield
+            finally:
+                self._due_s.pop(timer, None)
+                self._last_look.discard(timer)
+
+    def _begin(self, timer: asyncio.Timeout, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is None:
+            self._looked_s = loop.time()
+            self._schedule(loop, min(TICK_S, delay_s))
+        # Since the last look time has passed that this wait has nothing to do with.
+        since_s = min(loop.time() - self._looked_s, _MOST_CREDIT_S)
+        self._due_s[timer] = self._attended_s + since_s + delay_s
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
+        self._timer = loop.call_later(max(delay_s, _LAST_LOOK_S), self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        passed_s = loop.time() - self._looked_s
+        self._looked_s += passed_s
+        credit_s = min(passed_s, _MOST_CREDIT_S)
+        self._attended_s += credit_s
+        if passed_s > credit_s:
+            self._on_lag(passed_s - credit_s)
+        for timer in [timer for timer, due_s in self._due_s.items() if due_s <= self._attended_s]:
+            if timer in self._last_look:
+                del self._due_s[timer]
+                timer.reschedule(loop.time())
+            else:
+                self._last_look.add(timer)
+        if not self._due_s:
+            self._timer = None
+            return
+        next_s = min(self._due_s.values()) - self._attended_s
+        self._schedule(loop, min(TICK_S, next_s) if next_s > 0 else _LAST_LOOK_S)
