@@ -106,4 +106,5 @@ clean: ## Remove what was built, not the environment nor the state of the mesh
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info $(VENV)/.embedded $(VENV)/.test $(VENV)/.lint
 	rm -f codec/ssop_codec/*.so codec/ssop_codec/_*.c
 	rm -f router_svc/ssop_router/classification/*.so router_svc/ssop_router/classification/_*.c
+	rm -rf $(foreach part,build gen node_modules,$(wildcard tests/polyglot/*/$(part)))
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
