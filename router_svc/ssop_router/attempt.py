@@ -31,6 +31,10 @@ _OWN_KINDS: Final = frozenset(
         FrameKind.FRAME_KIND_CONFIDENCE,
     }
 )
+# Whoever reads the end of a node did not cancel it: a node that goes away did.
+_NODE_FAULTS: Final = frozenset(
+    {IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED, IncompleteReason.INCOMPLETE_REASON_CANCELLED}
+)
 _MAX_HELD_BYTES: Final = 1_048_576
 # A node that has sent its last END has this long to end its call.
 _END_GRACE_S: Final = 1.0
@@ -128,9 +132,7 @@ class Attempt:
                 self.held_bytes += len(frame)
         if has_end:
             self._take_ends(chunk, heads)
-            if not has_field and self.reading.ending.incomplete_reason == (
-                IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED
-            ):
+            if not has_field and self.reading.ending.incomplete_reason in _NODE_FAULTS:
                 self.reading.ending = Ending()
                 raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed before the first field")
         if self.held_bytes > _MAX_HELD_BYTES:
@@ -138,8 +140,7 @@ class Attempt:
 
     def _is_cut(self) -> bool:
         """The node says that it failed, and another one may go on."""
-        failed = IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED
-        return self.reading.ending.incomplete_reason == failed and self._job.can_continue
+        return self.reading.ending.incomplete_reason in _NODE_FAULTS and self._job.can_continue
 
     async def _cut(self, chunk: bytes) -> None:
         """Send what came before the end of a node that failed."""

@@ -93,8 +93,13 @@ async def test_status_and_accounting_say_that_two_nodes_worked(mesh: Mesh) -> No
     assert mesh.metric("ssop_router_continuations_total", outcome="taken") == 1
 
 
-async def test_end_of_a_node_that_failed_is_kept_back_and_gone_on_from(mesh: Mesh) -> None:
-    cut = encode('{"mood":"fine",', incomplete_reason=IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED)
+@pytest.mark.parametrize(
+    "incomplete_reason",
+    [IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED, IncompleteReason.INCOMPLETE_REASON_CANCELLED],
+    ids=["failed", "drained"],
+)
+async def test_end_of_a_node_that_failed_is_kept_back_and_gone_on_from(mesh: Mesh, incomplete_reason: int) -> None:
+    cut = encode('{"mood":"fine",', incomplete_reason=incomplete_reason)
 
     async def script(call: Call, _: object) -> None:
         await call.write(node_status_chunk())
