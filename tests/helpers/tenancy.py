@@ -24,6 +24,7 @@ TENANTS: Final = (
 )  # fmt: skip
 """One that is the beginning of others, one with a Cyrillic letter that looks the same, names of keys, hash tags."""
 KEYS: Final = (*(bytes([number]) * 32 for number in range(48)), b"{}" * 16, b"\xff" * 32, b"acme" * 8)
+QUESTIONS: Final = ("How far is it?", "please, how far is it", "Hi! How far is it?", "How near is it?", "多远")
 HOSTILE_IDS: Final = ("}:x", "a}b{", "../q", "q\0", "", "x" * 65, "*", "q 1", "é")
 _MARK: Final = re.compile(rb"owner(\d+)end")
 _TOKENS: Final = 10
@@ -49,6 +50,7 @@ class Journal:
     crossings: list[str] = field(default_factory=list)
     read: int = 0
     """Answers that came back with a mark, so that reading was tried at all."""
+    found_similar: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -121,14 +123,16 @@ class CacheTenant:
         self._rng = random.Random(f"{seed} {index} {worker}")
         self._turn = 0
         self._acts: list[tuple[float, Callable[[], Awaitable[None]]]] = [
-            (0.62, self._look),
+            (0.52, self._look),
+            (0.62, self._ask_similar),
             (0.76, self._generate),
             (0.85, self._follow),
             (0.90, self._steal),
             (0.92, self._settle_foreign),
             (0.94, self._read_usage),
             (0.97, self._forge),
-            (0.99, self._hostile_id),
+            (0.988, self._hostile_id),
+            (0.99, self._flush),
             (1.00, self._read_keys),
         ]
 
@@ -159,6 +163,18 @@ class CacheTenant:
         response = await self._client.lookup(key)
         if response.outcome == HIT:
             self._take_answer(key, response.answer.chunk, "lookup")
+
+    async def _ask_similar(self) -> None:
+        """All tenants ask the same questions, and their vectors are the same."""
+        self._count("similar")
+        found = await self._client.find_similar(self._rng.choice(QUESTIONS))
+        if found.HasField("answer"):
+            self._journal.found_similar += 1
+            self._take_answer(found.cache_key, found.answer.chunk, "similar")
+
+    async def _flush(self) -> None:
+        self._count("flush")
+        await self._client.flush(self._rng.choice([b"", self._key()]))
 
     def _take_answer(self, key: bytes, chunk: bytes, what: str) -> None:
         self._journal.judge(self.index, chunk, what)
@@ -208,6 +224,9 @@ class CacheTenant:
             ttl_ms = self._rng.choice((100, 1_000, 10_000))
             is_complete = self._rng.random() < 0.9
             await self._client.commit(key, fence, rest, is_complete=is_complete, ttl_ms=ttl_ms)
+            if is_complete and self._rng.random() < 0.5:
+                self._count("put similar")
+                await self._client.put_similar(self._rng.choice(QUESTIONS), key, ttl_ms=ttl_ms)
         except MeshError as error:
             if error.reason_name != "REQUEST_INVALID":
                 raise

@@ -37,6 +37,8 @@ async def test_no_tenant_reads_what_another_has(servers: Servers) -> None:
     assert at_cache.read > 500
     assert at_router.read > 200
     assert at_cache.operations["write with a foreign lease"] > 50
+    assert at_cache.found_similar > 50
+    assert at_cache.operations["flush"] > 5
     assert at_router.operations["resume a foreign request"] > 20
     unavailable = at_cache.failures["STORE_UNAVAILABLE"] + at_router.failures["STORE_UNAVAILABLE"]
     assert unavailable < (at_cache.total + at_router.total) / 100
