@@ -19,6 +19,7 @@ from ssop_inference.core.budget import Budget, fit_budget
 from ssop_inference.core.constraint import Constraint
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
 from ssop_inference.core.throughput import ThroughputMeter
+from ssop_inference.core.tokens import Stop
 from ssop_inference.core.upstream_counts import estimate_tokens, most_tokens
 from ssop_inference.core.upstream_errors import WireError
 from ssop_inference.slots import Slot, SlotQueue
@@ -31,6 +32,7 @@ _TAIL_S: Final = 2.0
 _END_S: Final = 0.2
 # The caller ends a generation at its deadline; the task outlives it by no more than this.
 _DEADLINE_MARGIN_S: Final = 0.5
+_NO_SUCH_PAGE: Final = frozenset({"404", "405", "501"})
 # So often in a row nobody listens before the server counts as gone.
 _LOST_AFTER: Final = 3
 _UNKNOWN_CONTEXT_TOKENS: Final = 8_192
@@ -163,6 +165,11 @@ class UpstreamBackend:
             raise _failed("the model server did not count the tokens in time") from error
         except WireError as error:
             raise _failed(f"the model server counts no tokens: {error}") from error
+        except MeshError as error:
+            if error.metadata.get("status") not in _NO_SUCH_PAGE:
+                raise
+            # A proxy may hide what the server has beside the chat.
+            counted = None
         return estimate_tokens(messages) if counted is None else counted
 
     @asynccontextmanager
@@ -244,8 +251,8 @@ class UpstreamBackend:
                         # Who does not read is not the server's fault.
                         timer.reschedule(last_s)
                         await generation.push(tokens)
-                    if reader.stop is not None and reader.is_ended:
-                        generation.complete(reader.stop)
+                    if self._settle(generation):
+                        return
                     if tokens or reader.stop is not None or reader.signs > signs:
                         timer.reschedule(min(self._clock() + self._patience_s(reader), last_s))
                     signs = reader.signs
@@ -259,6 +266,17 @@ class UpstreamBackend:
                 raise
         if reader.stop is not None:
             generation.complete(reader.stop)
+
+    def _settle(self, generation: UpstreamGeneration) -> bool:
+        """Complete a generation that has its end, and one that passes its limit; True: give up what comes."""
+        reader = generation.reader
+        if reader.stop is not None and reader.is_ended:
+            generation.complete(reader.stop)
+        if not generation.is_too_long:
+            return False
+        _log.error("a model server passes the limit on output", extra={"model": self.name})
+        generation.complete(Stop.OUTPUT_LIMIT)
+        return True
 
     def _patience_s(self, reader: Reader) -> float:
         if reader.stop is None:

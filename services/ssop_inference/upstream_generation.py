@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from ssop_chassis.errors import MeshError
 from ssop_inference.core.budget import Budget
@@ -10,6 +11,9 @@ from ssop_inference.core.tokens import Outcome, Stop, Token
 from ssop_inference.slots import Slot
 from ssop_inference.token_stream import MAX_BUFFERED_TOKENS
 from ssop_inference.wire import Reader
+
+# No text has more on average: the longest tokens of common vocabularies are words.
+_MOST_BYTES_PER_TOKEN: Final = 8
 
 
 class UpstreamGeneration:
@@ -21,6 +25,7 @@ class UpstreamGeneration:
         self._meter = meter
         self._loop = asyncio.get_running_loop()
         self._tokens: list[Token] = []
+        self._text_bytes = 0
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._error: MeshError | None = None
@@ -73,10 +78,17 @@ class UpstreamGeneration:
     async def push(self, tokens: Sequence[Token]) -> None:
         """Hand tokens over; waits while nobody takes them."""
         self._tokens += tokens
+        self._text_bytes += sum(len(token.text) for token in tokens)
         self._changed.set()
         while len(self._tokens) >= MAX_BUFFERED_TOKENS:
             self._room.clear()
             await self._room.wait()
+
+    @property
+    def is_too_long(self) -> bool:
+        """The server goes on beyond the limit that it was given, by its pieces and by its bytes."""
+        limit = self._budget.max_output_tokens
+        return self.reader.pieces > limit and self._text_bytes > limit * _MOST_BYTES_PER_TOKEN
 
     def finish(self, error: MeshError | None = None) -> None:
         """No more tokens come. The first call counts."""

@@ -20,10 +20,12 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_inference.backend import GenerateRequest
 from ssop_inference.core.prompt import ChatMessage
+from ssop_inference.core.request import SamplingOptions
 from ssop_inference.upstream_http import HttpOptions, UpstreamHttp
 
 R = ErrorReason
 FREED_WITHIN_S = 0.1
+PING = event({"type": "ping"}, name="ping")
 HALF = ('{"a": ', "1, ", '"b": ')
 
 every_vendor = pytest.mark.parametrize("vendor", VENDORS.values(), ids=VENDORS)
@@ -252,6 +254,25 @@ async def test_first_invalid_byte_frees_the_server(vendor: Vendor) -> None:
         await eventually(lambda: generation_of(node, vendor).is_cut)
 
 
+@pytest.mark.parametrize(("name", "sign"), [("deepseek", b"e\r\n: keep-alive\n\n\r\n"), ("anthropic", PING)])
+async def test_sign_of_life_that_is_no_token_does_not_hide_a_stall(name: str, sign: bytes) -> None:
+    vendor = VENDORS[name]
+    endless: list[Step] = [step for _ in range(100) for step in (sign, 0.05)]
+    async with upstream_node(vendor, vendor.stream((), then=endless), first_token_timeout_ms=200) as node:
+        assert (await failure(node, schema=None)).reason == R.ERROR_REASON_BACKEND_FAILED
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
+@every_vendor
+async def test_answer_that_passes_its_limit_is_cut(vendor: Vendor) -> None:
+    pieces = ("a word and more ",) * 100
+    async with upstream_node(vendor, vendor.stream(pieces, then=[Hang()])) as node:
+        answer = await node.running.client.generate(user_prompt("Say it.", max_output_tokens=20))
+        assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_MAX_OUTPUT_TOKENS
+        assert answer.end.usage.output_tokens <= 30
+        await eventually(lambda: generation_of(node, vendor).is_cut)
+
+
 async def test_endless_event_is_bounded() -> None:
     vendor = VENDORS["vllm"]
     block = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
@@ -345,10 +366,11 @@ async def test_storm_of_cancels_leaves_nothing_behind() -> None:
 
 
 async def test_caller_that_does_not_read_is_no_stall_of_the_server() -> None:
-    vendor = VENDORS["vllm"]
+    vendor = VENDORS["openai"]
     async with upstream_node(vendor, vendor.stream(("a",) * 6_000), stall_timeout_ms=100) as node:
         deadline_s = asyncio.get_running_loop().time() + 10
-        request = GenerateRequest((ChatMessage("user", "Say it."),), deadline_s)
+        sampling = SamplingOptions(max_output_tokens=6_000)
+        request = GenerateRequest((ChatMessage("user", "Say it."),), deadline_s, sampling)
         async with node.backend.generate(request) as generation:
             await generation.read()
             # The buffer is full by now, and stays so for longer than a server may stall.

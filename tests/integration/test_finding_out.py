@@ -175,6 +175,12 @@ async def test_sampling_goes_to_the_server_as_it_was_asked() -> None:
         )
 
 
+async def test_tokenizer_that_a_proxy_hides_is_done_without() -> None:
+    async with upstream_node(VLLM, VLLM.stream()) as node:
+        counted = await node.running.client.count_tokens(user_prompt("word " * 100))
+        assert 100 <= counted <= 200
+
+
 async def test_redirect_is_not_followed() -> None:
     away: Answer = lambda _: page({}, status="307 Away", headers={"location": "http://127.0.0.1:1/"})  # noqa: E731
     async with upstream_node(VLLM, away) as node:
