@@ -13,12 +13,12 @@ from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import Continuation
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, scan_heads
-from ssop_router.answers import Lease
 from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
 from ssop_router.core.ladder import Target
 from ssop_router.core.transcript import drop_ends
 from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames, take_ends
 from ssop_router.job import Ending, Job, Reading
+from ssop_router.lease import Lease
 
 R = ErrorReason
 # What only the router says to a client, or hears for itself.

@@ -10,7 +10,6 @@ from google.protobuf.message import DecodeError
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CascadeReason, DegradedReason, Tier, Usage
 from ssop_chassis.errors import MeshError
-from ssop_router.answers import Lease
 from ssop_router.attempt import Attempt
 from ssop_router.core.cascade import CascadeSettings, Evidence, Judgement, escalate, judge
 from ssop_router.core.frames import parse_frame
@@ -18,6 +17,7 @@ from ssop_router.core.ladder import BACKUP_LEVEL, Target, is_node_failure, refus
 from ssop_router.delivery import Delivery
 from ssop_router.generation import Generator
 from ssop_router.job import Job
+from ssop_router.lease import Lease
 from ssop_router.settings import RouterSettings
 
 R = ErrorReason

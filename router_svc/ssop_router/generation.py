@@ -10,7 +10,6 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ContinueFrom, InferenceServiceGenerateRequest
 from ssop.v1.mesh_pb2 import NodeReason
 from ssop_chassis.errors import MeshError
-from ssop_router.answers import Lease
 from ssop_router.attempt import Attempt, ContinuedAttempt
 from ssop_router.core.ladder import (
     Situation,
@@ -25,6 +24,7 @@ from ssop_router.core.ladder import (
 from ssop_router.core.success import Outcome
 from ssop_router.delivery import Delivery
 from ssop_router.job import Job
+from ssop_router.lease import Lease
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes

@@ -1,5 +1,6 @@
 """KeyService: makes, lists, rotates and revokes API keys. The plain key exists in one reply and nowhere else."""
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -20,6 +21,7 @@ MAX_OVERLAP_MS: Final = 2_592_000_000
 MAX_LIFETIME_MS: Final = 315_360_000_000
 _WRITE_METHOD: Final = "/ssop.v1.KeyStoreService/WriteKey"
 _TRIES: Final = 5
+_log = logging.getLogger(__name__)
 
 
 class KeyServicer:
@@ -58,6 +60,7 @@ class KeyServicer:
             scopes=sorted(set(request.scopes)),
             created_at_ms=now_ms,
             expires_at_ms=now_ms + request.lifetime_ms if request.lifetime_ms else 0,
+            hashed_at_ms=now_ms,
         )
         record = KeyRecord(info=info, hmac=hash_key(plain_key, self._secret))
         if not await self._write(None, record):
@@ -108,7 +111,7 @@ class KeyServicer:
             record.old_hmac = record.hmac if request.overlap_ms else b""
             record.info.old_secret_expires_at_ms = now_ms + request.overlap_ms if request.overlap_ms else 0
             record.hmac = hash_key(plain_key, self._secret)
-            record.info.rotated_at_ms = now_ms
+            record.info.rotated_at_ms = record.info.hashed_at_ms = now_ms
 
         info = await self._change(request.key_id, rotate)
         await call.write(keys_pb2.RotateKeyResponse(key=info, plain_key=plain_key).SerializeToString())
@@ -124,6 +127,23 @@ class KeyServicer:
 
         info = await self._change(request.key_id, revoke)
         await call.write(keys_pb2.RevokeKeyResponse(key=info).SerializeToString())
+
+    async def rehash(self, key_id: str, old: bytes, new: bytes) -> None:
+        """Put a key's HMAC under the mesh's new secret in the place of that under the old one. Raises as others do."""
+        before = (await self._read()).get(key_id)
+        if before is None:
+            return
+        after = KeyRecord()
+        after.CopyFrom(before)
+        if before.hmac == old:
+            after.hmac = new
+        elif before.old_hmac == old:
+            after.old_hmac = new
+        else:
+            return
+        after.info.hashed_at_ms = self._now_ms()
+        if await self._write(before, after):
+            _log.info("a key was brought under the new secret", extra={"key_id": key_id})
 
     async def _change(self, key_id: str, change: Callable[[KeyRecord], None]) -> KeyInfo:
         """Change a record as it is in the store, whoever else changes it meanwhile."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +23,13 @@ from ssop_chassis.api_keys import (
 )
 from ssop_chassis.call import Metadata
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import RESERVED_TENANT, Principal
+from ssop_chassis.identity import RESERVED_TENANT, Principal, Secrets
 from ssop_chassis.logs import describe
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 
+MOST_OUTDATED: Final = 1_000
+"""Keys under the old secret that wait to be brought under the new one; those beyond come with their next use."""
+Rehash = Callable[[str, bytes, bytes], Awaitable[None]]
 READ_METHOD: Final = "/ssop.v1.KeyStoreService/ReadKeys"
 _log = logging.getLogger(__name__)
 
@@ -136,7 +139,7 @@ class Keys:
         self,
         file: KeysFile,
         store: KeysStore | None,
-        secret: bytes,
+        secrets: Secrets,
         *,
         max_age_ms: int,
         now_ms: Callable[[], int],
@@ -146,7 +149,9 @@ class Keys:
         self._on_fault = on_fault
         self._file = file
         self._store = store
-        self._secret = secret
+        self._secrets = secrets
+        self._outdated: dict[str, tuple[bytes, bytes]] = {}
+        self._is_warned_of: set[str] = set()
         self._max_age_ms = max_age_ms
         self._now_ms = now_ms
         self._on_age = on_age
@@ -171,11 +176,13 @@ class Keys:
         self._check_age(renewed)
         return renewed
 
-    async def watch(self, poll_ms: int) -> None:
-        """Look for changes again and again; runs until cancelled."""
+    async def watch(self, poll_ms: int, rehash: Rehash | None = None) -> None:
+        """Look for changes again and again, and bring keys that were used under the new secret; until cancelled."""
         while True:
             try:
                 await self.refresh()
+                if rehash is not None:
+                    await self._rehash(rehash)
             except Exception as error:  # noqa: BLE001 - whatever it is, revocations must go on being heard
                 self._on_fault()
                 _log.error("looking for changes of the keys failed", extra={"cause": describe(error)})
@@ -198,7 +205,22 @@ class Keys:
         stored = self._store.records if self._store is not None else []
         if hidden := sorted(record.id for record in stored if record.id in self._from_file):
             _log.warning("keys of the file hide keys of the store", extra={"key_ids": hidden[:16]})
-        return KeyRing([*self._file.records, *stored], self._secret)
+        return KeyRing([*self._file.records, *stored], self._secrets, self._note_outdated)
+
+    def _note_outdated(self, key_id: str, old: bytes, new: bytes) -> None:
+        if key_id not in self._from_file:
+            if len(self._outdated) < MOST_OUTDATED:
+                self._outdated[key_id] = (old, new)
+        elif key_id not in self._is_warned_of:
+            self._is_warned_of.add(key_id)
+            told = {"key_id": key_id, "hmac": new.hex()}
+            _log.warning("a key of the file is under the old secret; put this hmac in its place", extra=told)
+
+    async def _rehash(self, rehash: Rehash) -> None:
+        while self._outdated:
+            key_id, (old, new) = next(iter(self._outdated.items()))
+            await rehash(key_id, old, new)
+            self._outdated.pop(key_id, None)
 
     def _check_age(self, principal: Principal) -> None:
         if self._store is None or principal.key_id in self._from_file:

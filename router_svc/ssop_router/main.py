@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
 
 from ssop.v1 import keys_pb2
-from ssop_chassis.call import Peer, Service, bind
+from ssop_chassis.call import Peer, bind
 from ssop_chassis.grpc_transport import connect
 from ssop_chassis.identity import Principal
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
@@ -64,17 +64,20 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         similar_rules=load_similar(settings.similar),
     )
     process.reloads.append(lambda new: _reload(router.regimes, new))
-    keys, key_service = _open_keys(process, cache_peer, router.metrics)
+    keys, key_servicer = _open_keys(process, cache_peer, router.metrics)
     await keys.refresh()
     stack.push_async_callback(_stop, asyncio.create_task(router.recorder.run()))
     stack.push_async_callback(router.background.finish, settings.settle_timeout_ms / 1000)
-    works = [router.nodes.watch(), keys.watch(settings.keys_poll_ms)]
+    works = [
+        router.nodes.watch(),
+        keys.watch(settings.keys_poll_ms, key_servicer.rehash if cache_peer is not None else None),
+    ]
     if router.hints is not None:
         works.append(router.hints.run())
     for work in works:
         stack.push_async_callback(_stop, asyncio.create_task(work))
     return Serving(
-        (*router.services, key_service),
+        (*router.services, bind(keys_pb2.DESCRIPTOR.services_by_name["KeyService"], key_servicer)),
         settings.listen,
         authenticate=keys.authenticate,
         drain=router.draining.set,
@@ -88,7 +91,7 @@ def _reload(regimes: Regimes, settings: RouterSettings) -> Collection[str]:
 
 def _open_keys(
     process: Process[RouterSettings], cache_peer: Peer | None, metrics: RouterMetrics
-) -> tuple[Keys, Service]:
+) -> tuple[Keys, KeyServicer]:
     """The keys, and the service that changes them. Raises SettingsError where the file can't be used."""
     settings = process.settings
     try:
@@ -114,7 +117,7 @@ def _open_keys(
     keys = Keys(
         file,
         copy,
-        process.secret,
+        process.secrets,
         max_age_ms=settings.keys_max_age_ms,
         now_ms=wall_clock_ms,
         on_age=lambda age_ms: metrics.keys_age_seconds.set(age_ms / 1000),
@@ -122,13 +125,13 @@ def _open_keys(
     )
     servicer = KeyServicer(
         store,
-        process.secret,
+        process.secrets.own,
         metadata=sign_own,
         file_records=lambda: file.records,
         timeout_s=timeout_s,
         now_ms=wall_clock_ms,
     )
-    return keys, bind(keys_pb2.DESCRIPTOR.services_by_name["KeyService"], servicer)
+    return keys, servicer
 
 
 async def _stop(task: "asyncio.Task[None]") -> None:

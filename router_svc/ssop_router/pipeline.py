@@ -9,7 +9,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
-from ssop_router.answers import Admission, Answers, Lease, make_key
+from ssop_router.answers import Admission, Answers, make_key
 from ssop_router.background import Background
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
@@ -22,6 +22,7 @@ from ssop_router.dependency import Unavailable
 from ssop_router.follower import Follower
 from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
+from ssop_router.lease import Lease
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import DirectOutlet, Outlet, Write
 from ssop_router.passages import Fetch, Passages

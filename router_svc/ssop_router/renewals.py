@@ -19,7 +19,7 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.settings import RouterSettings
 
 if TYPE_CHECKING:
-    from ssop_router.answers import Lease
+    from ssop_router.lease import Lease
 
 _RENEW: Final = "/ssop.v1.CacheService/Renew"
 _PER_LEASE: Final = 4

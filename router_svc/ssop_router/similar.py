@@ -16,7 +16,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import DegradedReason
 from ssop.v1.rag_pb2 import EmbedRequest, EmbedResponse
 from ssop_chassis.errors import MeshError
-from ssop_router.answers import Lease, describe_request
+from ssop_router.answers import describe_request
 from ssop_router.citations import Citations
 from ssop_router.core.cache_key import scope_key
 from ssop_router.core.ladder import SIMILAR_LEVEL
@@ -24,6 +24,7 @@ from ssop_router.delivery import Delivery
 from ssop_router.dependency import Dependency, Unavailable
 from ssop_router.features import last_user_text
 from ssop_router.job import Job, Question
+from ssop_router.lease import Lease
 from ssop_router.metrics import RouterMetrics
 from ssop_router.retrieval import Collections
 from ssop_router.settings import RouterSettings

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -16,6 +16,7 @@ from ssop_cache.core.keys import Layout
 from ssop_cache.deployment import open_deployment
 from ssop_cache.feeds import Feeds
 from ssop_cache.hint_store import HintServicer
+from ssop_cache.key_purge import KeyPurge
 from ssop_cache.key_store import KeyStoreServicer
 from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
@@ -36,6 +37,7 @@ from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
 _WARM_UP_S: Final = 5.0
+_PURGE_INTERVAL_MS: Final = 3_600_000
 _log = logging.getLogger(__name__)
 
 
@@ -111,6 +113,11 @@ def open_cache(
         metrics=metrics,
         authenticate=authenticate,
     )
+    if settings.ended_keys_kept_ms:
+        purge = KeyPurge(
+            state, metrics.keys_purged, kept_ms=settings.ended_keys_kept_ms, interval_ms=_PURGE_INTERVAL_MS
+        )
+        stack.push_async_callback(_stop, asyncio.ensure_future(purge.run()))
     roles = RoleChecker(state, cache)
     if settings.is_role_checked:
         roles.install()
@@ -122,9 +129,15 @@ def open_cache(
     return Cache(services, state, cache, roles, answers)
 
 
+async def _stop(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
 async def build(process: Process[CacheSettings], stack: AsyncExitStack) -> Serving:
     """What the chassis serves."""
-    authenticate = inner_authenticate(process.secret)
+    authenticate = inner_authenticate(*process.secrets.accepted)
     cache = open_cache(process.settings, process.registry, stack, authenticate=authenticate)
 
     async def warm() -> None:

@@ -69,6 +69,9 @@ class CacheMetrics:
             registry=registry,
         )
         self.feeds = Gauge("ssop_cache_followed_generations", "Generations that are followed here.", registry=registry)
+        self.keys_purged = Counter(
+            "ssop_cache_keys_purged", "API keys whose records went, having ended long ago.", registry=registry
+        )
         self.loop_lag = Counter(
             "ssop_cache_loop_lag_seconds",
             "Time for which the loop was late while a store was waited for; it counts for no time-out.",

@@ -18,6 +18,7 @@ from ssop_cache.core.scripts import Admission, Admit, Limits, Outcome
 from ssop_cache.core.usage import count_request, read_days
 from ssop_cache.feeds import Feeds
 from ssop_cache.metrics import CacheMetrics
+from ssop_cache.renewal import renew
 from ssop_cache.settings import CacheSettings
 from ssop_cache.similar import SimilarAnswers
 from ssop_cache.store import RedisStore
@@ -25,13 +26,10 @@ from ssop_chassis.call import Call
 from ssop_chassis.dispatch import Authenticate
 from ssop_chassis.errors import MeshError, invalid_request
 
-MAX_RENEWED: Final = 256
-"""Leases and reservations that one call renews."""
 MAX_MODEL_BYTES: Final = 256
 MAX_MESSAGE_BYTES: Final = 262_144
 """Chunks for a follower are joined up to this size."""
 _RECHECKS: Final = 3
-_FOLLOWED: Final = 2
 _OUTCOMES: Final = {
     Outcome.HIT: CacheOutcome.CACHE_OUTCOME_HIT,
     Outcome.LEASE: CacheOutcome.CACHE_OUTCOME_LEASE,
@@ -93,26 +91,7 @@ class CacheServicer:
     async def renew(self, call: Call) -> None:
         """See CacheService.Renew."""
         request = cache_pb2.RenewRequest.FromString(call.request)
-        if not 0 < len(request.request_ids) + len(request.leases) <= MAX_RENEWED:
-            raise invalid_request(("leases", f"and request_ids must be from 1 to {MAX_RENEWED}"))
-        for request_id in request.request_ids:
-            check_request_id(request_id)
-        for lease in request.leases:
-            check_key(lease.cache_key)
-        if request.request_ids:
-            check_lease(request.reservation_ms, path="reservation_ms")
-        if request.leases:
-            check_lease(request.lease_ms)
-        renewal = scripts.renew(
-            self._layout.of_tenant(call.principal.tenant),
-            request.request_ids,
-            [(lease.cache_key, lease.fencing_token) for lease in request.leases],
-            reservation_ms=request.reservation_ms,
-            lease_ms=request.lease_ms,
-        )
-        _, _, *held = await self._state.run(renewal)
-        states = [cache_pb2.LeaseState(is_lost=not state, has_followers=state == _FOLLOWED) for state in held]
-        response = cache_pb2.RenewResponse(leases=states)
+        response = await renew(self._state, self._layout.of_tenant(call.principal.tenant), request)
         await call.write(response.SerializeToString())
 
     async def read_usage(self, call: Call) -> None:

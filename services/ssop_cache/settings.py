@@ -67,6 +67,11 @@ class CacheSettings(RedisSettings):
         100.0, gt=0, le=100_000, description="What `dynamic` takes for max_rps where that is 0, which is no limit."
     )
     burst: int = Field(10, ge=1, le=1_000_000, description="Requests that may come at once when max_rps is set.")
+    ended_keys_kept_ms: int = Field(
+        2_592_000_000,
+        ge=0,
+        description="How long API keys are kept, and listed, after they were revoked or expired. 0: for ever.",
+    )
     budget_tokens: int = Field(0, ge=0, le=2**48, description="Tokens per window and tenant; 0 is no budget.")
     budget_window_ms: int = Field(60_000, ge=100, le=2_678_400_000, description="Length of the budget's window.")
     is_role_checked: bool = Field(

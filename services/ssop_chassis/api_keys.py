@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import RESERVED_TENANT, Principal
+from ssop_chassis.identity import RESERVED_TENANT, Principal, Secrets
 
 AUTHORIZATION_METADATA: Final = "authorization"
 KEY_ID: Final = re.compile(r"^[a-z0-9]{1,32}$")
@@ -67,14 +67,24 @@ def _checksum(key_id: str, secret: str) -> str:
 
 
 class KeyRing:
-    """The keys of a mesh, by id; of two with the same id the first counts."""
+    """The keys of a mesh, by id; of two with the same id the first counts.
 
-    def __init__(self, records: Iterable[KeyRecord], secret: bytes) -> None:
+    HMACs may be under any of the secrets. `on_outdated` hears of each use of a key whose HMAC is under the old one:
+    its id, that HMAC, and the one that should stand there.
+    """
+
+    def __init__(
+        self,
+        records: Iterable[KeyRecord],
+        secrets_: Secrets,
+        on_outdated: Callable[[str, bytes, bytes], None] = lambda *_: None,
+    ) -> None:
         found: dict[str, KeyRecord] = {}
         for record in records:
             found.setdefault(record.id, record)
         self._records: Mapping[str, KeyRecord] = found
-        self._secret = secret
+        self._secrets = secrets_
+        self._on_outdated = on_outdated
 
     def authenticate(self, authorization: str | bytes | None, *, now_ms: int) -> Principal:
         """The principal of an `authorization: Bearer <key>` header. Raises KEY_MISSING or KEY_INVALID."""
@@ -91,7 +101,7 @@ class KeyRing:
         _, key_id, secret = parts
         if not secret.endswith(_checksum(key_id, secret[:-7])):
             raise _invalid_key("the API key is mistyped: its checksum is wrong")
-        return self._find(key_id, hash_key(key, self._secret), now_ms)
+        return self._find(key_id, b"".join(hash_key(key, one) for one in self._secrets.accepted), now_ms)
 
     def renew(self, principal: Principal, *, now_ms: int) -> Principal:
         """What the key of a principal may do now: for calls that outlive a change. Raises KEY_INVALID.
@@ -104,10 +114,18 @@ class KeyRing:
         return renewed
 
     def _find(self, key_id: str, found: bytes, now_ms: int) -> Principal:
+        """`found` holds an HMAC for each of the secrets."""
         record = self._records.get(key_id)
-        # Compared even when there is nothing to compare with, so that the time tells nothing about ids and rotations.
-        is_new = hmac.compare_digest(found, record.hmac if record is not None else _NO_HMAC)
-        is_old = hmac.compare_digest(found, (record.old_hmac if record is not None else b"") or _NO_HMAC)
+        is_new = is_old = is_outdated = False
+        for at in range(0, len(found), HMAC_BYTES):
+            one = found[at : at + HMAC_BYTES]
+            # Compared even when there is nothing to compare with, so that the time tells nothing of ids and rotations.
+            is_this_new = hmac.compare_digest(one, record.hmac if record is not None else _NO_HMAC)
+            is_this_old = hmac.compare_digest(one, (record.old_hmac if record is not None else b"") or _NO_HMAC)
+            is_new |= is_this_new
+            is_old |= is_this_old
+            # The old secret is the last one.
+            is_outdated = bool(self._secrets.old) and (is_this_new or is_this_old)
         if record is None or not (is_new or is_old):
             raise KeyUnknownError
         if record.revoked_at_ms:
@@ -116,6 +134,8 @@ class KeyRing:
             raise _invalid_key("the API key was rotated, and its old secret has expired")
         if record.expires_at_ms and now_ms >= record.expires_at_ms:
             raise _invalid_key("the API key has expired")
+        if is_outdated:
+            self._on_outdated(record.id, found[-HMAC_BYTES:], found[:HMAC_BYTES])
         return Principal(record.tenant, record.id, record.scopes, found)
 
 

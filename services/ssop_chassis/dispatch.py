@@ -139,10 +139,10 @@ class Dispatcher:
             raise converted from error
 
 
-def inner_authenticate(secret: bytes) -> Authenticate:
-    """For inner services: the principal that the caller signed."""
+def inner_authenticate(*secrets: bytes) -> Authenticate:
+    """For inner services: the principal that the caller signed with one of the secrets."""
 
     def authenticate(metadata: Metadata) -> Principal:
-        return verify_principal(metadata.get(PRINCIPAL_METADATA), (secret,), now_ms=time.time_ns() // 1_000_000)
+        return verify_principal(metadata.get(PRINCIPAL_METADATA), secrets, now_ms=time.time_ns() // 1_000_000)
 
     return authenticate

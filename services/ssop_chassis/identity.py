@@ -28,7 +28,7 @@ _MAC_BYTES: Final = hashlib.sha256().digest_size
 class Principal:
     """The caller: tenant, id of the key, and what the key may do.
 
-    `key_hmac` tells at the edge which of a key's secrets was shown; it never travels.
+    `key_hmac` tells at the edge which of a key's secrets was shown, an HMAC under each of the mesh's; it never travels.
     """
 
     tenant: str
@@ -79,6 +79,20 @@ def verify_principal(token: bytes | str | None, secrets_: Sequence[bytes], *, no
     if not parsed.tenant:
         raise _invalid_principal("the principal names no tenant")
     return Principal(parsed.tenant, parsed.key_id, frozenset(parsed.scopes))
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """The mesh's secret, and those that are taken besides while it is rotated; empty: none."""
+
+    own: bytes = field(repr=False)
+    old: bytes = field(default=b"", repr=False)
+    next: bytes = field(default=b"", repr=False)
+
+    @property
+    def accepted(self) -> tuple[bytes, ...]:
+        """All, the own one first."""
+        return tuple(secret for secret in (self.own, self.next, self.old) if secret)
 
 
 @dataclass(frozen=True, slots=True)

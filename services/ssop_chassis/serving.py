@@ -26,7 +26,7 @@ from ssop_chassis.dispatch import Authenticate, inner_authenticate
 from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import start_server
 from ssop_chassis.health import Health
-from ssop_chassis.identity import Signer, load_secret
+from ssop_chassis.identity import Secrets, Signer, load_secret
 from ssop_chassis.metrics import CallMetrics
 from ssop_chassis.reload import Reloader
 from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings
@@ -47,7 +47,7 @@ class Process(Generic[S]):
     name: str
     settings: S
     mesh: MeshSettings
-    secret: bytes
+    secrets: Secrets
     registry: CollectorRegistry
     signer: Signer
     reloads: list[Callable[[S], Collection[str]]] = field(default_factory=list)
@@ -84,12 +84,16 @@ def run_service(name: str, kind: type[S], build: Build[S]) -> NoReturn:
     config: Path | None = parser.parse_args().config
     try:
         mesh, settings = _load(name, kind, config)
-        secret = load_secret(mesh.secret_file)
+        secrets = Secrets(
+            load_secret(mesh.secret_file),
+            load_secret(mesh.old_secret_file) if mesh.old_secret_file is not None else b"",
+            load_secret(mesh.next_secret_file) if mesh.next_secret_file is not None else b"",
+        )
     except (SettingsError, OSError, ValueError) as error:
         sys.stderr.write(f"ssop-{name}: {error}\n")
         sys.exit(EXIT_SETTINGS)
     logs.configure(name, mesh.log_level)
-    process = Process(name, settings, mesh, secret, CollectorRegistry(), Signer(secret, name, wall_clock_ms))
+    process = Process(name, settings, mesh, secrets, CollectorRegistry(), Signer(secrets.own, name, wall_clock_ms))
     try:
         uvloop.run(_serve(process, build, lambda: _load(name, kind, config)))
     except (OSError, SettingsError) as error:
@@ -117,7 +121,7 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
         server = await start_server(
             [*serving.services, health.service()],
             serving.listen,
-            authenticate=serving.authenticate or inner_authenticate(process.secret),
+            authenticate=serving.authenticate or inner_authenticate(*process.secrets.accepted),
             observer=CallMetrics(process.registry),
             default_deadline_ms=mesh.default_deadline_ms,
             max_session_ms=mesh.max_session_ms,

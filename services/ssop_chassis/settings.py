@@ -35,6 +35,13 @@ class MeshSettings(Settings):
     """Section `mesh`: what all services share."""
 
     secret_file: Path = Field(description="The mesh's secret in hex, at least 32 bytes; mode 0600.")
+    old_secret_file: Path | None = Field(
+        None, description="The secret before, while it is rotated: calls and API keys under it are still taken."
+    )
+    next_secret_file: Path | None = Field(
+        None,
+        description="The secret to come: calls under it are taken already, so that services may change one by one.",
+    )
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
     default_deadline_ms: int = Field(30_000, gt=0, description="Deadline of calls that come without one.")
     max_session_ms: int = Field(86_400_000, gt=0, description="Life of a bidirectional stream without a deadline.")

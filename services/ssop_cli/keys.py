@@ -30,6 +30,7 @@ def key_json(key: KeyInfo, now_ms: int) -> dict[str, Any]:
         "rotated_at_ms": key.rotated_at_ms,
         "old_secret_expires_at_ms": key.old_secret_expires_at_ms,
         "revoked_at_ms": key.revoked_at_ms,
+        "hashed_at_ms": key.hashed_at_ms,
         "is_in_file": key.is_in_file,
     }
 

@@ -26,6 +26,7 @@ from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
 from ssop_chassis.grpc_transport import start_server
+from ssop_chassis.identity import Secrets
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
 _TESTS: Final = Path(__file__).resolve().parents[1]
@@ -117,7 +118,7 @@ class FleetRouter(ServiceProcess):
     def __init__(self, folder: Path, name: str, config: str, key: str, without: str = "") -> None:
         super().__init__(folder, name, "router", config, without)
         self.key = key
-        self._metadata = (("authorization", f"Bearer {key}"),)
+        self.key = key
         self.channel = self.connect()
         self.stub: Any = router_pb2_grpc.RouterServiceStub(self.channel)
 
@@ -135,7 +136,12 @@ class FleetRouter(ServiceProcess):
     ) -> Any:
         """A call, to be read."""
         stub = self.stub if channel is None else router_pb2_grpc.RouterServiceStub(channel)
-        return stub.Generate(request, timeout=timeout_s, metadata=self._metadata)
+        return stub.Generate(request, timeout=timeout_s, metadata=self.metadata)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What calls with `key` carry."""
+        return (("authorization", f"Bearer {self.key}"),)
 
     async def ask(self, request: router_pb2.GenerateRequest, timeout_s: float = 60) -> Reply:
         """Read a call to its end, good or bad."""
@@ -182,6 +188,16 @@ def _toml(section: str, values: Mapping[str, Any]) -> str:
     return f"[{section}]\n{plain}{''.join(tables)}"
 
 
+def _mesh(folder: Path, name: str, secrets: Secrets) -> str:
+    values: dict[str, Any] = {"max_concurrent_calls": 8_192, "drain_ms": 2_000}
+    for field_, secret in (("", secrets.own), ("old_", secrets.old), ("next_", secrets.next)):
+        if secret:
+            path = folder / f"{name}.{field_}secret"
+            path.write_text(secret.hex())
+            values[f"{field_}secret_file"] = str(path)
+    return _toml("mesh", values)
+
+
 @asynccontextmanager
 async def run_fleet(
     folder: Path,
@@ -192,24 +208,26 @@ async def run_fleet(
     cache: Mapping[str, Any] | None = None,
     without: str = "",
     addresses: Sequence[str] = (),
+    secrets: Secrets = Secrets(SECRET),  # noqa: B008 - immutable
+    cache_secrets: Secrets | None = None,
     **settings: Any,
 ) -> AsyncIterator[Fleet]:
     """Run the processes until the block ends. `servers`: the state and the cache instance; None: no cache service.
 
-    `addresses` are nodes that run elsewhere.
+    `addresses` are nodes that run elsewhere; `secrets` those of the routers, and of the cache service unless it has
+    its own.
     `without` switches a guard off, in cache and routers: see `helpers.unguarded`.
     """
     key = Keys().of()
-    (folder / "secret").write_text(SECRET.hex())
     (folder / "keys.toml").write_text(keys_text(key))
-    mesh = _toml("mesh", {"secret_file": f"{folder}/secret", "max_concurrent_calls": 8_192, "drain_ms": 2_000})
+    mesh = _mesh(folder, "routers", secrets)
     listen = '[mesh.metrics_listen]\nrouter = "127.0.0.1:0"\n'
     async with AsyncExitStack() as stack:
         for name, node in nodes.items():
             server = await start_server(
                 [node.service()],
                 [f"unix:{folder}/{name}.sock"],
-                authenticate=inner_authenticate(SECRET),
+                authenticate=inner_authenticate(*secrets.accepted),
                 max_concurrent_calls=8_192,
             )
             stack.push_async_callback(server.stop, 0)
@@ -228,7 +246,8 @@ async def run_fleet(
                 "cache_url": servers[1].url,
                 **(cache or {}),
             }
-            service = ServiceProcess(folder, "cache", "cache", mesh + _toml("cache", told), without)
+            cache_mesh = _mesh(folder, "cache", cache_secrets or secrets)
+            service = ServiceProcess(folder, "cache", "cache", cache_mesh + _toml("cache", told), without)
             stack.push_async_callback(service.stop)
             async with grpc.aio.insecure_channel(service.address) as channel:
                 await wait_serving(channel)

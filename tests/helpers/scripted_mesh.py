@@ -36,7 +36,7 @@ from ssop_chassis.api_keys import KeyRecord, KeyRing, hash_key, make_key
 from ssop_chassis.call import Peer
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import Principal, Signer
+from ssop_chassis.identity import Principal, Secrets, Signer
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_router.assembly import Router, assemble
 from ssop_router.canned import load_canned
@@ -134,7 +134,7 @@ class Keys:
         return self._made[name][0]
 
     def authenticate(self, metadata: Mapping[str, Any]) -> Principal:
-        ring = KeyRing([record for _, record in self._made.values()], SECRET)
+        ring = KeyRing([record for _, record in self._made.values()], Secrets(SECRET))
         return ring.authenticate(metadata.get("authorization"), now_ms=time.time_ns() // 1_000_000)
 
 

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter
 
 from helpers.cache_service import running_cache
 from helpers.live_mesh import LiveMesh, wait_until
 from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
 from ssop.v1 import keys_pb2 as pb
+from ssop_cache.core import scripts
 from ssop_cache.core.keys import KEY_RECORDS
+from ssop_cache.key_purge import KeyPurge
 from ssop_chassis.call import Peer, bind
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import Principal
+from ssop_chassis.identity import Principal, Secrets
 from ssop_chassis.memory import MemoryPeer
 from ssop_router.assembly import OWN_PRINCIPAL
 from ssop_router.dependency import Dependency
@@ -87,7 +90,7 @@ async def edges(servers: tuple[RedisServer, RedisServer], tmp_path: Path) -> Asy
                 on_failure=lambda: None,
             )
             file = KeysFile(tmp_path / "keys.toml", on_failure=lambda: None)
-            keys = Keys(file, store, SECRET, max_age_ms=60_000, now_ms=wall_ms)
+            keys = Keys(file, store, Secrets(SECRET), max_age_ms=60_000, now_ms=wall_ms)
             servicer = KeyServicer(
                 depend(), SECRET, metadata=sign, file_records=lambda: file.records, timeout_s=10, now_ms=wall_ms
             )
@@ -278,3 +281,26 @@ def test_key_of_the_file_is_listed_and_left_alone(mesh: LiveMesh, client: SsopCl
     assert own.is_in_file
     with pytest.raises(KeyUnknown, match="keys file"):
         client.keys.revoke("local")
+
+
+async def test_keys_that_ended_are_purged_after_their_time(servers: tuple[RedisServer, RedisServer]) -> None:
+    state = servers[0]
+    state.ask("DEL", *KEY_RECORDS)
+    now_ms = int(state.ask("TIME")[0]) * 1000
+    async with running_cache(*servers) as under_test:
+        ended = {"gone": now_ms - 10_000, "kept": now_ms - 1_000, "good": 0}
+        for key_id, revoked_at_ms in ended.items():
+            record = pb.KeyRecord(info=pb.KeyInfo(key_id=key_id, tenant="acme", revoked_at_ms=revoked_at_ms))
+            await under_test.cache.state.run(scripts.write_key(key_id, b"", record.SerializeToString(), most=9))
+        before, *_ = await under_test.cache.state.run(scripts.read_keys(0))
+        counter = Counter("purged", "Purged.", registry=CollectorRegistry())
+        purge = KeyPurge(under_test.cache.state, counter, kept_ms=5_000, interval_ms=1)
+        assert await purge.purge() == 1
+        assert await purge.purge() == 0
+        after, *records = await under_test.cache.state.run(scripts.read_keys(0))
+        assert {pb.KeyRecord.FromString(scripts.data(data)).info.key_id for data in records} == {"kept", "good"}
+        # Routers hear of it as of any change.
+        assert int(after) > int(before)
+        # One that has changed since it was read stays.
+        (dropped,) = await under_test.cache.state.run(scripts.drop_key("kept", b"as it was"))
+        assert dropped == 0

@@ -258,6 +258,11 @@ def write_key(key_id: str, expected: bytes, record: bytes, *, most: int) -> Scri
     return ScriptCall("write_key", KEY_RECORDS, (key_id, expected, record, most))
 
 
+def drop_key(key_id: str, record: bytes) -> ScriptCall:
+    """Call of `drop_key`."""
+    return ScriptCall("drop_key", KEY_RECORDS, (key_id, record))
+
+
 def number(value: int | bytes) -> int:
     """An integer of a reply."""
     return int(value)

@@ -19,6 +19,7 @@ CALLS = [
     scripts.admit(KEYS, Limits(), Admit("r", KEY, 1, 1)),
     scripts.settle(KEYS, Limits(), "r", 1),
     scripts.read_keys(0),
+    scripts.drop_key("k", b"x"),
     scripts.write_key("k", b"", b"x", most=1),
     scripts.append(KEYS, KEY, 1, b"", lease_ms=1, max_backlog_bytes=1),
     scripts.renew(KEYS, [], [], reservation_ms=1, lease_ms=1),

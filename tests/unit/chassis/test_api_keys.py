@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.api_keys import KeyRecord, KeyRing, hash_key, load_keys, make_key
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import Principal
+from ssop_chassis.identity import Principal, Secrets
 
 SECRET = b"s" * 32
 NOW_MS = 1_800_000_000_000
@@ -18,7 +18,7 @@ NOW_MS = 1_800_000_000_000
 
 def ring(key: str, **changes: object) -> KeyRing:
     fields = {"id": "k1", "tenant": "acme", "scopes": frozenset({"lite"}), "hmac": hash_key(key, SECRET)}
-    return KeyRing([KeyRecord(**{**fields, **changes})], SECRET)  # type: ignore[arg-type]
+    return KeyRing([KeyRecord(**{**fields, **changes})], Secrets(SECRET))  # type: ignore[arg-type]
 
 
 def test_key_authenticates_as_its_tenant_with_its_scopes() -> None:
@@ -66,7 +66,7 @@ def test_keys_file_loads(tmp_path: Path) -> None:
     key = make_key("k1")
     path = tmp_path / "keys.toml"
     path.write_text(f'[[keys]]\nid = "k1"\ntenant = "a"\nscopes = ["lite"]\nhmac = "{hash_key(key, SECRET).hex()}"\n')
-    assert KeyRing(load_keys(path), SECRET).authenticate(f"Bearer {key}", now_ms=NOW_MS).tenant == "a"
+    assert KeyRing(load_keys(path), Secrets(SECRET)).authenticate(f"Bearer {key}", now_ms=NOW_MS).tenant == "a"
 
 
 def test_keys_file_may_not_speak_for_the_mesh(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ssop_chassis.api_keys import KeyRing, load_keys
-from ssop_chassis.identity import SCOPES, load_secret
+from ssop_chassis.identity import SCOPES, Secrets, load_secret
 from ssop_chassis.settings import load_settings
 from ssop_cli.embedded import default_settings, dump_toml, make_identity, write_settings
 from ssop_cli.failure import CommandError
@@ -24,7 +24,7 @@ def places(tmp_path: Path) -> Places:
 
 
 def keys_of(places: Places) -> KeyRing:
-    return KeyRing(load_keys(places.keys), load_secret(places.secret))
+    return KeyRing(load_keys(places.keys), Secrets(load_secret(places.secret)))
 
 
 def test_the_client_key_opens_the_mesh(places: Places) -> None:

@@ -11,6 +11,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.keys_pb2 import KeyInfo, KeyRecord, ReadKeysRequest, ReadKeysResponse
 from ssop_chassis.api_keys import hash_key, load_keys, make_key
 from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import Secrets
 from ssop_router.dependency import Unavailable
 from ssop_router.keys import Keys, KeysFile, KeysStore
 
@@ -85,7 +86,7 @@ def open_keys(path: Path, failures: Failures, store: Store | None = None) -> Key
             clock_ms=lambda: store.now_ms,
             on_failure=failures,
         )
-    return Keys(KeysFile(path, on_failure=failures), copy, SECRET, max_age_ms=MAX_AGE_MS, now_ms=lambda: 1_000)
+    return Keys(KeysFile(path, on_failure=failures), copy, Secrets(SECRET), max_age_ms=MAX_AGE_MS, now_ms=lambda: 1_000)
 
 
 def outcome(keys: Keys, key: str) -> str:

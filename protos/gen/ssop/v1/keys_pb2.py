@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12ssop/v1/keys.proto\x12\x07ssop.v1\"\xcb\x01\n\x07KeyInfo\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x15\n\rcreated_at_ms\x18\x04 \x01(\x03\x12\x15\n\rexpires_at_ms\x18\x05 \x01(\x03\x12\x15\n\rrotated_at_ms\x18\x06 \x01(\x03\x12 \n\x18old_secret_expires_at_ms\x18\x07 \x01(\x03\x12\x15\n\rrevoked_at_ms\x18\x08 \x01(\x03\x12\x12\n\nis_in_file\x18\t \x01(\x08\"W\n\x10\x43reateKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x13\n\x0blifetime_ms\x18\x04 \x01(\x03\"E\n\x11\x43reateKeyResponse\x12\x1d\n\x03key\x18\x01 \x01(\x0b\x32\x10.ssop.v1.KeyInfo\x12\x11\n\tplain_key\x18\x02 \x01(\t\"!\n\x0fListKeysRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"2\n\x10ListKeysResponse\x12\x1e\n\x04keys\x18\x01 \x03(\x0b\x32\x10.ssop.v1.KeyInfo\"6\n\x10RotateKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x12\n\noverlap_ms\x18\x02 \x01(\x03\"E\n\x11RotateKeyResponse\x12\x1d\n\x03key\x18\x01 \x01(\x0b\x32\x10.ssop.v1.KeyInfo\x12\x11\n\tplain_key\x18\x02 \x01(\t\"\"\n\x10RevokeKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\"2\n\x11RevokeKeyResponse\x12\x1d\n\x03key\x18\x01 \x01(\x0b\x32\x10.ssop.v1.KeyInfo\"K\n\tKeyRecord\x12\x1e\n\x04info\x18\x01 \x01(\x0b\x32\x10.ssop.v1.KeyInfo\x12\x0c\n\x04hmac\x18\x02 \x01(\x0c\x12\x10\n\x08old_hmac\x18\x03 \x01(\x0c\"(\n\x0fReadKeysRequest\x12\x15\n\rknown_version\x18\x01 \x01(\x04\"H\n\x10ReadKeysResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12#\n\x07records\x18\x02 \x03(\x0b\x32\x12.ssop.v1.KeyRecord\"[\n\x0fWriteKeyRequest\x12$\n\x08\x65xpected\x18\x01 \x01(\x0b\x32\x12.ssop.v1.KeyRecord\x12\"\n\x06record\x18\x02 \x01(\x0b\x32\x12.ssop.v1.KeyRecord\"&\n\x10WriteKeyResponse\x12\x12\n\nis_written\x18\x01 \x01(\x08\x32\x99\x02\n\nKeyService\x12\x42\n\tCreateKey\x12\x19.ssop.v1.CreateKeyRequest\x1a\x1a.ssop.v1.CreateKeyResponse\x12?\n\x08ListKeys\x12\x18.ssop.v1.ListKeysRequest\x1a\x19.ssop.v1.ListKeysResponse\x12\x42\n\tRotateKey\x12\x19.ssop.v1.RotateKeyRequest\x1a\x1a.ssop.v1.RotateKeyResponse\x12\x42\n\tRevokeKey\x12\x19.ssop.v1.RevokeKeyRequest\x1a\x1a.ssop.v1.RevokeKeyResponse2\x93\x01\n\x0fKeyStoreService\x12?\n\x08ReadKeys\x12\x18.ssop.v1.ReadKeysRequest\x1a\x19.ssop.v1.ReadKeysResponse\x12?\n\x08WriteKey\x12\x18.ssop.v1.WriteKeyRequest\x1a\x19.ssop.v1.WriteKeyResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12ssop/v1/keys.proto\x12\x07ssop.v1\"\xe1\x01\n\x07KeyInfo\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x15\n\rcreated_at_ms\x18\x04 \x01(\x03\x12\x15\n\rexpires_at_ms\x18\x05 \x01(\x03\x12\x15\n\rrotated_at_ms\x18\x06 \x01(\x03\x12 \n\x18old_secret_expires_at_ms\x18\x07 \x01(\x03\x12\x15\n\rrevoked_at_ms\x18\x08 \x01(\x03\x12\x12\n\nis_in_file\x18\t \x01(\x08\x12\x14\n\x0chashed_at_ms\x18\n \x01(\x03\"W\n\x10\x43reateKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0e\n\x06scopes\x18\x03 \x03(\t\x12\x13\n\x0blifetime_ms\x18\x04 \x01(\x03\"E\n\x11\x43reateKeyResponse\x12\x1d\n\x03key\x18\x01 \x01(\x0b\x32\x10.ssop.v1.KeyInfo\x12\x11\n\tplain_key\x18\x02 \x01(\t\"!\n\x0fListKeysRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"2\n\x10ListKeysResponse\x12\x1e\n\x04keys\x18\x01 \x03(\x0b\x32\x10.ssop.v1.KeyInfo\"6\n\x10RotateKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x12\n\noverlap_ms\x18\x02 \x01(\x03\"E\n\x11RotateKeyResponse\x12\x1d\n\x03key\x18\x01 \x01(\x0b\x32\x10.ssop.v1.KeyInfo\x12\x11\n\tplain_key\x18\x02 \x01(\t\"\"\n\x10RevokeKeyRequest\x12\x0e\n\x06key_id\x18\x01 \x01(\t\"2\n\x11RevokeKeyResponse\x12\x1d\n\x03key\x18\x01 \x01(\x0b\x32\x10.ssop.v1.KeyInfo\"K\n\tKeyRecord\x12\x1e\n\x04info\x18\x01 \x01(\x0b\x32\x10.ssop.v1.KeyInfo\x12\x0c\n\x04hmac\x18\x02 \x01(\x0c\x12\x10\n\x08old_hmac\x18\x03 \x01(\x0c\"(\n\x0fReadKeysRequest\x12\x15\n\rknown_version\x18\x01 \x01(\x04\"H\n\x10ReadKeysResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12#\n\x07records\x18\x02 \x03(\x0b\x32\x12.ssop.v1.KeyRecord\"[\n\x0fWriteKeyRequest\x12$\n\x08\x65xpected\x18\x01 \x01(\x0b\x32\x12.ssop.v1.KeyRecord\x12\"\n\x06record\x18\x02 \x01(\x0b\x32\x12.ssop.v1.KeyRecord\"&\n\x10WriteKeyResponse\x12\x12\n\nis_written\x18\x01 \x01(\x08\x32\x99\x02\n\nKeyService\x12\x42\n\tCreateKey\x12\x19.ssop.v1.CreateKeyRequest\x1a\x1a.ssop.v1.CreateKeyResponse\x12?\n\x08ListKeys\x12\x18.ssop.v1.ListKeysRequest\x1a\x19.ssop.v1.ListKeysResponse\x12\x42\n\tRotateKey\x12\x19.ssop.v1.RotateKeyRequest\x1a\x1a.ssop.v1.RotateKeyResponse\x12\x42\n\tRevokeKey\x12\x19.ssop.v1.RevokeKeyRequest\x1a\x1a.ssop.v1.RevokeKeyResponse2\x93\x01\n\x0fKeyStoreService\x12?\n\x08ReadKeys\x12\x18.ssop.v1.ReadKeysRequest\x1a\x19.ssop.v1.ReadKeysResponse\x12?\n\x08WriteKey\x12\x18.ssop.v1.WriteKeyRequest\x1a\x19.ssop.v1.WriteKeyResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,35 +33,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013dev.ssop.v1P\001Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1'
   _globals['_KEYINFO']._serialized_start=32
-  _globals['_KEYINFO']._serialized_end=235
-  _globals['_CREATEKEYREQUEST']._serialized_start=237
-  _globals['_CREATEKEYREQUEST']._serialized_end=324
-  _globals['_CREATEKEYRESPONSE']._serialized_start=326
-  _globals['_CREATEKEYRESPONSE']._serialized_end=395
-  _globals['_LISTKEYSREQUEST']._serialized_start=397
-  _globals['_LISTKEYSREQUEST']._serialized_end=430
-  _globals['_LISTKEYSRESPONSE']._serialized_start=432
-  _globals['_LISTKEYSRESPONSE']._serialized_end=482
-  _globals['_ROTATEKEYREQUEST']._serialized_start=484
-  _globals['_ROTATEKEYREQUEST']._serialized_end=538
-  _globals['_ROTATEKEYRESPONSE']._serialized_start=540
-  _globals['_ROTATEKEYRESPONSE']._serialized_end=609
-  _globals['_REVOKEKEYREQUEST']._serialized_start=611
-  _globals['_REVOKEKEYREQUEST']._serialized_end=645
-  _globals['_REVOKEKEYRESPONSE']._serialized_start=647
-  _globals['_REVOKEKEYRESPONSE']._serialized_end=697
-  _globals['_KEYRECORD']._serialized_start=699
-  _globals['_KEYRECORD']._serialized_end=774
-  _globals['_READKEYSREQUEST']._serialized_start=776
-  _globals['_READKEYSREQUEST']._serialized_end=816
-  _globals['_READKEYSRESPONSE']._serialized_start=818
-  _globals['_READKEYSRESPONSE']._serialized_end=890
-  _globals['_WRITEKEYREQUEST']._serialized_start=892
-  _globals['_WRITEKEYREQUEST']._serialized_end=983
-  _globals['_WRITEKEYRESPONSE']._serialized_start=985
-  _globals['_WRITEKEYRESPONSE']._serialized_end=1023
-  _globals['_KEYSERVICE']._serialized_start=1026
-  _globals['_KEYSERVICE']._serialized_end=1307
-  _globals['_KEYSTORESERVICE']._serialized_start=1310
-  _globals['_KEYSTORESERVICE']._serialized_end=1457
+  _globals['_KEYINFO']._serialized_end=257
+  _globals['_CREATEKEYREQUEST']._serialized_start=259
+  _globals['_CREATEKEYREQUEST']._serialized_end=346
+  _globals['_CREATEKEYRESPONSE']._serialized_start=348
+  _globals['_CREATEKEYRESPONSE']._serialized_end=417
+  _globals['_LISTKEYSREQUEST']._serialized_start=419
+  _globals['_LISTKEYSREQUEST']._serialized_end=452
+  _globals['_LISTKEYSRESPONSE']._serialized_start=454
+  _globals['_LISTKEYSRESPONSE']._serialized_end=504
+  _globals['_ROTATEKEYREQUEST']._serialized_start=506
+  _globals['_ROTATEKEYREQUEST']._serialized_end=560
+  _globals['_ROTATEKEYRESPONSE']._serialized_start=562
+  _globals['_ROTATEKEYRESPONSE']._serialized_end=631
+  _globals['_REVOKEKEYREQUEST']._serialized_start=633
+  _globals['_REVOKEKEYREQUEST']._serialized_end=667
+  _globals['_REVOKEKEYRESPONSE']._serialized_start=669
+  _globals['_REVOKEKEYRESPONSE']._serialized_end=719
+  _globals['_KEYRECORD']._serialized_start=721
+  _globals['_KEYRECORD']._serialized_end=796
+  _globals['_READKEYSREQUEST']._serialized_start=798
+  _globals['_READKEYSREQUEST']._serialized_end=838
+  _globals['_READKEYSRESPONSE']._serialized_start=840
+  _globals['_READKEYSRESPONSE']._serialized_end=912
+  _globals['_WRITEKEYREQUEST']._serialized_start=914
+  _globals['_WRITEKEYREQUEST']._serialized_end=1005
+  _globals['_WRITEKEYRESPONSE']._serialized_start=1007
+  _globals['_WRITEKEYRESPONSE']._serialized_end=1045
+  _globals['_KEYSERVICE']._serialized_start=1048
+  _globals['_KEYSERVICE']._serialized_end=1329
+  _globals['_KEYSTORESERVICE']._serialized_start=1332
+  _globals['_KEYSTORESERVICE']._serialized_end=1479
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,7 @@ class KeyInfo(_message.Message):
     OLD_SECRET_EXPIRES_AT_MS_FIELD_NUMBER: _builtins.int
     REVOKED_AT_MS_FIELD_NUMBER: _builtins.int
     IS_IN_FILE_FIELD_NUMBER: _builtins.int
+    HASHED_AT_MS_FIELD_NUMBER: _builtins.int
     key_id: _builtins.str
     """Its id: the second part of the plain key."""
     tenant: _builtins.str
@@ -49,6 +50,10 @@ class KeyInfo(_message.Message):
     """When it was revoked, milliseconds since the epoch. 0: it was not."""
     is_in_file: _builtins.bool
     """It stands in the keys file of the router that was asked, and can be changed only there."""
+    hashed_at_ms: _builtins.int
+    """When its HMAC was last made, milliseconds since the epoch: when it was created, rotated, or first used after the
+    mesh's secret was changed. 0: by a router that is older than this field.
+    """
     @_builtins.property
     def scopes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What it may do: `lite`, `full`, `rag`, `ssop`, `admin`."""
@@ -65,10 +70,11 @@ class KeyInfo(_message.Message):
         old_secret_expires_at_ms: _builtins.int = ...,
         revoked_at_ms: _builtins.int = ...,
         is_in_file: _builtins.bool = ...,
+        hashed_at_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at_ms", b"created_at_ms", "expires_at_ms", b"expires_at_ms", "is_in_file", b"is_in_file", "key_id", b"key_id", "old_secret_expires_at_ms", b"old_secret_expires_at_ms", "revoked_at_ms", b"revoked_at_ms", "rotated_at_ms", b"rotated_at_ms", "scopes", b"scopes", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at_ms", b"created_at_ms", "expires_at_ms", b"expires_at_ms", "hashed_at_ms", b"hashed_at_ms", "is_in_file", b"is_in_file", "key_id", b"key_id", "old_secret_expires_at_ms", b"old_secret_expires_at_ms", "revoked_at_ms", b"revoked_at_ms", "rotated_at_ms", b"rotated_at_ms", "scopes", b"scopes", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,128 @@
+"""The right to generate an answer that others wait for."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ssop.v1.cache_pb2 import LeaseState
+from ssop_chassis.errors import MeshError
+from ssop_router.dependency import Unavailable
+from ssop_router.job import Job
+
+if TYPE_CHECKING:
+    from ssop_router.answers import Answers
+
+
+class Lease:
+    """The right to generate an answer: what is generated is kept, shared with followers, and stored at the end.
+
+    A short generation costs one commit; a longer one appends each `append_interval_ms`, and at once when somebody
+    follows. Renewals keep the lease.
+    """
+
+    def __init__(self, answers: "Answers", key: bytes, fencing_token: int, job: Job) -> None:
+        self.key = key
+        self.fencing_token = fencing_token
+        self.job = job
+        self.has_followers = False
+        self.is_spoiled = ""
+        self._answers = answers
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._sending: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._schedule()
+
+    def add(self, chunk: bytes) -> None:
+        """Document frames that were generated."""
+        if self.is_spoiled:
+            return
+        self._size += len(chunk)
+        if self._size > self._answers.settings.max_stored_bytes:
+            self.spoil("too_large")
+            return
+        self._pending.append(chunk)
+        if self.has_followers and self._sending is None:
+            self._send()
+
+    def give_up(self, reason: str) -> None:
+        """The answer is not what its key promises: nobody may follow it or find it, so others generate their own."""
+        self.spoil(reason)
+        self.has_followers = False
+        self._answers.start(self.close(is_complete=False, model=""))
+
+    def hear(self, state: LeaseState) -> None:
+        """How the lease stands, from its renewal."""
+        if self._is_closed:
+            return
+        if state.is_lost:
+            self.lose()
+        elif not self.is_spoiled:
+            self.has_followers = state.has_followers
+            if self.has_followers and self._pending and self._sending is None:
+                self._send()
+
+    def lose(self) -> None:
+        """Somebody else has the lease, or may have it."""
+        self.spoil("lease_lost")
+        self.has_followers = False
+
+    def spoil(self, reason: str) -> None:
+        """The answer must not be stored."""
+        self.is_spoiled = self.is_spoiled or reason
+        self._pending.clear()
+
+    async def close(self, *, is_complete: bool, model: str) -> None:
+        """Store the answer, or give it up so that a follower takes over. Never raises; failures are counted."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
+        if self._answers.renewals is not None:
+            self._answers.renewals.drop_lease(self.job)
+        if self.is_spoiled == "lease_lost":
+            return
+        is_stored = is_complete and not self.is_spoiled
+        # What is given up is not appended: a follower without a field can still take over unseen.
+        chunk = b"".join(self._pending) if is_stored else b""
+        try:
+            await self._answers.commit(self, chunk, is_complete=is_stored, model=model)
+        except (Unavailable, MeshError):
+            self.spoil("commit_failed")
+        if not is_stored or self.is_spoiled:
+            self._answers.metrics.not_stored.labels(self.is_spoiled or "incomplete").inc()
+
+    def _schedule(self) -> None:
+        delay_s = self._answers.settings.append_interval_ms / 1000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        if self._is_closed:
+            return
+        if self._sending is None and not self.is_spoiled and self._pending:
+            self._send()
+        self._schedule()
+
+    def _send(self) -> None:
+        self._sending = self._answers.start(self._append())
+
+    async def _append(self) -> None:
+        try:
+            while True:
+                chunk = b"".join(self._pending)
+                self._pending.clear()
+                response = await self._answers.append(self, chunk)
+                self.has_followers = response.has_followers
+                if not (self.has_followers and self._pending) or self._is_closed:
+                    return
+        except MeshError:
+            self.lose()
+        except Unavailable:
+            # The lease may well be held still: given up at the end, it does not keep followers until it lapses.
+            self.spoil("append_failed")
+            self.has_followers = False
+        finally:
+            self._sending = None

@@ -1,0 +1,184 @@
+"""What waits together travels together to the cache service."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from ssop.v1 import cache_pb2
+from ssop.v1.cache_pb2 import AdmitRequest, AdmitResponse, BatchEntry, RunBatchRequest, RunBatchResponse
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.call import Metadata, OnMessage
+from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import PRINCIPAL_METADATA
+from ssop_router.background import Background
+from ssop_router.crowd import Crowd
+from ssop_router.dependency import Dependency, Unavailable
+
+R = ErrorReason
+UNSUPPORTED = MeshError(R.ERROR_REASON_UNSUPPORTED, "older")
+
+
+class Peer:
+    """A cache service that remembers what it was called with. `judge` may raise for a request id."""
+
+    address = "there"
+
+    def __init__(self, judge: Callable[[str], None] = lambda _: None) -> None:
+        self.judge = judge
+        self.batches: list[list[str]] = []
+        self.principals: list[bytes] = []
+        self.alone: list[str] = []
+        self.too_large: set[str] = set()
+        self.is_old = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
+        await self.gate.wait()
+        if method.endswith("/Admit"):
+            request_id = AdmitRequest.FromString(request).request_id
+            self.alone.append(request_id)
+            self.judge(request_id)
+            return AdmitResponse(fencing_token=len(request_id)).SerializeToString()
+        if self.is_old:
+            raise UNSUPPORTED
+        entries = RunBatchRequest.FromString(request).entries
+        self.batches.append([entry.admit.request_id for entry in entries])
+        self.principals += [entry.principal for entry in entries]
+        response = RunBatchResponse()
+        for entry in entries:
+            try:
+                self.judge(entry.admit.request_id)
+            except MeshError as error:
+                response.outcomes.add(status=error.to_status().SerializeToString())
+            else:
+                outcome = response.outcomes.add(admitted=AdmitResponse(fencing_token=len(entry.admit.request_id)))
+                if entry.admit.request_id in self.too_large:
+                    outcome.is_too_large = True
+        return response.SerializeToString()
+
+    async def stream(
+        self,
+        method: str,
+        request: bytes,
+        on_message: OnMessage,
+        *,
+        timeout_s: float,
+        metadata: Metadata | None = None,
+    ) -> Metadata:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def crowd_of(peer: Peer, *, most_waiting: int = 1000) -> Crowd:
+    cache = Dependency("cache", peer, skip_ms=1000, clock_ms=lambda: 0)
+    return Crowd(cache, Background(), timeout_s=1, most_waiting=most_waiting, metadata=dict)
+
+
+def admit(crowd: Crowd, request_id: str) -> "asyncio.Future[object]":
+    entry = BatchEntry(admit=cache_pb2.AdmitRequest(request_id=request_id))
+    return asyncio.ensure_future(crowd.ask(entry, {PRINCIPAL_METADATA: f"p-{request_id}".encode()}))
+
+
+async def test_one_goes_alone() -> None:
+    peer = Peer()
+    assert await admit(crowd_of(peer), "abc") == AdmitResponse(fencing_token=3)
+    assert (peer.alone, peer.batches) == (["abc"], [])
+
+
+async def test_those_of_one_turn_go_together_each_under_its_principal() -> None:
+    peer = Peer()
+    crowd = crowd_of(peer)
+    replies = await asyncio.gather(*(admit(crowd, "r" * n) for n in range(1, 6)))
+    assert replies == [AdmitResponse(fencing_token=n) for n in range(1, 6)]
+    assert peer.batches == [["r" * n for n in range(1, 6)]]
+    assert peer.principals == [f"p-{'r' * n}".encode() for n in range(1, 6)]
+
+
+async def test_a_crowd_goes_in_few_calls_and_in_order() -> None:
+    peer = Peer()
+    peer.gate.clear()
+    crowd = crowd_of(peer)
+    asked = [admit(crowd, f"r{n:03}") for n in range(200)]
+    await asyncio.sleep(0.01)
+    peer.gate.set()
+    await asyncio.gather(*asked)
+    assert len(peer.batches) == 7
+    assert [name for batch in peer.batches for name in batch] == [f"r{n:03}" for n in range(200)]
+
+
+async def test_a_refusal_is_of_its_request_alone() -> None:
+    def refuse(request_id: str) -> None:
+        if request_id == "b":
+            raise MeshError(R.ERROR_REASON_QUOTA_EXHAUSTED, "used up", retry_after_ms=7)
+
+    crowd = crowd_of(Peer(refuse))
+    replies = await asyncio.gather(*(admit(crowd, name) for name in "abc"), return_exceptions=True)
+    assert isinstance(replies[1], MeshError)
+    assert (replies[1].reason, replies[1].retry_after_ms) == (R.ERROR_REASON_QUOTA_EXHAUSTED, 7)
+    assert replies[0] == replies[2] == AdmitResponse(fencing_token=1)
+
+
+async def test_a_store_that_does_not_answer_is_said_to_each() -> None:
+    def fail(_: str) -> None:
+        raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "gone", metadata={"limits": "aa"})
+
+    crowd = crowd_of(Peer(fail))
+    replies = await asyncio.gather(*(admit(crowd, name) for name in "abc"), return_exceptions=True)
+    for reply in replies:
+        assert isinstance(reply, Unavailable)
+        assert isinstance(reply.__cause__, MeshError)
+        assert reply.__cause__.metadata["limits"] == "aa"
+
+
+async def test_an_older_service_is_asked_one_by_one() -> None:
+    peer = Peer()
+    peer.is_old = True
+    crowd = crowd_of(peer)
+    assert len(await asyncio.gather(*(admit(crowd, name) for name in "abc"))) == 3
+    assert sorted(peer.alone) == ["a", "b", "c"]
+
+
+async def test_an_answer_too_large_for_the_batch_is_fetched_alone() -> None:
+    peer = Peer()
+    peer.too_large = {"b"}
+    crowd = crowd_of(peer)
+    await asyncio.gather(*(admit(crowd, name) for name in "abc"))
+    assert peer.alone == ["b"]
+
+
+async def test_who_went_away_is_not_asked_for() -> None:
+    peer = Peer()
+    peer.gate.clear()
+    crowd = crowd_of(peer)
+    first = [admit(crowd, "x"), admit(crowd, "y")]
+    await asyncio.sleep(0.01)
+    held = [admit(crowd, "z")]
+    await asyncio.sleep(0.01)
+    gone, kept = admit(crowd, "gone"), admit(crowd, "kept")
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    peer.gate.set()
+    await asyncio.gather(*first, *held, kept)
+    assert "gone" not in [*peer.alone, *(name for batch in peer.batches for name in batch)]
+
+
+async def test_too_many_that_wait_are_told_to_come_again() -> None:
+    peer = Peer()
+    peer.gate.clear()
+    crowd = crowd_of(peer, most_waiting=2)
+    under_way = [admit(crowd, "a")]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting = [admit(crowd, name) for name in "bcdefg"]
+    await asyncio.sleep(0.01)
+    refused = [task for task in waiting if task.done()]
+    assert refused
+    for task in refused:
+        with pytest.raises(MeshError, match="too many"):
+            task.result()
+    peer.gate.set()
+    await asyncio.gather(*under_way, *waiting, return_exceptions=True)
