@@ -80,9 +80,12 @@ class AnswerStore:
         )
         keys = self._layout.of_tenant(tenant)
         call = scripts.put_answer(keys, cache_key, fence, record, ttl_ms=ttl_ms, nonce=secrets.token_bytes(16))
+        changes = self._changes
         is_stored = bool(await self._store.run(call))
         if is_stored and self.local is not None:
-            self.local.put((keys.tag, cache_key), record, fence=fence, age_ms=0, ttl_ms=ttl_ms, is_new=True)
+            self.local.put(
+                (keys.tag, cache_key), record, fence=fence, age_ms=0, ttl_ms=ttl_ms, is_new=True, changes=changes
+            )
         return is_stored
 
     async def drop(self, tenant: str, cache_key: bytes) -> None:
@@ -108,6 +111,10 @@ class AnswerStore:
         self.local.apply(change)
         await self.local.tell(change)
 
+    @property
+    def _changes(self) -> int:
+        return self.local.changes if self.local is not None else 0
+
     def _find_local(
         self, tenant: str, cache_key: bytes, max_age_ms: int, *, is_last_resort: bool = False
     ) -> Answer | None:
@@ -124,6 +131,7 @@ class AnswerStore:
         self, tenant: str, cache_key: bytes, max_age_ms: int, timeout_s: float | None
     ) -> Answer | None:
         keys = self._layout.of_tenant(tenant)
+        changes = self._changes
         reply = await self._store.run(scripts.find_answer(keys, cache_key, max_age_ms), timeout_s)
         if not reply:
             return None
@@ -138,7 +146,13 @@ class AnswerStore:
             return None
         if self.local is not None and scripts.number(ttl_ms) > 0:
             self.local.put(
-                (keys.tag, cache_key), data, fence=fence, age_ms=age_ms, ttl_ms=scripts.number(ttl_ms), is_new=False
+                (keys.tag, cache_key),
+                data,
+                fence=fence,
+                age_ms=age_ms,
+                ttl_ms=scripts.number(ttl_ms),
+                is_new=False,
+                changes=changes,
             )
         return Answer(record.chunk, record.model, age_ms)
 

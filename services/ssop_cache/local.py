@@ -50,6 +50,8 @@ class LocalLevel:
         wall_ms: Callable[[], int],
     ) -> None:
         self.answers = LocalAnswers(max_bytes)
+        self.changes = 0
+        """Changes that were applied."""
         self._state = state
         self._metrics = metrics
         self._directory = directory
@@ -117,10 +119,20 @@ class LocalLevel:
         """How old an answer is."""
         return max(0, self._wall_ms() - answer.stored_ms)
 
-    def put(self, name: Name, record: bytes, *, fence: int, age_ms: int, ttl_ms: int, is_new: bool) -> None:
-        """Keep an answer. `is_new`: it was made now, and other hosts are told to forget older ones."""
+    def put(
+        self, name: Name, record: bytes, *, fence: int, age_ms: int, ttl_ms: int, is_new: bool, changes: int
+    ) -> None:
+        """Keep an answer. `is_new`: it was made now, and other hosts are told to forget older ones.
+
+        `changes`: the number of them before Redis was asked. Where more are known by now, they may be about this
+        answer, and it is left to Redis.
+        """
         now_ms = self._wall_ms()
-        gone = self.answers.put(name, LocalAnswer(fence, now_ms - age_ms, now_ms + ttl_ms, record))
+        gone = None
+        if changes == self.changes:
+            gone = self.answers.put(name, LocalAnswer(fence, now_ms - age_ms, now_ms + ttl_ms, record))
+        elif self.answers.drop(name, fence):
+            self._mark(name)
         if gone is not None:
             self._metrics.local_evictions.inc(len(gone))
             self._mark(name, *gone)
@@ -133,6 +145,7 @@ class LocalLevel:
 
     def apply(self, change: Change) -> None:
         """Forget what a change says."""
+        self.changes += 1
         if change.cache_key:
             name = (change.tag, change.cache_key)
             if self.answers.drop(name, change.fence):
@@ -143,6 +156,11 @@ class LocalLevel:
     async def tell(self, change: Change) -> None:
         """Tell every host of a change. Raises STORE_UNAVAILABLE."""
         await self._state.run(log_change(change, secrets.token_bytes(16)))
+
+    def _forget_all(self) -> None:
+        self.changes += 1
+        self.answers.clear()
+        self._mark_all()
 
     def _mark(self, *names: Name) -> None:
         if self._disk is None or self._is_all_dirty:
@@ -202,11 +220,13 @@ class LocalLevel:
                     del self._pending[name]
             while True:
                 news = follow(self._cursor, await self._state.run(read_changes(self._cursor)), self._wall_ms())
+                if self._cursor == Cursor() and self.answers:
+                    # Taken from Redis while nothing was heard; what has changed since is not in the news.
+                    self._forget_all()
                 if news.has_gap:
                     _log.warning("changes of stored answers were missed; this host forgets its answers")
                     self._count_fault("gap")
-                    self.answers.clear()
-                    self._mark_all()
+                    self._forget_all()
                 for change in news.changes:
                     self.apply(change)
                 self._cursor = news.cursor

@@ -123,7 +123,7 @@ class SimilarAnswers:
         except NeighbourError as error:
             raise invalid_request(("vector", str(error))) from error
         # So that the facts of two tenants can't be compared by anybody.
-        secret = hashlib.sha256(b"ssop.facts.v1\0" + tenant.encode()).digest()
+        secret = hashlib.sha256(b"ssop.facts.v2\0" + tenant.encode()).digest()
         facts = read_facts(text, secret)
         return Neighbour(cache_key, expires_ms, embedder, facts, vector) if facts is not None else None
 

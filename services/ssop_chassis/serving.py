@@ -29,7 +29,7 @@ from ssop_chassis.health import Health
 from ssop_chassis.identity import Secrets, Signer, load_secret
 from ssop_chassis.metrics import CallMetrics
 from ssop_chassis.reload import Reloader
-from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings
+from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings, show
 
 S = TypeVar("S", bound=Settings)
 EXIT_SETTINGS = 78
@@ -136,7 +136,7 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
             extra={
                 "addresses": server.addresses,
                 "metrics": metrics_address,
-                "settings": _shown(process.settings),
+                "settings": show(process.settings),
             },
         )
         if serving.warm is not None and not await _warm(serving.warm, stop):
@@ -177,8 +177,3 @@ def _serve_metrics(process: Process[S], stack: AsyncExitStack) -> str:
     stack.callback(thread.join)
     stack.callback(server.shutdown)
     return f"{host or '127.0.0.1'}:{server.server_port}"
-
-
-def _shown(settings: Settings) -> object:
-    # Secrets are SecretStr in settings, which dump as asterisks.
-    return settings.model_dump(mode="json")

@@ -5,6 +5,7 @@ text; lists and tables are written as JSON.
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ _OTHER_VARIABLES: Final = frozenset(
 )
 _PREFIX: Final = "SSOP_"
 _TEST_PREFIX: Final = "SSOP_TEST_"
+_USER_INFO: Final = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 class SettingsError(ValueError):
@@ -109,3 +111,16 @@ def _parse(kind: type[Settings], key: str, text: str) -> Any:
         except json.JSONDecodeError:
             return text
     return text
+
+
+def show(settings: Settings) -> Any:
+    """The settings as JSON values for the log, without the user and password that a URL may name."""
+    return _hide(settings.model_dump(mode="json"))
+
+
+def _hide(value: Any) -> Any:
+    if isinstance(value, str):
+        return _USER_INFO.sub("***@", value)
+    if isinstance(value, dict):
+        return {name: _hide(held) for name, held in value.items()}
+    return [_hide(held) for held in value] if isinstance(value, list) else value

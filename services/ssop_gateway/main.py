@@ -20,7 +20,7 @@ from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import connect
 from ssop_chassis.reload import Reloader
 from ssop_chassis.serving import EXIT_SETTINGS
-from ssop_chassis.settings import MeshSettings, SettingsError, load_settings
+from ssop_chassis.settings import MeshSettings, SettingsError, load_settings, show
 from ssop_gateway.app import make_app
 from ssop_gateway.exchange import Edge
 from ssop_gateway.metrics import GatewayMetrics
@@ -86,7 +86,7 @@ async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings) -> No
     if any(map(_is_exposed, addresses)):
         _log.warning("API keys travel unencrypted to an address that others reach; put TLS in front")
     serving = asyncio.ensure_future(server.serve(sockets))
-    _log.info("serving", extra={"addresses": addresses, "settings": settings.model_dump(mode="json")})
+    _log.info("serving", extra={"addresses": addresses, "settings": show(settings)})
     try:
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

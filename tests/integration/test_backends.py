@@ -290,6 +290,15 @@ async def test_whole_text_whose_end_is_lost_is_a_success_with_estimated_counts()
         assert node.running.metric("ssop_inference_estimated_usages_total", gen_ai_request_model="m") == 1
 
 
+async def test_text_after_the_finish_reason_is_no_success_without_it() -> None:
+    vendor = VENDORS["vllm"]
+    request = Request("POST", vendor.path, {}, {})
+    late = [vendor.end(request, 1)[0], vendor.text(request, " More."), END]
+    async with upstream_node(vendor, vendor.stream(("All.",), then=late)) as node:
+        answer = await node.running.client.generate(user_prompt("Say it."))
+        assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_BACKEND_FAILED
+
+
 async def test_done_without_a_finish_reason_is_a_failure() -> None:
     vendor = VENDORS["vllm"]
     async with upstream_node(vendor, vendor.stream((), then=[event("[DONE]"), END])) as node:

@@ -329,6 +329,6 @@ async def test_record_under_a_wrong_name_is_not_served(servers: Servers) -> None
         layout = Layout(WIRE_VERSION, CODEC_VERSION)
         record = local.answers.peek((layout.of_tenant("acme").tag, KEY)).record
         name = (layout.of_tenant("umbrella").tag, KEY)
-        local.put(name, record, fence=1, age_ms=0, ttl_ms=1_000, is_new=False)
+        local.put(name, record, fence=1, age_ms=0, ttl_ms=1_000, is_new=False, changes=local.changes)
         assert (await here.client("umbrella").lookup(KEY)).outcome == MISS
         assert here.metric("ssop_cache_answers_unusable_total") == 1

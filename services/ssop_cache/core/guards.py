@@ -2,10 +2,12 @@
 
 Cosine similarity does not see a "not", a year or who beats whom: a question and its reversal come out as near as a
 question and its paraphrase. So two questions count as the same only if they say the same words in the same order, apart
-from what certainly does not matter: politeness around a question, "the", punctuation, case and width of letters, ways
-to write a number, contractions and spellings, and two parts around a comma that change places. What is left is
-compared as a whole. Numbers, negations, names and words of direction are told apart first, to say why two differ. A
-guard refuses in doubt: a similar answer that is not found costs one generation.
+from what certainly does not matter: politeness around a question, "the", marks that end or part sentences, case and
+width of letters, ways to write a number, contractions and spellings, and two parts around a comma that change places.
+What is no decoration counts: brackets, quotes, marks inside of a notation (`5!`, `!=`, `.5`), the case of symbols and
+units (`mW`, `MW`), a comma beside a negation. What is left is compared as a whole. Numbers, negations, names and words
+of direction are told apart first, to say why two differ. A guard refuses in doubt: a similar answer that is not found
+costs one generation.
 
 Facts hold keyed hashes and no text, so that an index of them holds no text either.
 """
@@ -33,7 +35,12 @@ _TOKEN: Final = re.compile(
     r"|[A-Za-z\u00c0-\u024f\u0370-\u052f][\w'+#.&-]*[\w+#]|[A-Za-z\u00c0-\u024f\u0370-\u052f]"
     r"|\.\.\.|\u2026|[^\s]"
 )
-_DROPPED: Final = frozenset(",.!?;:\"'`()[]，。！？；：、“”‘’「」『』（）【】《》·¿¡")
+_DROPPED: Final = frozenset(",.!?;:，。！？；：、·¿¡")
+_GLUED: Final = frozenset(".!?:;")
+"""Marks that are part of a notation where they touch what follows: `!x`, `a != b`, `.5`."""
+_QUOTES: Final = str.maketrans(dict.fromkeys("“”„‟«»「」『』`'", '"') | {"‘": '"'})
+_SYMBOL_CHARS: Final = 2
+_UNIT_CHARS: Final = 3
 _MARKS: Final = "".join(_DROPPED) + " \t"
 _COMMAS: Final = frozenset(",，")
 _WIDE: Final = frozenset({"<wide>", "<narrow>"})
@@ -154,33 +161,62 @@ def _reduce(text: str) -> list[list[_Word]]:
     """The words of a question that matter, in two parts where one comma stands between them, else in one."""
     text = _strip_chinese(text)
     matches = list(_TOKEN.finditer(text))
-    plain = [match[0].lower() for match in matches]
+    plain = ["" if _is_notation(text, match) else match[0].lower() for match in matches]
     begin, end = _strip_english(plain)
     parts: list[list[_Word]] = [[]]
     is_start = begin == 0 or plain[begin - 1] in _DROPPED
-    for match in matches[begin:end]:
+    for match, mark in zip(matches[begin:end], plain[begin:end], strict=True):
         piece = match[0]
         if piece in _COMMAS:
             if text[match.start() - 1 : match.start()].isdigit() and text[match.end() : match.end() + 1].isdigit():
                 parts[-1].append(_Word(piece))  # 3,5 is not 35
             else:
                 parts.append([])
-        elif piece in _DROPPED:
+        elif mark in _DROPPED:
             is_start = is_start or piece in ".!?。！？"
         else:
-            parts[-1] += _read_token(piece, is_start=is_start)
+            before = parts[-1][-1] if parts[-1] else None
+            is_unit = before is not None and (before.is_number or before.text in words.NUMBERS)
+            parts[-1] += _read_token(piece, is_start=is_start, is_unit=is_unit)
             is_start = False
     parts = [part for part in parts if part]
+    if len(parts) > 1 and any(word.text in words.NEGATIONS for part in parts for word in part):
+        # "Stop, not go" is no "Stop not, go".
+        parts = [[word for part in parts for word in (*part, _Word(","))]]
     if len(parts) != 2:
         parts = [[word for part in parts for word in part]]
     return [_join_numbers(_shorten_how(part)) for part in parts]
 
 
-def _read_token(piece: str, *, is_start: bool) -> list[_Word]:
+def _is_notation(text: str, match: re.Match[str]) -> bool:
+    """Whether a mark says more than where a sentence ends."""
+    if match[0] not in _GLUED:
+        return False
+    start, end = match.span()
+    before, after = text[max(0, start - 2) : start], text[end : end + 1]
+    if after.strip() and after not in _DROPPED and after not in "\"')]" and not _is_cjk(after):
+        return True
+    # A factorial, of a number, of what is in brackets or of one letter.
+    is_operand = before[-1:].isdecimal() or before[-1:] == ")"
+    is_letter = before[-1:].isalpha() and not before[:-1].isalnum() and not _is_cjk(before[-1:])
+    return match[0] == "!" and (is_operand or is_letter)
+
+
+def _is_cased(piece: str, *, is_unit: bool) -> bool:
+    """Whether another case would be another symbol, or another unit."""
+    lower = piece.lower()
+    if is_unit and len(piece) <= _UNIT_CHARS:
+        return lower not in words.HOURS
+    return len(piece) <= _SYMBOL_CHARS and lower not in words.SHORT
+
+
+def _read_token(piece: str, *, is_start: bool, is_unit: bool) -> list[_Word]:
     if piece[0].isdecimal():
         return [_Word(piece.replace(",", ""), is_number=True)]
     if not _LATIN.match(piece):
-        return [_Word(piece)]
+        return [_Word(piece.translate(_QUOTES))]
+    if _is_cased(piece, is_unit=is_unit):
+        return [_Word(piece, is_name=piece.isupper())]
     lower = piece.lower().strip(".")
     lower = words.SPELLINGS.get(lower, lower)
     if lower == "the":

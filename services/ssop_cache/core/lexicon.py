@@ -69,6 +69,15 @@ CASED: Final = frozenset(
     )
 )
 
+SHORT: Final = frozenset(
+    _listed(
+        "i a is it my do to in on at of or an am as be by go he if me no so up us we hi ok vs "
+        "ai tv uk eu un id pc os ip ui hr pr qa"
+    )
+)
+"""Words of up to two letters that are no symbols of anything, whatever their case."""
+HOURS: Final = frozenset(_listed("am pm"))
+
 WH: Final = frozenset(_listed("what which who whom whose when where why how"))
 AUXILIARIES: Final = frozenset(
     _listed("is are am was were do does did has have had can could will would should shall may might must")

@@ -108,6 +108,8 @@ class ChatStreamReader:
         if not isinstance(content, str | None):
             raise WireError("`content` is no text")
         if content and self.stop is not None:
+            # What it said was not the end, so the answer has none.
+            self.stop = None
             raise WireError("text came after the finish_reason")
         self.signs += bool(content or delta.get("reasoning_content") or delta.get("reasoning"))
         tokens = self._tokens(content, choice) if content else []

@@ -111,6 +111,8 @@ class MessageStreamReader:
         if not isinstance(text, str):
             raise WireError("a delta holds no text")
         if self.stop is not None:
+            # What it said was not the end, so the answer has none.
+            self.stop = None
             raise WireError("text came after the stop_reason")
         piece = self._joiner.take(text)
         if not piece:

@@ -60,6 +60,66 @@ def test_what_is_the_same_but_for_manners_and_notation_is_found() -> None:
     assert [is_same(pair) for pair in SAME] == [True] * FOUND + [False] * (len(SAME) - FOUND)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Compute (2+3)*4", "Compute 2+3*4"),
+        ("请计算 (2+3)*4", "请计算 2+3*4"),
+        ("What is a[1] of b?", "What is a 1 of b?"),
+        ("What is 5!?", "What is 5?"),
+        ("Is n! even?", "Is n even?"),
+        ("Is a != b here?", "Is a = b here?"),
+        ("What does !x mean in C?", "What does x mean in C?"),
+        ("Is .5 enough?", "Is 5 enough?"),
+    ],
+)
+def test_notation_is_told_apart(first: str, second: str) -> None:
+    assert tell_apart(facts(first), facts(second)) is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Is a 5 mW laser safe?", "Is a 5 MW laser safe?"),
+        ("Is 10 mg of it safe?", "Is 10 Mg of it safe?"),
+        ("How long do five MB take?", "How long do five Mb take?"),
+        ("What is the value of G?", "What is the value of g?"),
+        ("Is CO toxic?", "Is Co toxic?"),
+    ],
+)
+def test_case_of_a_symbol_is_told_apart(first: str, second: str) -> None:
+    assert tell_apart(facts(first), facts(second)) is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Translate 'the' to French", "Translate to French"),
+        ('Delete the file "please"', "Delete the file"),
+        ("谁写了《红楼梦》？", "谁写了红楼梦？"),
+    ],
+)
+def test_what_is_quoted_is_told_apart(first: str, second: str) -> None:
+    assert tell_apart(facts(first), facts(second)) is not None
+
+
+def test_comma_beside_a_negation_is_told_apart() -> None:
+    assert tell_apart(facts("He said: stop not, go"), facts("He said: stop, not go")) is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Say “hello” in French", 'say "hello" in French'),
+        ("Is it open at 5 PM?", "is it open at 5 pm"),
+        ("Hello! How far is it?", "How far is it?"),
+        ("What is an IP address?", "what is an ip address"),
+    ],
+)
+def test_marks_and_case_that_say_nothing_are_not_told_apart(first: str, second: str) -> None:
+    assert tell_apart(facts(first), facts(second)) is None
+
+
 @pytest.mark.parametrize("text", ["", " ", "？！。", "the", "x" * (MAX_TEXT_CHARS + 1)])
 def test_question_of_which_nothing_is_left_has_no_facts(text: str) -> None:
     assert read_facts(text, SECRET) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from ssop_chassis.settings import Settings, SettingsError, load_settings
+from ssop_chassis.settings import Settings, SettingsError, load_settings, show
 
 
 class Sample(Settings):
@@ -52,3 +52,17 @@ def test_broken_file_is_named(tmp_path: Path) -> None:
 def test_settings_cannot_be_changed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="frozen"):
         load(tmp_path, "").max_rps = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:s3cret@db:6379/0", "redis://***@db:6379/0"),
+        ("http://user:s3c@ret@proxy:3128", "http://***@proxy:3128"),
+        ("http://host:8000/v1?mail=a@b", "http://host:8000/v1?mail=a@b"),
+        ("unix:/run/a@b", "unix:/run/a@b"),
+    ],
+)
+def test_log_of_settings_has_no_credentials_of_a_url(url: str, shown: str) -> None:
+    settings = Sample(listen=url, nodes=(url,), models={"a": url})
+    assert show(settings) == {"listen": shown, "max_rps": 0, "nodes": [shown], "models": {"a": shown}}
