@@ -154,10 +154,10 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | None:
 
 
 @asynccontextmanager
-async def scripted_upstream(answers: Mapping[str, Answer]) -> AsyncIterator[ScriptedUpstream]:
-    """A server on a free port of 127.0.0.1."""
+async def scripted_upstream(answers: Mapping[str, Answer], *, port: int = 0) -> AsyncIterator[ScriptedUpstream]:
+    """A server on a port of 127.0.0.1; 0: any free one."""
     upstream = ScriptedUpstream(dict(answers))
-    server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(upstream.serve, "127.0.0.1", port)
     upstream.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield upstream

@@ -8,14 +8,18 @@ from typing import Any
 
 import pytest
 
-from helpers.inference import user_prompt
-from helpers.upstream import END, HEAD, Answer, Request, Step, event, page
-from helpers.upstream_node import UpstreamNode, upstream_node
+from helpers.eventually import eventually
+from helpers.inference import serve, user_prompt
+from helpers.upstream import END, HEAD, Answer, Request, Step, event, page, scripted_upstream
+from helpers.upstream_node import UpstreamNode, model_settings, upstream_node
 from helpers.vendors import SCHEMA, VENDORS, Vendor
 from ssop.v1 import inference_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
+from ssop_cli.embedded import free_port
+from ssop_inference.assembly import build_node
 from ssop_inference.models import ModelError
+from ssop_inference.settings import InferenceSettings
 
 VLLM = VENDORS["vllm"]
 NAMELESS: Answer = lambda _: page({"object": "list", "data": [{"id": "m", "object": "model"}]})  # noqa: E731
@@ -110,6 +114,24 @@ async def test_server_that_loads_its_model_is_waited_for() -> None:
     )
     async with upstream_node(server, server.stream()) as node:
         assert node.running.node.models[0].state == inference_pb2.MODEL_STATE_READY
+
+
+async def test_node_serves_before_its_server_and_with_it_when_it_comes() -> None:
+    port = free_port()
+    node = build_node(InferenceSettings(models=(model_settings(VLLM, f"http://127.0.0.1:{port}"),)))
+    node.retry_s = 0.02
+    client = serve(node).client
+    try:
+        await node.start(timeout_s=0.05)
+        with pytest.raises(MeshError) as caught:
+            await client.generate(user_prompt("Say it."))
+        assert caught.value.reason == ErrorReason.ERROR_REASON_BACKEND_NOT_READY
+        async with scripted_upstream(VLLM.answers(VLLM.stream(("ok",))), port=port):
+            await eventually(lambda: node.models[0].state == inference_pb2.MODEL_STATE_READY)
+            assert (await client.generate(user_prompt("Say it."))).decoder.text == "ok"
+            await node.close()
+    finally:
+        await node.close()
 
 
 async def test_server_without_models_is_refused_with_the_reason() -> None:

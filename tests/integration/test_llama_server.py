@@ -1,4 +1,4 @@
-"""The real llama-server behind a node: held to schemas, cancelled, cut, stalled, killed, late."""
+"""The real llama-server behind a node: held to schemas, cancelled, stalled, killed."""
 
 import asyncio
 import json
@@ -169,20 +169,10 @@ async def test_cancel_of_a_caller_that_waits_for_the_whole_frees_the_slot(server
         assert await freed_within_s(server, running, start) <= stretched(FREED_WITHIN_S)
 
 
-async def test_first_invalid_byte_frees_the_slot(server: LlamaServer) -> None:
-    async with node_of(server, dialect="plain") as running:
-        # A document that no answer of the model begins with.
-        schema = {"type": "object", "properties": {"a": {"const": "q7"}}, "required": ["a"]}
-        answer = await running.client.generate(user_prompt("Write {.", schema=schema, max_output_tokens=400))
-        assert answer.end.verdict != frame_pb2.VERDICT_OK
-        assert answer.end.usage.output_tokens < 400
-        await freed_after_s(server, time.monotonic())
-
-
 async def test_more_calls_than_slots_wait_their_turn(server: LlamaServer) -> None:
     async with node_of(server) as running:
-        prompt = user_prompt("Say a word.", max_output_tokens=4)
-        answers = await asyncio.gather(*(running.client.generate(prompt) for _ in range(3 * SLOTS)))
+        prompt = user_prompt("Say a word.", max_output_tokens=2)
+        answers = await asyncio.gather(*(running.client.generate(prompt) for _ in range(2 * SLOTS)))
         assert {answer.end.verdict for answer in answers} <= {frame_pb2.VERDICT_OK, frame_pb2.VERDICT_INCOMPLETE}
         assert all(answer.end.usage.output_tokens for answer in answers)
 
@@ -203,7 +193,7 @@ async def test_answer_that_another_node_began_is_gone_on_with(server: LlamaServe
 
 async def test_calls_in_a_row_lose_no_connection(server: LlamaServer) -> None:
     async with node_of(server) as running:
-        for _ in range(20):
+        for _ in range(12):
             answer = await running.client.generate(user_prompt("Hi", max_output_tokens=1))
             assert answer.end.usage.output_tokens == 1
 
@@ -278,20 +268,6 @@ async def test_one_client_sees_no_difference_between_backends(server: LlamaServe
                 assert set(answer.decoder.result) == set(WORDS["required"])
         finally:
             await node.close()
-
-
-async def test_node_serves_before_its_server_and_with_it_when_it_comes() -> None:
-    late = LlamaServer()
-    try:
-        async with node_of(late, timeout_s=0.2) as running:
-            call = running.client.generate(user_prompt("Hi", max_output_tokens=2))
-            assert await reason_of(call) == R.ERROR_REASON_BACKEND_NOT_READY
-            await asyncio.to_thread(late.start)
-            await eventually(lambda: running.node.models[0].state == inference_pb2.MODEL_STATE_READY, 20)
-            answer = await running.client.generate(user_prompt("Hi", max_output_tokens=2))
-            assert answer.end.usage.output_tokens == 2
-    finally:
-        late.stop()
 
 
 def test_probe_says_what_the_server_can_do(server: LlamaServer) -> None:
