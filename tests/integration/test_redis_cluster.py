@@ -227,3 +227,11 @@ async def test_cluster_with_a_node_that_evicts_is_refused(group: ClusterGroup, c
                 await opened.roles.wait_until_right()
     finally:
         node.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+async def test_node_of_a_cluster_is_refused_as_a_single_instance(group: ClusterGroup, cache: RedisServer) -> None:
+    settings = CacheSettings(state_url=f"redis://{group.masters[0].address}", cache_url=cache.url)
+    async with AsyncExitStack() as stack:
+        opened = open_cache(settings, CollectorRegistry(), stack)
+        with pytest.raises(RoleError, match="set state_mode to cluster"):
+            await opened.roles.wait_until_right()
