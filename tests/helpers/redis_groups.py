@@ -20,7 +20,7 @@ from ssop_cli.embedded import free_port
 
 MASTER: Final = "mesh-state"
 DOWN_AFTER_MS: Final = 700
-NODE_TIMEOUT_MS: Final = 1_000
+NODE_TIMEOUT_MS: Final = 1_500
 HOST: Final = "127.0.0.1"
 
 

@@ -33,15 +33,15 @@ def servers() -> Iterator[Servers]:
 
 
 async def test_no_tenant_reads_what_another_has(servers: Servers) -> None:
-    at_cache, at_router = await run_campaign(servers, 6_000, 700, seed=SEED)
+    at_cache, at_router = await run_campaign(servers, 4_000, 400, seed=SEED)
     assert at_cache.crossings + at_router.crossings == []
     # That it was tried: answers came back, and foreign leases, ids and tokens were used.
-    assert at_cache.read.total() > 500
-    assert at_router.read.total() > 200
-    assert at_cache.operations["write with a foreign lease"] > 50
-    assert at_cache.read["similar"] > 50
+    assert at_cache.read.total() > 300
+    assert at_router.read.total() > 100
+    assert at_cache.operations["write with a foreign lease"] > 30
+    assert at_cache.read["similar"] > 20
     assert at_cache.operations["flush"] > 5
-    assert at_router.operations["resume a foreign request"] > 20
+    assert at_router.operations["resume a foreign request"] > 10
     unavailable = at_cache.failures["STORE_UNAVAILABLE"] + at_router.failures["STORE_UNAVAILABLE"]
     assert unavailable < (at_cache.total + at_router.total) / 100
 
