@@ -27,6 +27,11 @@ Word = str | bytes | int
 LEARN_S: Final = 2.0
 """Most that finding out who serves may take. No request waits for it."""
 _PRIMARY: Final = "primary"
+_REST_S: Final = 0.05
+_MOST_REST_S: Final = 0.4
+_LONG_REST_S: Final = 2.0
+_PATIENCE: Final = 20
+"""Readings without a change after which a master that is gone is not expected back soon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class Deployment(Protocol):
     """
 
     calls_per_connection: int
+    is_cluster: bool
 
     def owner(self, key: str | None) -> Instance | None:
         """Who has a key; None: nobody that is known."""
@@ -143,6 +149,7 @@ class SingleDeployment:
     """One instance, or the master that sentinels name: asked anew for each connection."""
 
     calls_per_connection = 4
+    is_cluster = False
 
     def __init__(self, access: Access, *, timeout_s: float, connections: int) -> None:
         self._master = access.master
@@ -255,9 +262,11 @@ class ShardedDeployment:
     """A cluster: the table of slots is redis-py's, learnt anew after failures and patched by MOVED."""
 
     calls_per_connection = 1
+    is_cluster = True
 
     def __init__(self, access: Access, *, timeout_s: float, connections: int) -> None:
         self._timeout_s = timeout_s
+        self._learn_s = min(LEARN_S, max(2 * timeout_s, 0.25))
         self._options = _credentials(access)
         if access.tls.is_on:
             self._options |= {"ssl": True, **access.tls.options()}
@@ -271,9 +280,9 @@ class ShardedDeployment:
             retry_on_error=[],
             # Those that are to be renewed are free only once they are closed, and the probe needs some.
             max_connections=2 * connections + 4,
-            # A frozen node must not keep `learn` from asking the next one.
-            socket_timeout=max(timeout_s, 0.05),
-            socket_connect_timeout=max(timeout_s, 0.05),
+            # The bound is the caller's, as above; redis-py's own forgets cancels in Python 3.11 (`wait_for`).
+            socket_timeout=None,
+            socket_connect_timeout=None,
             **self._options,
         )
         self._table = self._cluster.nodes_manager
@@ -282,6 +291,9 @@ class ShardedDeployment:
         self._seeds = [ClusterNode(host, port, **options) for host, port in access.nodes]
         self._listeners: dict[str, Redis] = {}
         self._learning: asyncio.Task[None] | None = None
+        self._owners: tuple[str, ...] = ()
+        self._unchanged = 0
+        self._rests_until_s = 0.0
 
     def owner(self, key: str | None) -> ShardInstance | None:
         """The master of a key's slot; of any slot for a command without a key."""
@@ -296,7 +308,13 @@ class ShardedDeployment:
         return [ShardInstance(node) for node in self._table.nodes_cache.values() if node.server_type == _PRIMARY]
 
     async def learn(self) -> None:
-        """Read the table of slots from whoever answers. Many that ask at once wait for one answer."""
+        """Read the table of slots from whoever answers. Many that ask at once wait for one answer.
+
+        A table that stays as it is is read less and less often: redis-py renews all connections each time.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._rests_until_s:
+            return
         if self._learning is None or self._learning.done():
             self._learning = asyncio.ensure_future(self._read_table())
         await asyncio.shield(self._learning)
@@ -305,12 +323,18 @@ class ShardedDeployment:
         for seed in self._seeds:
             self._table.startup_nodes.setdefault(seed.name, seed)
         try:
-            async with asyncio.timeout(LEARN_S):
+            # Whom redis-py asks first is chance, so a frozen node costs some of the tries.
+            async with asyncio.timeout(self._learn_s):
                 await self._table.initialize()
         except RedisClusterException as error:
             raise RedisConnectionError("no node of the cluster tells its slots") from error
         except IndexError as error:
             raise RedisConnectionError("the cluster has no master with slots") from error
+        owners = tuple(nodes[0].name for _, nodes in sorted(self._table.slots_cache.items()))
+        self._unchanged = self._unchanged + 1 if owners == self._owners else 0
+        self._owners = owners
+        rest_s = min(_REST_S * 2**self._unchanged, _MOST_REST_S if self._unchanged < _PATIENCE else _LONG_REST_S)
+        self._rests_until_s = asyncio.get_running_loop().time() + rest_s
         gone = set(self._listeners) - {instance.name for instance in self.instances()}
         for name in gone:
             await self._listeners.pop(name).aclose()

@@ -134,8 +134,10 @@ class Feeds:
                 case "lost":
                     raise _lost(ErrorReason.ERROR_REASON_LEASE_LOST)
                 case "open":
+                    # Not `wait_for`, which in Python 3.11 forgets a cancel that comes along with the event.
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(woken.wait(), POLL_S)
+                        async with asyncio.timeout(POLL_S):
+                            await woken.wait()
 
     async def _finish_from_answer(
         self, tenant: str, cache_key: bytes, feed: Feed, otherwise: ErrorReason.ValueType

@@ -61,7 +61,7 @@ class RoleChecker:
             raise RoleError("the state instance has no AOF: a crash would forget quotas; set appendonly yes")
         if (fsync := await _setting(self._state, instance, "appendfsync")) != "always":
             raise RoleError(f"the state instance answers before the disk has it (appendfsync {fsync}); set always")
-        await _require_master(self._state, instance)
+        await _require_place(self._state, instance)
 
     async def check_cache(self, instance: Instance) -> None:
         """Raise RoleError unless an instance of the cache evicts."""
@@ -71,7 +71,7 @@ class RoleChecker:
                 f"the cache instance does not evict answers (maxmemory-policy {policy}): once full it would store"
                 " nothing more; set allkeys-lfu"
             )
-        await _require_master(self._cache, instance)
+        await _require_place(self._cache, instance)
 
 
 async def _check_all(store: RedisStore, check: Callable[[Instance], Awaitable[None]]) -> set[str]:
@@ -84,7 +84,10 @@ async def _check_all(store: RedisStore, check: Callable[[Instance], Awaitable[No
     return {await _info(store, instance, "server", "run_id") for instance in instances}
 
 
-async def _require_master(store: RedisStore, instance: Instance) -> None:
+async def _require_place(store: RedisStore, instance: Instance) -> None:
+    """It takes writes, of all keys that it is sent."""
+    if not store.is_cluster and await _info(store, instance, "cluster", "cluster_enabled") == "1":
+        raise RoleError(f"the {store.role} instance is a node of a cluster: set {store.role}_mode to cluster")
     if (role := await _info(store, instance, "replication", "role")) != "master":
         raise RedisConnectionError(f"the {store.role} instance takes no writes: it is a {role}")
 

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from importlib import resources
 from typing import Any, Final, cast
 
@@ -43,6 +42,7 @@ from ssop_chassis.settings import SettingsError
 MAX_REDIRECTIONS: Final = 5
 """More than a slot that moves takes; two nodes that name each other would go on for ever."""
 _TRY_AGAIN_S: Final = 0.005
+_TELL_AGAIN_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -99,8 +99,9 @@ class RedisStore:
         self._digests = {name: _sha1(text) for name, text in self._scripts.items()}
         self._shards: dict[str, _Shard] = {}
         self._learning: asyncio.Task[None] | None = None
-        self.failures = 0
-        """Rises whenever an instance is lost: who listens to one should then see whether it still does."""
+        self._told_refusal_s = 0.0
+        self.changes = 0
+        """Rises whenever an instance is lost or back: who listens may be listening to one that is none any more."""
         self.verify: Callable[[Instance], Awaitable[None]] = self._ping
         metrics.is_store_up.labels(role).set(1)
 
@@ -123,6 +124,11 @@ class RedisStore:
         """Make the connections that a crowd would need, and let the servers know the scripts. Raises RedisError."""
         for instance in self._deployment.instances():
             await instance.warm_up([("SCRIPT", "LOAD", text) for text in self._scripts.values()])
+
+    @property
+    def is_cluster(self) -> bool:
+        """Its instances are to be nodes of a cluster."""
+        return self._deployment.is_cluster
 
     async def run(self, call: ScriptCall, timeout_s: float | None = None) -> Reply:
         """Run a script; its reply, within `timeout_s` (None: the configured time).
@@ -154,12 +160,12 @@ class RedisStore:
 
     async def close(self) -> None:
         """Stop probing and drop the connections."""
-        tasks = [self._learning, *(shard.task for shard in self._shards.values())]
+        tasks = {
+            task for task in (self._learning, *(shard.task for shard in self._shards.values())) if task is not None
+        }
         for task in tasks:
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._deployment.close()
 
     # --- a call
@@ -223,7 +229,11 @@ class RedisStore:
 
     def _take_refusal(self, shard: _Shard, error: ResponseError) -> None:
         """The instance answers and refuses: out of memory, loading, read-only, or a fault in a script."""
-        _log.error("the store refused a command", extra={"role": self.role, "refusal": _first_word(error)})
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told_refusal_s >= _TELL_AGAIN_S:
+            # While it is full it refuses every call; the metric counts them.
+            self._told_refusal_s = now_s
+            _log.error("the store refused a command", extra={"role": self.role, "refusal": _first_word(error)})
         if "READONLY" in str(error):
             # A master that was made a replica; the words stand within the error of a script in Redis 6.2.
             self._fail(shard, is_gone=True)
@@ -289,7 +299,7 @@ class RedisStore:
         if shard.circuit.fail(asyncio.get_running_loop().time(), is_gone=is_gone):
             told = {"role": self.role, "instance": shard.instance.name}
             _log.error("the store does not answer; calls fail at once until it does", extra=told)
-            self.failures += 1
+            self.changes += 1
             shard.is_gone = is_gone
             self._metrics.is_store_up.labels(self.role).set(0)
             if shard.task is not None:
@@ -318,6 +328,7 @@ class RedisStore:
                 del self._shards[shard.instance.name]
             self._learn_pace(shard)
             shard.circuit.close()
+            self.changes += 1
             self._tell_up()
             _log.warning("the store answers again", extra={"role": self.role, "instance": shard.instance.name})
             return

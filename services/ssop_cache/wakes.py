@@ -18,7 +18,7 @@ from ssop_chassis.logs import describe
 
 _IDLE_CHANNEL: Final = "ssop:wake:none"
 _RECONNECT_S: Final = 0.2
-_SUBSCRIBE_S: Final = 5.0
+_SUBSCRIBE_S: Final = 1.0
 _READ_S: Final = 0.5
 """How long a subscription at an instance that was lost, and says nothing, is kept at most."""
 _log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Wakes:
 
     async def _listen(self) -> None:
         while True:
-            failures = self._store.failures
+            changes = self._store.changes
             subscription: PubSub | None = None
             try:
                 subscription = self._store.subscriber()
@@ -75,7 +75,7 @@ class Wakes:
                     await subscription.subscribe(_IDLE_CHANNEL, *self._events)
                 self._subscription = subscription
                 self._wake_all()
-                while failures == self._store.failures:
+                while changes == self._store.changes:
                     message = await subscription.get_message(timeout=_READ_S)
                     if message is not None and (event := self._events.get(message["channel"].decode())) is not None:
                         event.set()

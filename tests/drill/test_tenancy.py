@@ -23,14 +23,16 @@ ROUTED: Final = 1_500
 @pytest.mark.timeout(0)
 async def test_no_tenant_reads_what_another_has_in_a_million_calls() -> None:
     done: Counter[str] = Counter()
+    read: Counter[str] = Counter()
     crossings: list[str] = []
     seed = SEED
     while done.total() < CALLS and not crossings:
         with redis_pair() as servers:
             for journal in await run_campaign(servers, SLICE, ROUTED, seed=seed):
                 done += journal.operations
+                read += journal.read
                 crossings += journal.crossings
         print(f"seed {seed}: {done.total()} calls, {len(crossings)} crossings")
         seed += 1
-    print(dict(done))
+    print(f"calls: {dict(done)}; answers read: {dict(read)}")
     assert crossings == []

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -20,7 +20,7 @@ from ssop_cli.embedded import free_port
 
 MASTER: Final = "mesh-state"
 DOWN_AFTER_MS: Final = 700
-NODE_TIMEOUT_MS: Final = 1_000
+NODE_TIMEOUT_MS: Final = 1_500
 HOST: Final = "127.0.0.1"
 
 
@@ -181,12 +181,19 @@ class ClusterGroup(Group):
     """Masters with an equal share of the slots, and a replica each where wanted."""
 
     def __init__(
-        self, version: str = "valkey_9_1", *, role: Role = "state", masters: int = 3, has_replicas: bool = True
+        self,
+        version: str = "valkey_9_1",
+        *,
+        role: Role = "state",
+        masters: int = 3,
+        has_replicas: bool = True,
+        options: Sequence[str] = (),
     ) -> None:
         super().__init__(version)
         self._role: Role = role
         self._masters = masters
         self._has_replicas = has_replicas
+        self._options = options
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -208,6 +215,7 @@ class ClusterGroup(Group):
             *("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"),
             *("--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--cluster-require-full-coverage", "no"),
             *("--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"),
+            *self._options,
         ]
         count = self._masters * (2 if self._has_replicas else 1)
         for _ in range(count):

@@ -13,6 +13,7 @@ from helpers.scripted_node import GOOD, ScriptedNode, encode, node_status_chunk
 from helpers.session_client import open_session
 from helpers.tenancy import TENANTS, Ground, Journal, mark, run_cache_tenants, token_of
 from ssop.v1 import mesh_pb2, router_pb2, usage_pb2
+from ssop.v1.router_pb2 import CacheOptions
 from ssop_chassis.call import Call
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
@@ -23,6 +24,8 @@ TRACE: Final = "/ssop.v1.RouterService/GetTrace"
 USAGE: Final = "/ssop.v1.UsageService/GetUsage"
 WINDOW_MS: Final = 2_000
 TEXTS: Final = tuple(f"How is the mood of {number}?" for number in range(40))
+POLITE: Final = ("", "", "Please: ", "Hi. ")
+"""Other words for the same question, which a similar answer may serve."""
 _EXPECTED: Final = frozenset(
     {
         "REQUEST_UNKNOWN",
@@ -55,8 +58,14 @@ def node_of_tenants() -> ScriptedNode:
 @asynccontextmanager
 async def hostile_mesh(cache_peer: MemoryPeer, **settings: Any) -> AsyncIterator[Mesh]:
     """A router on a real cache service, with keys for all tenants."""
-    values = {"max_in_flight": 4_096, "admission_timeout_ms": 5_000, "settle_timeout_ms": 5_000} | settings
-    async with run_router({"full-1": node_of_tenants()}, cache_peer=cache_peer, has_rag=False, **values) as mesh:
+    values: dict[str, Any] = {
+        "max_in_flight": 4_096,
+        "admission_timeout_ms": 5_000,
+        "settle_timeout_ms": 5_000,
+        "similar_timeout_ms": 2_000,
+        "similar": [{"tenant": tenant, "allow_hits": True} for tenant in TENANTS],
+    } | settings
+    async with run_router({"full-1": node_of_tenants()}, cache_peer=cache_peer, **values) as mesh:
         yield mesh
 
 
@@ -119,7 +128,8 @@ class RouterTenant:
     def _request(self, request_id: str, **fields: Any) -> router_pb2.GenerateRequest:
         policy = self._rng.choice(("full", "full", "full", "full,no_cache"))
         conversation = self._rng.choice(("", "c1", "c2"))
-        text = self._rng.choice(TEXTS)
+        text = self._rng.choice(POLITE) + self._rng.choice(TEXTS)
+        fields["cache"] = CacheOptions(allow_similar=self._rng.random() < 0.5)
         return ask(text, request_id=request_id, policy=policy, conversation_id=conversation, **fields)
 
     async def _read(self, stream: MemoryStream, what: str, most: int = 1_000) -> int:

@@ -48,9 +48,8 @@ class Journal:
 
     operations: Counter[str] = field(default_factory=Counter)
     crossings: list[str] = field(default_factory=list)
-    read: int = 0
-    """Answers that came back with a mark, so that reading was tried at all."""
-    found_similar: int = 0
+    read: Counter[str] = field(default_factory=Counter)
+    """Answers that came back with a mark, by what brought them: reading was tried at all."""
     failures: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -61,7 +60,7 @@ class Journal:
     def judge(self, index: int, data: bytes, what: str) -> None:
         """Bytes that a tenant got."""
         found = owners(data)
-        self.read += bool(found)
+        self.read[what] += bool(found)
         if found - {index}:
             self.crossings.append(f"{what}: tenant {index} got bytes of {sorted(found - {index})}")
 
@@ -122,6 +121,8 @@ class CacheTenant:
         self._own = own
         self._rng = random.Random(f"{seed} {index} {worker}")
         self._turn = 0
+        self._unsettled: set[str] = set()
+        """Ids whose request the store may still have open: a call did not come back."""
         self._acts: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (0.52, self._look),
             (0.62, self._ask_similar),
@@ -169,7 +170,6 @@ class CacheTenant:
         self._count("similar")
         found = await self._client.find_similar(self._rng.choice(QUESTIONS))
         if found.HasField("answer"):
-            self._journal.found_similar += 1
             self._take_answer(found.cache_key, found.answer.chunk, "similar")
 
     async def _flush(self) -> None:
@@ -186,16 +186,21 @@ class CacheTenant:
         key, request_id = self._key(), f"q{self._worker}-{self._rng.randrange(8)}"
         self._count("admit")
         others = self._own.admitting[key]
+        is_open = request_id in self._unsettled
+        self._unsettled.add(request_id)
         self._own.admitting[key] += 1
         try:
             admission = await self._client.admit(request_id, key, tokens=_TOKENS, lease_ms=_LEASE_MS)
         except MeshError as error:
             if error.reason_name != "REQUEST_DUPLICATE":
                 raise
-            self._journal.cross(self.index, "an id that the tenant had settled is in use")
+            if not is_open:
+                self._journal.cross(self.index, "an id that the tenant had settled is in use")
             return
         finally:
             self._own.admitting[key] -= 1
+        if admission.outcome != LEASE and not is_open:
+            self._unsettled.discard(request_id)
         if admission.outcome == HIT:
             self._take_answer(key, admission.answer.chunk, "admit")
         elif admission.outcome == FOLLOW:
@@ -237,6 +242,7 @@ class CacheTenant:
             self._own.started += used
             self._count("settle")
             charged = await self._client.settle(request_id, used)
+            self._unsettled.discard(request_id)
             self._own.settled += charged
             if charged not in {0, used}:
                 self._journal.cross(self.index, f"settle charged {charged} for {used}")
@@ -277,15 +283,19 @@ class CacheTenant:
     async def _settle_foreign(self) -> None:
         """Settle a request that others of the same name may have open; this one's are all settled."""
         self._count("settle a foreign request")
+        request_id = f"q{self._worker}-{self._rng.randrange(8)}"
+        if request_id in self._unsettled:
+            return
         self._own.started += _TOKENS
-        if await self._client.settle(f"q{self._worker}-{self._rng.randrange(8)}", _TOKENS) != 0:
+        if await self._client.settle(request_id, _TOKENS) != 0:
             self._journal.cross(self.index, "a request that the tenant had settled was charged again")
 
     async def _read_usage(self) -> None:
         """A tenant's counters hold what it has used itself, and nothing that others have."""
         self._count("read usage")
         least = self._own.settled
-        days = await self._client.usage(1)
+        # Two, as the day may change.
+        days = await self._client.usage(2)
         most = self._own.started
         told = sum(entry.input_tokens + entry.output_tokens for day in days for entry in day.tiers)
         if told > most or told < least:
