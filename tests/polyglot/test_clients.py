@@ -154,8 +154,9 @@ async def test_a_degraded_answer_says_so_in_frame_and_trailers(client: Client, s
     assert _said(lines, "status") == ["DEGRADED"]
 
 
-async def test_a_refused_schema_names_reason_and_place(client: Client, served: Served) -> None:
-    code, lines = await served.ask(client, "refused")
+@pytest.mark.parametrize("scenario", ["refused", "session-refused"])
+async def test_a_refused_schema_names_reason_and_place(client: Client, served: Served, scenario: str) -> None:
+    code, lines = await served.ask(client, scenario)
     assert code == 1
     assert _said(lines, "reason") == "SCHEMA_REFUSED"
     assert _said(lines, "domain") == "ssop"

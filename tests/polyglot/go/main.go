@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -24,6 +24,8 @@ import (
 const schema = `{"type": "object",
  "properties": {"mood": {"type": "string"}, "score": {"type": "integer", "maximum": 10}},
  "required": ["mood", "score"], "additionalProperties": false}`
+
+const refused = `{"properties": {"mood": {"$ref": "http://x/y"}}}`
 
 func request(text, schema string) *ssop.GenerateRequest {
 	return &ssop.GenerateRequest{
@@ -81,7 +83,7 @@ func generate(ctx context.Context, mesh ssop.RouterServiceClient, request *ssop.
 	return nil
 }
 
-func session(ctx context.Context, mesh ssop.RouterServiceClient) error {
+func session(ctx context.Context, mesh ssop.RouterServiceClient, schema string) error {
 	stream, err := mesh.Session(ctx)
 	if err != nil {
 		return err
@@ -113,7 +115,8 @@ func session(ctx context.Context, mesh ssop.RouterServiceClient) error {
 			}
 			if finished := response.GetFinished(); finished != nil {
 				if finished.Status.GetCode() != 0 {
-					return nil, status.Error(codes.Code(finished.Status.Code), finished.Status.Message)
+					found := finished.Status
+					return nil, status.ErrorProto(&spb.Status{Code: found.Code, Message: found.Message, Details: found.Details})
 				}
 				return nil, io.EOF
 			}
@@ -198,9 +201,11 @@ func run(scenario, target, key string) error {
 	case "cancel": // leaving the function cancels the context, and with it the generation
 		return generate(ctx, mesh, request("How is the mood?", schema), 1)
 	case "refused":
-		return generate(ctx, mesh, request("How is the mood?", `{"properties": {"mood": {"$ref": "http://x/y"}}}`), 0)
+		return generate(ctx, mesh, request("How is the mood?", refused), 0)
 	case "session":
-		return session(ctx, mesh)
+		return session(ctx, mesh, schema)
+	case "session-refused":
+		return session(ctx, mesh, refused)
 	case "resume":
 		return resume(ctx, mesh)
 	}

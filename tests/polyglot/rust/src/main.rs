@@ -29,6 +29,8 @@ const SCHEMA: &str = r#"{"type": "object",
  "properties": {"mood": {"type": "string"}, "score": {"type": "integer", "maximum": 10}},
  "required": ["mood", "score"], "additionalProperties": false}"#;
 
+const REFUSED: &str = r#"{"properties": {"mood": {"$ref": "http://x/y"}}}"#;
+
 /// A client of one mesh.
 struct Mesh {
     client: RouterServiceClient<Channel>,
@@ -59,10 +61,10 @@ impl Mesh {
         Ok(document) // the stream is dropped here; where it has not ended, that cancels the generation
     }
 
-    async fn session(&mut self) -> Result<(), Box<dyn Error>> {
+    async fn session(&mut self, schema: &str) -> Result<(), Box<dyn Error>> {
         let about = |message| SessionRequest { request_id: "typed".into(), message: Some(message) };
         let (send, receive) = mpsc::channel(8);
-        let begin = SessionBegin { request: Some(request("How is ", SCHEMA)), ..Default::default() };
+        let begin = SessionBegin { request: Some(request("How is ", schema)), ..Default::default() };
         send.send(about(session_request::Message::Begin(begin))).await?;
         send.send(about(session_request::Message::Piece("the ".into()))).await?;
         send.send(about(session_request::Message::Piece("mood?".into()))).await?;
@@ -81,7 +83,8 @@ impl Mesh {
                 Some(session_response::Message::Finished(finished)) => {
                     let status = finished.status.unwrap_or_default();
                     if status.code != 0 {
-                        return Err(Status::new(Code::from(status.code), status.message).into());
+                        let details = status.encode_to_vec().into(); // the same on the wire as google.rpc.Status
+                        return Err(Status::with_details(Code::from(status.code), status.message, details).into());
                     }
                     break;
                 }
@@ -188,10 +191,9 @@ async fn run(scenario: &str, target: &str) -> Result<(), Box<dyn Error>> {
         "degraded" => {
             drop(mesh.generate(GenerateRequest { model: "grok-3".into(), ..request(question, SCHEMA) }, 0).await?)
         }
-        "refused" => {
-            drop(mesh.generate(request(question, r#"{"properties": {"mood": {"$ref": "http://x/y"}}}"#), 0).await?)
-        }
-        "session" => mesh.session().await?,
+        "refused" => drop(mesh.generate(request(question, REFUSED), 0).await?),
+        "session" => mesh.session(SCHEMA).await?,
+        "session-refused" => mesh.session(REFUSED).await?,
         "resume" => mesh.resume().await?,
         _ => return Err(format!("no scenario {scenario}").into()),
     }

@@ -1,5 +1,5 @@
 // What an error says beside its text: google.rpc.Status in the trailing metadata (AIP-193).
-import { ServiceError } from "@grpc/grpc-js";
+import { Metadata, ServiceError } from "@grpc/grpc-js";
 import * as protobuf from "protobufjs";
 
 // The part of google/rpc/*.proto that is read here.
@@ -12,6 +12,9 @@ const rpc = protobuf.parse(`
   message BadRequest { repeated FieldViolation field_violations = 1; }
 `).root;
 
+const STATUS = rpc.lookupType("google.rpc.Status");
+const KEY = "grpc-status-details-bin";
+
 export interface Details {
   reason: string;
   domain: string;
@@ -23,9 +26,9 @@ export interface Details {
 /** Reads the details of an error that the mesh raised. */
 export function readDetails(error: ServiceError): Details {
   const found: Details = { reason: "", domain: "", metadata: {}, fields: [] };
-  const [data] = error.metadata?.get("grpc-status-details-bin") ?? [];
+  const [data] = error.metadata?.get(KEY) ?? [];
   if (!(data instanceof Buffer)) return found;
-  const status: any = rpc.lookupType("google.rpc.Status").decode(data);
+  const status: any = STATUS.decode(data);
   for (const { typeUrl, value } of status.details) {
     if (typeUrl.endsWith("/google.rpc.ErrorInfo")) {
       const info: any = rpc.lookupType("google.rpc.ErrorInfo").decode(value);
@@ -36,4 +39,18 @@ export function readDetails(error: ServiceError): Details {
     }
   }
   return found;
+}
+
+interface Outcome {
+  code: number;
+  message: string;
+  details: { type_url: string; value: Buffer }[];
+}
+
+/** The error of a request on a session, as a call of its own would raise it. */
+export function errorOf(status: Outcome): ServiceError {
+  const metadata = new Metadata();
+  const details = status.details.map(({ type_url, value }) => ({ typeUrl: type_url, value }));
+  metadata.set(KEY, Buffer.from(STATUS.encode({ ...status, details }).finish()));
+  return Object.assign(new Error(status.message), { code: status.code, details: status.message, metadata });
 }

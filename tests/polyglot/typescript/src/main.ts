@@ -6,7 +6,7 @@ import * as grpc from "@grpc/grpc-js";
 import * as loader from "@grpc/proto-loader";
 
 import { Document, Frame, NumberText } from "./document";
-import { readDetails } from "./errors";
+import { errorOf, readDetails } from "./errors";
 
 const PROTOS = join(__dirname, "../../../../protos");
 const definition = loader.loadSync("ssop/v1/router.proto", {
@@ -18,12 +18,16 @@ const definition = loader.loadSync("ssop/v1/router.proto", {
 });
 const ssop: any = (grpc.loadPackageDefinition(definition).ssop as any).v1;
 
+const service: any = definition["ssop.v1.RouterService"];
+
 const SCHEMA = JSON.stringify({
   type: "object",
   properties: { mood: { type: "string" }, score: { type: "integer", maximum: 10 } },
   required: ["mood", "score"],
   additionalProperties: false,
 });
+
+const REFUSED = '{"properties": {"mood": {"$ref": "http://x/y"}}}';
 
 type Chunks = AsyncIterable<{ frames: Frame[] }>;
 
@@ -45,17 +49,22 @@ function say(line: Record<string, unknown>): void {
   console.log(JSON.stringify(line, plain));
 }
 
-/** Prints the fields of chunks as they arrive, and how the answer ended; stops after `limit` fields. */
-async function show(document: Document, chunks: Chunks, limit = Infinity): Promise<void> {
+/** Prints the fields of a call's chunks as they arrive, and how the answer ended; stops after `limit` fields. */
+async function show(document: Document, call: any, limit = Infinity, chunks: Chunks = call): Promise<void> {
   let fields = 0;
-  for await (const chunk of chunks) {
-    for (const frame of chunk.frames) {
-      if (frame.kind === "FRAME_KIND_STATUS") say({ degraded_level: frame.status.degradedLevel });
-      const field = document.take(frame);
-      if (!field) continue;
-      say({ path: field.pointer, value: field.value });
-      if (++fields === limit) return;
+  call.on("error", () => {}); // the loop throws it; one that comes after the loop is that of the cancel below
+  try {
+    for await (const chunk of chunks) {
+      for (const frame of chunk.frames) {
+        if (frame.kind === "FRAME_KIND_STATUS") say({ degraded_level: frame.status.degradedLevel });
+        const field = document.take(frame);
+        if (!field) continue;
+        say({ path: field.pointer, value: field.value });
+        if (++fields === limit) return;
+      }
     }
+  } finally {
+    call.cancel(); // where the answer has not ended, this frees the model; leaving the loop does not
   }
   say({ verdict: document.verdict, frames: document.lastSeq });
 }
@@ -64,33 +73,30 @@ async function generate(mesh: any, asked: object, metadata: grpc.Metadata, timeo
   const call = mesh.generate(asked, metadata, { deadline: Date.now() + timeout_ms });
   const trailers = new Promise<grpc.Metadata>((resolve) => call.on("status", (s: grpc.StatusObject) => resolve(s.metadata)));
   const document = new Document();
-  call.on("error", () => {}); // the loop in `show` throws it; one that comes after the loop was left is the cancel's
   await show(document, call, limit);
-  if (limit !== undefined) call.cancel(); // and with the call the generation
-  else say({ status: (await trailers).get("x-ssop-status") });
+  if (limit === undefined) say({ status: (await trailers).get("x-ssop-status") });
   return document;
 }
 
-async function session(mesh: any, metadata: grpc.Metadata): Promise<void> {
+async function session(mesh: any, metadata: grpc.Metadata, schema = SCHEMA): Promise<void> {
   const call = mesh.session(metadata);
   const requestId = "typed";
-  call.write({ requestId, begin: { request: request("How is ") } });
+  call.write({ requestId, begin: { request: request("How is ", schema) } });
   call.write({ requestId, piece: "the " });
   call.write({ requestId, piece: "mood?" });
   call.write({ requestId, commit: {} });
   async function* chunks() {
     for await (const response of call) {
       if (response.message === "finished") {
-        if (response.finished.status?.code) throw new Error(response.finished.status.message);
-        call.end(); // the last request of this session: the router ends the stream, and the loop with it
-        continue;
+        if (response.finished.status?.code) throw errorOf(response.finished.status);
+        return; // the session itself would go on
       }
       yield response.chunk;
-      // Without credit for what was read, an answer stops after 64 KiB; more than its size does no harm.
-      call.write({ requestId, credit: { bytes: 16_384 } });
+      // Without credit for what was read, an answer stops after 64 KiB.
+      call.write({ requestId, credit: { bytes: service.Generate.responseSerialize(response.chunk).length } });
     }
   }
-  await show(new Document(), chunks());
+  await show(new Document(), call, undefined, chunks());
 }
 
 /** Loses its connection after the first field, and goes on from there without running the model again. */
@@ -105,11 +111,10 @@ async function resume(mesh: any, metadata: grpc.Metadata): Promise<void> {
 
 /** Prints what this client makes of each document in the file that all languages are tested against. */
 function vectors(path: string): void {
-  const decode = (definition["ssop.v1.RouterService"] as any).Generate.responseDeserialize;
   for (const vector of JSON.parse(readFileSync(path, "utf8")).vectors) {
     const document = new Document();
     for (const chunk of vector.chunks) {
-      for (const frame of decode(Buffer.from(chunk, "hex")).frames) {
+      for (const frame of service.Generate.responseDeserialize(Buffer.from(chunk, "hex")).frames) {
         const field = document.take(frame);
         if (field) say({ vector: vector.name, path: field.pointer, value: field.value });
       }
@@ -130,9 +135,9 @@ async function run(scenario: string, target: string): Promise<void> {
     else if (scenario === "cancel") await generate(mesh, request(question), metadata, 20_000, 1);
     // A model by name: where none of its nodes can serve, another answers and says so.
     else if (scenario === "degraded") await generate(mesh, { ...request(question), model: "grok-3" }, metadata, 20_000);
-    else if (scenario === "refused") {
-      await generate(mesh, request(question, '{"properties": {"mood": {"$ref": "http://x/y"}}}'), metadata, 20_000);
-    } else if (scenario === "session") await session(mesh, metadata);
+    else if (scenario === "refused") await generate(mesh, request(question, REFUSED), metadata, 20_000);
+    else if (scenario === "session") await session(mesh, metadata);
+    else if (scenario === "session-refused") await session(mesh, metadata, REFUSED);
     else if (scenario === "resume") await resume(mesh, metadata);
     else throw new Error(`no scenario ${scenario}`);
   } finally {

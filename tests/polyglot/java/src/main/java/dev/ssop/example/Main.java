@@ -8,6 +8,7 @@ import com.google.protobuf.Any;
 import com.google.protobuf.InvalidProtocolBufferException;
 import com.google.rpc.BadRequest;
 import com.google.rpc.ErrorInfo;
+import com.google.rpc.Status;
 import dev.ssop.v1.Chunk;
 import dev.ssop.v1.ContentPart;
 import dev.ssop.v1.Frame;
@@ -29,7 +30,6 @@ import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
-import io.grpc.Status;
 import io.grpc.StatusException;
 import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.BlockingClientCall;
@@ -48,6 +48,7 @@ public final class Main {
       {"type": "object",
        "properties": {"mood": {"type": "string"}, "score": {"type": "integer", "maximum": 10}},
        "required": ["mood", "score"], "additionalProperties": false}""";
+  private static final String REFUSED = "{\"properties\": {\"mood\": {\"$ref\": \"http://x/y\"}}}";
   private static final Metadata.Key<String> AUTHORIZATION = text("authorization");
   private static final Metadata.Key<String> STATUS = text("x-ssop-status");
   private static final Gson GSON =
@@ -119,9 +120,9 @@ public final class Main {
     return document;
   }
 
-  private void session() throws StatusException, InterruptedException, TimeoutException {
+  private void session(String schema) throws StatusException, InterruptedException, TimeoutException {
     BlockingClientCall<SessionRequest, SessionResponse> call = mesh.session();
-    SessionBegin begin = SessionBegin.newBuilder().setRequest(request("How is ", SCHEMA)).build();
+    SessionBegin begin = SessionBegin.newBuilder().setRequest(request("How is ", schema)).build();
     call.write(about().setBegin(begin).build());
     call.write(about().setPiece("the ").build());
     call.write(about().setPiece("mood?").build());
@@ -138,7 +139,12 @@ public final class Main {
           }
           var status = response.getFinished().getStatus();
           if (status.getCode() == 0) return null;
-          throw Status.fromCodeValue(status.getCode()).withDescription(status.getMessage()).asException();
+          throw StatusProto.toStatusException(
+              Status.newBuilder()
+                  .setCode(status.getCode())
+                  .setMessage(status.getMessage())
+                  .addAllDetails(status.getDetailsList())
+                  .build());
         };
     show(new Document(), chunks, 0);
     call.halfClose();
@@ -187,8 +193,9 @@ public final class Main {
       case "cancel" -> generate(request(question, SCHEMA).build(), 1);
       // A model by name: where none of its nodes can serve, another answers and says so.
       case "degraded" -> generate(request(question, SCHEMA).setModel("grok-3").build(), 0);
-      case "refused" -> generate(request(question, "{\"properties\": {\"mood\": {\"$ref\": \"http://x/y\"}}}").build(), 0);
-      case "session" -> session();
+      case "refused" -> generate(request(question, REFUSED).build(), 0);
+      case "session" -> session(SCHEMA);
+      case "session-refused" -> session(REFUSED);
       case "resume" -> resume();
       default -> throw new IllegalArgumentException("no scenario " + scenario);
     }
