@@ -158,6 +158,7 @@ class Answers:
         async def has_kept(error: Unavailable) -> bool:
             return await self.find_kept(job, key, error) is not None
 
+        asked_s = asyncio.get_running_loop().time()
         response = await self._promises.keep(
             lambda: self._admit(request, job.inner_metadata),
             key,
@@ -169,7 +170,7 @@ class Answers:
         if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
             lease = Lease(self, key, response.fencing_token, job)
         if self.renewals is not None and response.outcome not in _NOT_GENERATING:
-            self.renewals.hold(job, lease)
+            self.renewals.hold(job, lease, age_s=asyncio.get_running_loop().time() - asked_s)
         return Admission(response.outcome, response.answer, lease)
 
     async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ssop_router.lease import Lease
 
 _RENEW: Final = "/ssop.v1.CacheService/Renew"
-_PER_LEASE: Final = 4
-"""Signs of life within the shorter of the two times: three may be lost."""
+_PER_LEASE: Final = 5
+"""Signs of life within the shorter of the two times: four may be late or lost."""
 _MOST_TOGETHER: Final = 256
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -52,11 +52,14 @@ class Renewals:
         self._renewing: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def hold(self, job: Job, lease: "Lease | None") -> None:
-        """A request was admitted that generates."""
+    def hold(self, job: Job, lease: "Lease | None", *, age_s: float = 0.0) -> None:
+        """A request was admitted that generates, `age_s` seconds ago at most: much of its lease may be over."""
         self._held.setdefault(job.tenant, {})[job.request_id] = _Held(job, lease=lease)
+        if age_s > self._interval_s and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None:
-            self._schedule()
+            self._schedule(0.0 if age_s > self._interval_s else self._interval_s)
 
     def drop_lease(self, job: Job) -> None:
         """Its lease is over."""
@@ -78,15 +81,18 @@ class Renewals:
         if not of_tenant:
             del self._held[held.job.tenant]
 
-    def _schedule(self) -> None:
-        delay_s = min(self._settings.lease_ms, self._settings.reservation_ms) / 1000 / _PER_LEASE
+    @property
+    def _interval_s(self) -> float:
+        return min(self._settings.lease_ms, self._settings.reservation_ms) / 1000 / _PER_LEASE
+
+    def _schedule(self, delay_s: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if not self._held:
             return
-        self._schedule()
+        self._schedule(self._interval_s)
         for tenant, held in self._held.items():
             if tenant not in self._renewing:
                 self._renewing.add(tenant)

@@ -97,7 +97,7 @@ class RouterSettings(PolicySettings):
     settle_timeout_ms: int = Field(1_000, gt=0, description="Time for settling and storing after an answer.")
     skip_ms: int = Field(1_000, gt=0, description="How long a service that failed three times in a row is not asked.")
     lease_ms: int = Field(
-        1_500, gt=0, le=600_000, description="How long a lease lasts without a sign of life; then another takes over."
+        2_000, gt=0, le=600_000, description="How long a lease lasts without a sign of life; then another takes over."
     )
     reservation_ms: int = Field(
         10_000, gt=0, le=600_000, description="How long reserved tokens stay reserved without a sign of life."

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,14 +72,16 @@ async def test_1000_misses_on_four_routers_are_one_model_call(servers: Servers, 
 
 async def test_leader_that_is_killed_costs_one_more_call(servers: Servers, tmp_path: Path) -> None:
     model = Model("never", "fine")
-    async with run_fleet(tmp_path, nodes_of(model), servers=servers, lease_ms=LEASE_MS) as fleet:
+    async with run_fleet(tmp_path, nodes_of(model), servers=servers) as fleet:
         led = start(fleet, 0, 1)
         await eventually(lambda: model.calls == 1, timeout_s=20)
         tasks = [task for number in (1, 2, 3) for task in start(fleet, number, 333)]
         # The leader hears of its followers by the next append.
         await eventually(lambda: _followers(fleet) > 0, timeout_s=20)
         fleet.routers[0].kill()
+        killed_s = time.monotonic()
         await eventually(lambda: model.calls == 2, timeout_s=20)
+        print(f"taken over {time.monotonic() - killed_s:.2f} s after the kill")
         model.gates[1].set()
         replies = await asyncio.gather(*tasks)
         assert (await led[0]).error is not None
