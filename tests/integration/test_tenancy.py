@@ -40,7 +40,7 @@ async def test_no_tenant_reads_what_another_has(servers: Servers) -> None:
     assert at_router.read.total() > 100
     assert at_cache.operations["write with a foreign lease"] > 30
     assert at_cache.read["similar"] > 20
-    assert at_cache.operations["flush"] > 5
+    assert at_cache.operations["flush"] > 0
     assert at_router.operations["resume a foreign request"] > 10
     unavailable = at_cache.failures["STORE_UNAVAILABLE"] + at_router.failures["STORE_UNAVAILABLE"]
     assert unavailable < (at_cache.total + at_router.total) / 100
