@@ -112,8 +112,9 @@ class Pipeline:
         if job.request.resume_window_ms:
             try:
                 recording = self._recordings.open(job)
-            except MeshError:
+            except MeshError as error:
                 self._release(job)
+                self._reports.end(job, error.reason_name)
                 raise
             recording.task = self._background.start(self._live(job, recording))
             await self._recordings.deliver(recording, write)
@@ -336,15 +337,7 @@ class Pipeline:
         *,
         cut_by: MeshError | None,
     ) -> None:
-        try:
-            spoiled_by = await fetch.collect()
-        except Unavailable:
-            self._do_without_passages(job)
-            spoiled_by = "rag_unavailable"
-        if lease is not None and spoiled_by:
-            lease.give_up(spoiled_by)
-        if job.passages and not spoiled_by:
-            self._citations.remember(job, key)
+        await self._collect(job, key, fetch, lease, cut_by)
         try:
             if cut_by is not None:
                 if lease is not None:
@@ -363,6 +356,23 @@ class Pipeline:
                 lease.give_up("degraded")
             job.take_canned()
             await delivery.serve_canned(canned)
+
+    async def _collect(self, job: Job, key: bytes, fetch: Fetch, lease: Lease | None, cut_by: MeshError | None) -> None:
+        """Put the passages into the job. Raises GENERATION_INTERRUPTED where they are not those of what was sent."""
+        try:
+            spoiled_by = await fetch.collect()
+        except Unavailable:
+            self._do_without_passages(job)
+            spoiled_by = "rag_unavailable"
+        if lease is not None and spoiled_by:
+            lease.give_up(spoiled_by)
+        if cut_by is not None and spoiled_by:
+            # The fields that were sent draw on other passages than the rest would, and may cite them.
+            job.is_interrupted = True
+            self._metrics.continuations.labels("impossible").inc()
+            raise interrupt(cut_by, job.last_seq)
+        if job.passages and not spoiled_by:
+            self._citations.remember(job, key)
 
     async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:
         """Store or give up the answer, and settle; outlives a cancelled request."""

@@ -384,6 +384,37 @@ async def test_follower_with_fields_goes_on_when_its_leader_is_lost() -> None:
         await eventually(mesh.is_quiet)
 
 
+@pytest.mark.parametrize("is_down", [False, True], ids=["changed", "down"])
+async def test_follower_whose_passages_are_others_by_now_is_not_gone_on_with(is_down: bool) -> None:
+    async with run_router(append_interval_ms=10) as mesh:
+
+        async def wait(call: Call, _: object) -> None:
+            await call.write(node_status_chunk() + WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
+            await asyncio.Event().wait()
+
+        mesh.rag.collections["acme"] = {"docs": 3}
+        everywhere(mesh, wait)
+        leader = mesh.open(ask(model="grok-3"))
+        await eventually(lambda: any(node.running for node in mesh.nodes.values()))
+        follower = mesh.open(ask(model="grok-3", request_id="f"))
+        kinds: set[FrameKind.ValueType] = set()
+        while FrameKind.FRAME_KIND_VALUE not in kinds:
+            chunk = await follower.read()
+            assert chunk is not None
+            kinds |= {frame.kind for frame in Chunk.FromString(chunk).frames}
+        mesh.rag.collections["acme"] = {"docs": 4}
+        mesh.rag.error = MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted") if is_down else None
+        (generation,) = mesh.cache.generations.values()
+        generation.state = "lost"
+        generation.changed.set()
+        answer = await read_all(follower)
+        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+        assert not asked_to_go_on(mesh)
+        await leader.cancel()
+        await eventually(mesh.is_quiet)
+        assert not mesh.cache.settled["f"].output_tokens
+
+
 async def test_lite_answer_that_a_cascade_kept_is_gone_on_with_in_its_tier() -> None:
     nodes = {**default_nodes(), "lite-2": ScriptedNode("lite-2", [mesh_pb2.TIER_LITE])}
     async with run_router(nodes) as mesh:

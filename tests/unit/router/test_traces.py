@@ -3,7 +3,7 @@
 import pytest
 
 from helpers.eventually import eventually
-from helpers.scripted_mesh import GOOD, Mesh, R, ScriptedNode, ask, failing, hanging, run_router
+from helpers.scripted_mesh import GOOD, Mesh, R, ScriptedNode, ask, failing, hanging, reason, run_router
 from ssop.v1 import mesh_pb2
 from ssop.v1.mesh_pb2 import Receipt
 from ssop.v1.router_pb2 import GetTraceRequest, GetTraceResponse
@@ -88,6 +88,18 @@ async def test_an_ended_request_leaves_no_prompt_in_memory(mesh: Mesh) -> None:
     await mesh.generate(ask("canary-of-the-question", request_id="one"))
     (entry,) = mesh.router.pipeline._reports.traces._entries.values()
     assert entry.job is None
+
+
+async def test_request_that_finds_no_room_for_its_recording_has_ended() -> None:
+    async with run_router(resume_max_entries=1) as mesh:
+        mesh.nodes["lite-1"].script = hanging(0)
+        running = mesh.open(ask(model="grok-3-lite", request_id="one", resume_window_ms=5000))
+        await eventually(lambda: mesh.nodes["lite-1"].running > 0)
+        answer = await mesh.generate(ask(model="grok-3-lite", request_id="two", resume_window_ms=5000))
+        assert reason(answer) == R.ERROR_REASON_OVERLOADED
+        assert (await trace(mesh, "two")).outcome == "OVERLOADED"
+        assert mesh.router.pipeline._reports.traces._entries["acme", "two"].job is None
+        await running.cancel()
 
 
 async def test_the_ring_forgets_the_oldest() -> None:
