@@ -199,7 +199,8 @@ class ReplayBackend:
         if question is None:
             whole = "ready"
         elif request.constraint.mode is Mode.TEXT:
-            whole = write_text(beginning[:SEED_CHARS] or secrets.token_hex(4), question.ask)
+            # Of a text the seed itself may have been begun.
+            whole = write_text((beginning[:SEED_CHARS] + secrets.token_hex(4))[:SEED_CHARS], question.ask)
         else:
             seed = beginning.split('"')[3] if beginning else secrets.token_hex(4)
             whole = json.dumps(write_document(seed, question.ask), ensure_ascii=False)
