@@ -13,7 +13,7 @@ import jsonschema_rs
 
 from helpers.ledger import LedgerFault, check_charges, check_final, check_one_hand, check_terminal
 from helpers.redis_server import redis_pair
-from helpers.replay_model import BUFFER_BYTES, SCHEMA, Question, write_document, write_text
+from helpers.replay_model import BUFFER_BYTES, SCHEMA, SEED_CHARS, Question, write_document, write_text
 from helpers.replay_nodes import running_replay_nodes
 from helpers.router_fleet import Fleet, run_fleet
 from helpers.scripted_mesh import SECRET
@@ -38,6 +38,7 @@ class Run:
     question: Question
     is_text: bool
     sent: list[tuple[tuple[str | int, ...], Any]] = field(default_factory=list)
+    text: str = ""
     result: Any = None
     error: SsopError | None = None
     level: int = 0
@@ -81,6 +82,7 @@ async def ask(client: AsyncSsopClient, run: Run) -> None:
         run.result = await stream.result()
     except SsopError as error:
         run.error = error
+    run.text = stream.text
     run.last_seq, run.frames = stream.last_seq, stream.frames_verified
     if stream.status is not None:
         run.level = stream.status.degraded_level
@@ -96,14 +98,24 @@ def check_run(run: Run) -> None:
     if run.error is not None:
         if not run.error.from_mesh or run.error.reason not in _TOLD:
             raise LedgerFault(f"a client was told {run.error.reason}: {run.error}")
+        _check_beginning(run)
         return
     if run.is_text:
-        check_one_hand(run.result, write_text(run.result[:8], run.question.ask))
+        check_one_hand(run.result, write_text(run.result[:SEED_CHARS], run.question.ask))
         return
     check_final(run.sent, run.result)
     if not _VALIDATOR.is_valid(run.result):
         raise LedgerFault("an answer does not conform")
     check_one_hand(run.result, write_document(run.result["seed"], run.question.ask))
+
+
+def _check_beginning(run: Run) -> None:
+    """What was sent of an answer that came to no end is that of one hand, and each field once."""
+    if run.is_text:
+        if len(run.text) >= SEED_CHARS:
+            check_one_hand(run.text, write_text(run.text[:SEED_CHARS], run.question.ask)[: len(run.text)])
+    elif run.sent:
+        check_final(run.sent, write_document(str(run.sent[0][1]), run.question.ask))
 
 
 @dataclass

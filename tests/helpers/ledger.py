@@ -43,8 +43,11 @@ def check_final(sent: Sequence[tuple[tuple[str | int, ...], Any]], document: Any
             raise LedgerFault(f"{path} was sent {times} times")
     for path, value in sent:
         found = document
-        for token in path:
-            found = found[token]
+        try:
+            for token in path:
+                found = found[token]
+        except (LookupError, TypeError) as error:
+            raise LedgerFault(f"{path} was sent and is not there") from error
         if found != value or type(found) is not type(value):
             raise LedgerFault(f"{path} was sent and then changed")
 

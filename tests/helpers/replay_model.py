@@ -56,7 +56,7 @@ SCHEMA: Final[dict[str, Any]] = {
 }
 BUFFER_BYTES: Final = 128
 """Chunks so small that the note goes in parts."""
-_SEED_CHARS: Final = 8
+SEED_CHARS: Final = 8
 _TOKEN_S: Final = 0.001
 _WORDS: Final = ("sea", "salt", "gull", "tide", "Möwe", "浪", "quay", "rope")
 
@@ -79,7 +79,7 @@ def write_document(seed: str, ask: str) -> dict[str, Any]:
         "ratio": rng.randrange(1, 10**4) / 8 + 0.125,
         "is_even": count % 2 == 0,
         "people": [person() for _ in range(rng.randrange(1, 4))],
-        "note": write_text("", f"{seed} {ask}")[_SEED_CHARS:],
+        "note": write_text("", f"{seed} {ask}")[SEED_CHARS:],
         "weights": {name: rng.randrange(99) for name in rng.sample(_WORDS, 3)},
         "owner": person() if rng.random() < 0.5 else None,
     }
@@ -89,7 +89,7 @@ def write_text(seed: str, ask: str) -> str:
     """The plain text that follows from a seed and a question."""
     rng = random.Random(f"text {seed} {ask}")
     words = " ".join(rng.choice(_WORDS) for _ in range(rng.randrange(40, 80)))
-    return f"{seed:8} {words}"
+    return f"{seed:{SEED_CHARS}} {words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,8 @@ class ReplayBackend:
         if question is None:
             whole = "ready"
         elif request.constraint.mode is Mode.TEXT:
-            whole = write_text(beginning[:_SEED_CHARS] or secrets.token_hex(4), question.ask)
+            # Of a text the seed itself may have been begun.
+            whole = write_text((beginning[:SEED_CHARS] + secrets.token_hex(4))[:SEED_CHARS], question.ask)
         else:
             seed = beginning.split('"')[3] if beginning else secrets.token_hex(4)
             whole = json.dumps(write_document(seed, question.ask), ensure_ascii=False)

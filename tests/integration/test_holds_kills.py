@@ -11,6 +11,7 @@ import pytest
 from helpers.kills import check_run, draw, run_kill_mesh, tell
 from helpers.ledger import LedgerFault
 from helpers.replay_nodes import GUARDS
+from ssop_sdk import GenerationInterrupted
 
 RUNS = 20
 
@@ -34,7 +35,8 @@ async def test_ledger_fails_where_a_continuation_begins_anew(guard: str, tmp_pat
     async with run_kill_mesh(tmp_path, without=guard) as mesh:
         await mesh.run(runs, at_once=2)
         await mesh.settle()
-        mixed = [run for run in runs if run.first_seqs]
+        # Of one that was cut again nothing but the beginning may have been seen.
+        mixed = [run for run in runs if run.first_seqs and not isinstance(run.error, GenerationInterrupted)]
         assert mixed
         for run in mixed:
             with pytest.raises(LedgerFault) as caught:

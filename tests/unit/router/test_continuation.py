@@ -356,11 +356,12 @@ async def test_follower_hears_of_the_continuation_nothing_but_frames(mesh: Mesh)
 
 
 async def test_follower_with_fields_goes_on_when_its_leader_is_lost() -> None:
+    over = asyncio.Event()
     async with run_router(append_interval_ms=10) as mesh:
 
         async def wait(call: Call, _: object) -> None:
             await call.write(node_status_chunk() + WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
-            await asyncio.Event().wait()
+            await over.wait()
 
         everywhere(mesh, wait)
         leader = mesh.open(ask(model="grok-3"))
@@ -380,17 +381,20 @@ async def test_follower_with_fields_goes_on_when_its_leader_is_lost() -> None:
         assert_whole(answer)
         assert answer.accounting.is_billed
         assert answer.last_status.continuations[0].cause == "LEASE_LOST"
+        # The leader has heard of a follower, so that its generation outlives its caller.
+        over.set()
         await leader.cancel()
         await eventually(mesh.is_quiet)
 
 
 @pytest.mark.parametrize("is_down", [False, True], ids=["changed", "down"])
 async def test_follower_whose_passages_are_others_by_now_is_not_gone_on_with(is_down: bool) -> None:
+    over = asyncio.Event()
     async with run_router(append_interval_ms=10) as mesh:
 
         async def wait(call: Call, _: object) -> None:
             await call.write(node_status_chunk() + WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
-            await asyncio.Event().wait()
+            await over.wait()
 
         mesh.rag.collections["acme"] = {"docs": 3}
         everywhere(mesh, wait)
@@ -410,6 +414,7 @@ async def test_follower_whose_passages_are_others_by_now_is_not_gone_on_with(is_
         answer = await read_all(follower)
         assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
         assert not asked_to_go_on(mesh)
+        over.set()
         await leader.cancel()
         await eventually(mesh.is_quiet)
         assert not mesh.cache.settled["f"].output_tokens
