@@ -39,6 +39,7 @@ _DROPPED: Final = frozenset(",.!?;:，。！？；：、·¿¡")
 _GLUED: Final = frozenset(".!?:;")
 """Marks that are part of a notation where they touch what follows: `!x`, `a != b`, `.5`."""
 _QUOTES: Final = str.maketrans(dict.fromkeys("“”„‟«»「」『』`'", '"') | {"‘": '"'})
+_MAX_MARKS: Final = 4
 _SYMBOL_CHARS: Final = 2
 _UNIT_CHARS: Final = 3
 _MARKS: Final = "".join(_DROPPED) + " \t"
@@ -168,15 +169,16 @@ def _reduce(text: str) -> list[list[_Word]]:
     for match, mark in zip(matches[begin:end], plain[begin:end], strict=True):
         piece = match[0]
         if piece in _COMMAS:
-            if text[match.start() - 1 : match.start()].isdigit() and text[match.end() : match.end() + 1].isdigit():
+            before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
+            if (before.isdigit() and after.isdigit()) or (before.isspace() and after.isspace()):
                 parts[-1].append(_Word(piece))  # 3,5 is not 35
             else:
                 parts.append([])
         elif mark in _DROPPED:
             is_start = is_start or piece in ".!?。！？"
         else:
-            before = parts[-1][-1] if parts[-1] else None
-            is_unit = before is not None and (before.is_number or before.text in words.NUMBERS)
+            last = parts[-1][-1] if parts[-1] else None
+            is_unit = last is not None and (last.is_number or last.text in words.NUMBERS)
             parts[-1] += _read_token(piece, is_start=is_start, is_unit=is_unit)
             is_start = False
     parts = [part for part in parts if part]
@@ -194,12 +196,23 @@ def _is_notation(text: str, match: re.Match[str]) -> bool:
         return False
     start, end = match.span()
     before, after = text[max(0, start - 2) : start], text[end : end + 1]
+    if _stands_alone(text, start) and not (match[0] in "?!" and not text[end:].strip(_MARKS)):
+        return True
     if after.strip() and after not in _DROPPED and after not in "\"')]" and not _is_cjk(after):
         return True
     # A factorial, of a number, of what is in brackets or of one letter.
     is_operand = before[-1:].isdecimal() or before[-1:] == ")"
     is_letter = before[-1:].isalpha() and not before[:-1].isalnum() and not _is_cjk(before[-1:])
     return match[0] == "!" and (is_operand or is_letter)
+
+
+def _stands_alone(text: str, start: int) -> bool:
+    """Whether the marks that lead to `start` follow no word: `git add .`, `cd ..`, what `?` means."""
+    for _ in range(_MAX_MARKS):
+        if not start or text[start - 1] not in _GLUED:
+            break
+        start -= 1
+    return text[start - 1 : start].isspace() or text[start - 1 : start] in {'"', "`", "'", "“", "‘"}
 
 
 def _is_cased(piece: str, *, is_unit: bool) -> bool:

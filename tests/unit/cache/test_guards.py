@@ -71,6 +71,10 @@ def test_what_is_the_same_but_for_manners_and_notation_is_found() -> None:
         ("Is a != b here?", "Is a = b here?"),
         ("What does !x mean in C?", "What does x mean in C?"),
         ("Is .5 enough?", "Is 5 enough?"),
+        ("What does git add . do?", "What does git add do?"),
+        ("What does cd .. do?", "What does cd . do?"),
+        ("What does ? mean in C", "What does mean in C"),
+        ("How do I use , in SQL", "How do I use in SQL"),
     ],
 )
 def test_notation_is_told_apart(first: str, second: str) -> None:
@@ -112,6 +116,7 @@ def test_comma_beside_a_negation_is_told_apart() -> None:
     [
         ("Say “hello” in French", 'say "hello" in French'),
         ("Is it open at 5 PM?", "is it open at 5 pm"),
+        ("C'est loin ?", "C'est loin?"),
         ("Hello! How far is it?", "How far is it?"),
         ("What is an IP address?", "what is an ip address"),
     ],
