@@ -187,7 +187,7 @@ class CacheUnderTest:
 
 def _authenticate(metadata: Metadata) -> Principal:
     # An entry of a batch has its tenant where others have their signed principal.
-    tenant = metadata.get("x-tenant-bin") or metadata[PRINCIPAL_METADATA]
+    tenant = metadata.get("x-tenant-bin", metadata.get(PRINCIPAL_METADATA))
     assert isinstance(tenant, bytes)
     return Principal(tenant.decode(), "k1")
 

@@ -1,0 +1,97 @@
+"""Many requests in one call of the cache service, each under its own principal."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import pytest
+
+from helpers.cache_service import CacheUnderTest, running_cache
+from helpers.redis_server import RedisServer, redis_pair
+from ssop.v1.cache_pb2 import (
+    AdmitRequest,
+    BatchEntry,
+    BatchOutcome,
+    CacheOutcome,
+    RunBatchRequest,
+    RunBatchResponse,
+    SettleRequest,
+)
+from ssop.v1.mesh_pb2 import Usage
+from ssop_cache.batches import MAX_ENTRIES
+from ssop_chassis.errors import MeshError, parse_status
+
+KEY = b"\1" * 32
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[RedisServer, RedisServer]]:
+    with redis_pair() as pair:
+        yield pair
+
+
+@pytest.fixture
+async def under_test(servers: tuple[RedisServer, RedisServer]) -> AsyncIterator[CacheUnderTest]:
+    servers[0].ask("FLUSHALL")
+    async with running_cache(*servers, budget_tokens=100, budget_window_ms=3_600_000) as running:
+        yield running
+
+
+async def run(under_test: CacheUnderTest, entries: Sequence[BatchEntry], tenant: str = "mesh") -> list[BatchOutcome]:
+    message = await under_test.peer.unary(
+        "/ssop.v1.CacheService/RunBatch",
+        RunBatchRequest(entries=entries).SerializeToString(),
+        timeout_s=30,
+        metadata={"x-tenant-bin": tenant.encode()},
+    )
+    return list(RunBatchResponse.FromString(message).outcomes)
+
+
+def admit(tenant: str, request_id: str, *, tokens: int = 10, key: bytes = b"") -> BatchEntry:
+    request = AdmitRequest(request_id=request_id, cache_key=key, reserve_tokens=tokens, lease_ms=5_000)
+    return BatchEntry(principal=tenant.encode(), admit=request)
+
+
+async def test_a_budget_holds_within_a_batch(under_test: CacheUnderTest) -> None:
+    outcomes = await run(under_test, [admit("acme", f"r{n}", tokens=30) for n in range(10)])
+    kinds = [str(outcome.WhichOneof("outcome")) for outcome in outcomes]
+    assert sorted(kinds) == ["admitted"] * 3 + ["status"] * 7
+    refused = next(outcome for outcome in outcomes if outcome.HasField("status"))
+    assert parse_status(refused.status).reason_name == "QUOTA_EXHAUSTED"
+
+
+async def test_of_a_batch_on_one_key_one_leads(under_test: CacheUnderTest) -> None:
+    outcomes = await run(under_test, [admit("acme", f"k{n}", tokens=1, key=KEY) for n in range(32)])
+    leaders = [one for one in outcomes if one.admitted.outcome == CacheOutcome.CACHE_OUTCOME_LEASE]
+    followers = [one for one in outcomes if one.admitted.outcome == CacheOutcome.CACHE_OUTCOME_FOLLOW]
+    assert (len(leaders), len(followers)) == (1, 31)
+
+
+async def test_each_entry_is_of_its_own_tenant(under_test: CacheUnderTest) -> None:
+    outcomes = await run(under_test, [admit("acme", "a", tokens=90), admit("other", "b", tokens=90)])
+    assert [outcome.WhichOneof("outcome") for outcome in outcomes] == ["admitted", "admitted"]
+    assert (await under_test.client("acme").admit("c", tokens=0)).budget_left_tokens == 10
+
+
+async def test_admissions_and_settlements_go_together(under_test: CacheUnderTest) -> None:
+    await run(under_test, [admit("acme", "s", tokens=50)])
+    settle = BatchEntry(
+        principal=b"acme", settle=SettleRequest(request_id="s", usage=Usage(input_tokens=3, output_tokens=4))
+    )
+    outcomes = await run(under_test, [settle, admit("acme", "t"), settle])
+    assert sorted(one.settled.charged_tokens for one in outcomes if one.HasField("settled")) == [0, 7]
+
+
+async def test_only_routers_send_batches(under_test: CacheUnderTest) -> None:
+    with pytest.raises(MeshError, match="only routers"):
+        await run(under_test, [admit("other", "a")], tenant="acme")
+
+
+async def test_a_batch_is_bounded(under_test: CacheUnderTest) -> None:
+    with pytest.raises(MeshError, match="entries"):
+        await run(under_test, [admit("acme", f"r{n}", tokens=0) for n in range(MAX_ENTRIES + 1)])
+
+
+async def test_an_entry_that_is_malformed_spoils_no_other(under_test: CacheUnderTest) -> None:
+    outcomes = await run(under_test, [admit("acme", "bad id!"), BatchEntry(principal=b"acme"), admit("acme", "good")])
+    assert [outcome.WhichOneof("outcome") for outcome in outcomes] == ["status", "status", "admitted"]
+    assert parse_status(outcomes[0].status).reason_name == "REQUEST_INVALID"
+    assert parse_status(outcomes[1].status).reason_name == "REQUEST_INVALID"
