@@ -22,6 +22,7 @@ from ssop_codec import Schema
 from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
 from ssop_router.core.ladder import CANNED_LEVEL, SIMILAR_LEVEL, Target
+from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.timeline import Timeline
 from ssop_router.core.transcript import Transcript
 from ssop_router.validation import MAX_DEGRADED_LEVEL
@@ -200,6 +201,12 @@ class Job:
     def tenant(self) -> str:
         """The owner of the key."""
         return self.intake.principal.tenant
+
+    @property
+    def scopes_used(self) -> tuple[str, ...]:
+        """The scopes without which the answer could not be had."""
+        tiers = WORD_OF_TIER.values() if self.features.policy.is_cascade else (WORD_OF_TIER[self.decision.tier],)
+        return (*tiers, *(("ssop",) if self.schema is not None else ()), *(("rag",) if self.passages else ()))
 
     @property
     def has_followers(self) -> bool:

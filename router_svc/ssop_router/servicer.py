@@ -94,6 +94,8 @@ class RouterServicer:
         request = ResumeRequest.FromString(call.request)
         check_request_id(request.request_id)
         recording = self._recordings.find(call.principal.tenant, request.request_id)
+        for scope in recording.job.scopes_used:
+            call.principal.require(scope)
         try:
             await self._recordings.deliver(recording, call.write, after_seq=request.after_seq)
         finally:

@@ -62,6 +62,23 @@ async def test_resume_from_the_start_is_the_whole_document(mesh: Mesh) -> None:
     assert again.trailers["x-ssop-request-id"] == "r"
 
 
+@pytest.mark.parametrize("scope", ["lite", "ssop", "rag"])
+async def test_resume_needs_the_scopes_that_the_answer_needed(mesh: Mesh, scope: str) -> None:
+    mesh.rag.collections["acme"] = {"docs": 3}
+    await mesh.generate(ask(model="grok-3-lite", request_id="r", resume_window_ms=5000))
+    key = mesh.keys.of(scopes=[other for other in ("lite", "rag", "ssop") if other != scope])
+    answer = await resume(mesh, "r", key=key)
+    assert answer.error is not None
+    assert answer.error.reason == R.ERROR_REASON_SCOPE_MISSING
+    assert answer.error.metadata["scope"] == scope
+    assert not answer.chunks
+
+
+async def test_resume_needs_no_other_scope(mesh: Mesh) -> None:
+    await mesh.generate(ask(model="grok-3-lite", request_id="r", resume_window_ms=5000))
+    assert (await resume(mesh, "r", key=mesh.keys.of(scopes=["lite", "ssop"]))).error is None
+
+
 async def test_resume_is_the_tenants_own(mesh: Mesh) -> None:
     await mesh.generate(ask(model="grok-3-lite", request_id="r", resume_window_ms=5000))
     answer = await resume(mesh, "r", key=mesh.keys.of("other"))

@@ -111,8 +111,8 @@ class RouterServiceServicer(object):
 
     def Resume(self, request, context):
         """Goes on with an answer whose connection was lost, from a sequence number. Only within the request's
-        `resume_window_ms`, and only for the tenant that asked.
-        Errors: REQUEST_UNKNOWN, GENERATION_INTERRUPTED.
+        `resume_window_ms`, only for the tenant that asked, and with a key that has the scopes which the answer needed.
+        Errors: REQUEST_UNKNOWN, SCOPE_MISSING, GENERATION_INTERRUPTED.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """

@@ -54,8 +54,8 @@ class RouterServiceStub:
     """
     Resume: _grpc.UnaryStreamMultiCallable[_router_pb2.ResumeRequest, _frame_pb2.Chunk]
     """Goes on with an answer whose connection was lost, from a sequence number. Only within the request's
-    `resume_window_ms`, and only for the tenant that asked.
-    Errors: REQUEST_UNKNOWN, GENERATION_INTERRUPTED.
+    `resume_window_ms`, only for the tenant that asked, and with a key that has the scopes which the answer needed.
+    Errors: REQUEST_UNKNOWN, SCOPE_MISSING, GENERATION_INTERRUPTED.
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
@@ -104,8 +104,8 @@ class RouterServiceAsyncStub(RouterServiceStub):
     """
     Resume: _aio.UnaryStreamMultiCallable[_router_pb2.ResumeRequest, _frame_pb2.Chunk]  # type: ignore[assignment]
     """Goes on with an answer whose connection was lost, from a sequence number. Only within the request's
-    `resume_window_ms`, and only for the tenant that asked.
-    Errors: REQUEST_UNKNOWN, GENERATION_INTERRUPTED.
+    `resume_window_ms`, only for the tenant that asked, and with a key that has the scopes which the answer needed.
+    Errors: REQUEST_UNKNOWN, SCOPE_MISSING, GENERATION_INTERRUPTED.
     buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
     """
@@ -169,8 +169,8 @@ class RouterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_frame_pb2.Chunk], _abc.AsyncIterator[_frame_pb2.Chunk]]:
         """Goes on with an answer whose connection was lost, from a sequence number. Only within the request's
-        `resume_window_ms`, and only for the tenant that asked.
-        Errors: REQUEST_UNKNOWN, GENERATION_INTERRUPTED.
+        `resume_window_ms`, only for the tenant that asked, and with a key that has the scopes which the answer needed.
+        Errors: REQUEST_UNKNOWN, SCOPE_MISSING, GENERATION_INTERRUPTED.
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         """
