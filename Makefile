@@ -18,6 +18,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
 CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.pyx)
 SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration tests/polyglot)
+# Files of unit tests go to two workers; what starts processes of the mesh stays on one (tests/conftest.py).
+SPREAD := --numprocesses=2 --dist=loadgroup
 SANITIZE := -fsanitize=address,undefined -fno-omit-frame-pointer -g -O1
 
 .PHONY: help
@@ -63,7 +65,7 @@ run: $(VENV)/.embedded ## Analyse the shipped posts on a mesh that is started fo
 
 .PHONY: test
 test: $(VENV)/.test $(if $(SSOP_REQUIRE),$(VENV)/protos/.done) ## Unit, property, contract and integration tests; what the machine lacks is skipped and named
-	$(BIN)/pytest $(SUITES)
+	$(BIN)/pytest $(SPREAD) $(SUITES)
 
 .PHONY: test-sanitized
 test-sanitized: $(BIN)/python ## The tests of the codec, built with ASan and UBSan

@@ -9,9 +9,21 @@ from hypothesis import HealthCheck, settings
 from helpers.components import COMPONENTS, is_required
 
 ROOT = Path(__file__).parent
+_ALONE = frozenset({"integration", "polyglot", "drill"})
 # A busy machine is slow at making examples; that says nothing about the code.
 settings.register_profile("mesh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mesh")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run on several workers: a file stays on one, and so do all that start processes of the mesh.
+
+    Those measure, kill and wait; what runs beside them are the clients in other languages, which mostly compile.
+    """
+    for item in items:
+        suite = item.path.relative_to(ROOT).parts[0]
+        group = suite if suite in _ALONE else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -242,4 +242,4 @@ async def test_whatever_happens_a_client_sees_one_node(lite: str, full: str) -> 
         else:
             assert answer.error is not None
         await eventually(mesh.is_quiet)
-        assert "r-1" in mesh.cache.settled
+        await eventually(lambda: "r-1" in mesh.cache.settled)
