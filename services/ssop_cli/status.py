@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
 from rich.console import Group
 from rich.text import Text
 
@@ -87,6 +88,7 @@ def status_json(
         "frames_received": status.frames_received,
         "frames_verified": status.frames_verified,
         "shared_model": shared_model_of(status),
+        "traffic": MessageToDict(status.traffic, preserving_proto_field_name=True),
         "nodes": [
             {
                 "address": node.address,
