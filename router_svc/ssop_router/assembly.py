@@ -41,10 +41,12 @@ from ssop_router.rotation import Rotation
 from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
 from ssop_router.settings import RouterSettings
+from ssop_router.shadow import Shadows
 from ssop_router.similar import Similar, Sources
 from ssop_router.similar_settings import SimilarRules
 from ssop_router.traces import Traces
 from ssop_router.traffic import Traffic
+from ssop_router.trials import Trials
 from ssop_router.usage import UsageServicer
 
 OWN_PRINCIPAL = Principal("mesh", "router")
@@ -156,6 +158,7 @@ def assemble(
     recorder = Recorder(settings, metrics, wall_ms)
     recordings = Recordings(settings, receipts)
     traffic = Traffic(clock_ms)
+    trials = Trials(regimes, metrics, clock_ms)
     traces = Traces(settings.trace_requests, receipts, wall_ms)
     preparation = Preparation(
         nodes,
@@ -197,7 +200,10 @@ def assemble(
         cascade=Cascade(generator, settings),
         recordings=recordings,
         receipts=receipts,
-        reports=Reports(metrics, recorder, traces, traffic),
+        reports=Reports(metrics, recorder, traces, traffic, trials),
+        shadows=Shadows(
+            trials, nodes, settings=settings, regimes=regimes, background=background, clock_ms=clock_ms, rng=rng
+        ),
         regimes=regimes,
         settings=settings,
         background=background,
@@ -214,6 +220,7 @@ def assemble(
         levels=levels,
         sign_own=lambda: sign(OWN_PRINCIPAL),
         traffic=traffic,
+        trials=trials,
         dependencies=[dependency for dependency in (cache, rag) if dependency is not None],
         settings=settings,
         clock_ms=clock_ms,

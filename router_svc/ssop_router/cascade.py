@@ -17,7 +17,7 @@ from ssop_router.core.ladder import BACKUP_LEVEL, Target, is_node_failure, refus
 from ssop_router.delivery import Delivery
 from ssop_router.generation import Generator
 from ssop_router.job import Job
-from ssop_router.lease import Lease
+from ssop_router.lease import Lease, keep_lease
 from ssop_router.settings import RouterSettings
 
 R = ErrorReason
@@ -141,7 +141,7 @@ class Cascade:
             except MeshError:
                 reason = CascadeReason.CASCADE_REASON_ESCALATED_FAILED
             else:
-                await self._run(job, delivery, lease, job.target)
+                await self._run(job, delivery, keep_lease(lease, job.target), job.target)
                 return
         job.cascade = Judgement(False, reason)
         job.decision = escalate(job.decision)

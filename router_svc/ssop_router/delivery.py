@@ -206,6 +206,7 @@ def describe_decision(job: Job, target: Target | None) -> Decision:
         is_shared_model=target is not None and target.candidate.is_shared_model,
         rule=decision.rule.name if decision.rule is not None else "",
         is_cache_first=decision.is_cache_first,
+        is_canary=target is not None and target.candidate.is_canary,
         weak_signals=decision.weak_signals,
         cascade_reason=job.cascade_reason,
         cascade_confidence=job.cascade.confidence if job.cascade is not None else None,

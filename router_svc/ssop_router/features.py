@@ -15,6 +15,7 @@ def read_features(
     conversation: Conversation | None = None,
     *,
     is_cache_first: bool = False,
+    canaries: frozenset[str] = frozenset(),
 ) -> Features:
     """The features of a request that has been checked. `is_cache_first`: too much fails of late."""
     prompt = request.prompt
@@ -48,6 +49,7 @@ def read_features(
         names_collections=bool(request.retrieval.collections),
         conversation_tier=conversation.tier if conversation is not None else Tier.TIER_UNSPECIFIED,
         conversation_switches=conversation.switches if conversation is not None else 0,
+        canaries=canaries,
         # Whoever takes no degraded answer takes no sampled one of somebody else's time either.
         is_cache_first=is_cache_first
         and (not request.HasField("max_degraded_level") or request.max_degraded_level > 0),

@@ -24,7 +24,7 @@ from ssop_router.core.ladder import (
 from ssop_router.core.success import Outcome
 from ssop_router.delivery import Delivery
 from ssop_router.job import Job
-from ssop_router.lease import Lease
+from ssop_router.lease import Lease, keep_lease
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
@@ -35,7 +35,7 @@ from ssop_router.similar import Similar
 from ssop_router.succession import Succession
 
 R = ErrorReason
-_GENERATE: Final = "/ssop.v1.InferenceService/Generate"
+GENERATE: Final = "/ssop.v1.InferenceService/Generate"
 
 
 class Generator:
@@ -101,10 +101,7 @@ class Generator:
                 target = deepen(job.target, target)
             else:
                 job.target = target
-            if target.degraded_level and lease is not None:
-                # A follower's status could not say that its answer is degraded.
-                lease.give_up("degraded")
-                lease = None
+            lease = keep_lease(lease, target)
             if is_begun:
                 attempt: Attempt = ContinuedAttempt(job, delivery, lease, target, failures[-1].reason_name)
             else:
@@ -221,7 +218,7 @@ class Generator:
                 attempt.on_first_field = wait.end
                 async with asyncio.timeout(first_field_s) as attempt.timer:
                     await node.peer.stream(
-                        _GENERATE,
+                        GENERATE,
                         request.SerializeToString(),
                         attempt.take,
                         timeout_s=max(0.001, job.remaining_s() - self._settings.hop_margin_ms / 1000),

@@ -48,6 +48,7 @@ from ssop_router.receipts import Receipts
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
 from ssop_router.traffic import Traffic
+from ssop_router.trials import Trials
 from ssop_router.validation import MAX_BUFFER_BYTES
 
 _CHECK: Final = "/ssop.v1.InferenceService/CheckConstraint"
@@ -69,6 +70,7 @@ class Inspection:
     levels: Dependency | None
     sign_own: Callable[[], InnerMetadata]
     traffic: Traffic
+    trials: Trials
     dependencies: Sequence[Dependency]
     settings: RouterSettings
     clock_ms: Callable[[], int]
@@ -184,6 +186,7 @@ class Inspection:
             frames_received=self.receipts.received,
             frames_verified=self.receipts.verified,
             traffic=self.traffic.view(),
+            trials=self.trials.view(),
             rate_limit=self.limits.view() if self.answers.is_configured else None,
             cache=await self._cache_stats(),
         )

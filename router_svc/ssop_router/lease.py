@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from ssop.v1.cache_pb2 import LeaseState
 from ssop_chassis.errors import MeshError
+from ssop_router.core.ladder import Target
 from ssop_router.dependency import Unavailable
 from ssop_router.job import Job
 
@@ -126,3 +127,12 @@ class Lease:
             self.has_followers = False
         finally:
             self._sending = None
+
+
+def keep_lease(lease: Lease | None, target: Target) -> Lease | None:
+    """The lease, unless others may not have what the target generates; it is given up then."""
+    if lease is None or not (target.degraded_level or target.candidate.is_canary):
+        return lease
+    # A follower's status could not say that its answer is degraded, and who did not meet a trial is to get none of it.
+    lease.give_up("degraded" if target.degraded_level else "canary")
+    return None

@@ -18,6 +18,12 @@ class RouterMetrics:
         self.node_choices = Counter(
             "ssop_router_node_choices", "Attempts, by why the node was chosen.", ["node_reason"], registry=registry
         )
+        self.trials = Counter(
+            "ssop_router_trials",
+            "Answers of tiers with a model on trial, by side: stable, canary, shadow.",
+            ["tier", "model", "arm", "verdict"],
+            registry=registry,
+        )
         self.cache_outcomes = Counter(
             "ssop_router_cache_outcomes", "Requests by what happened about the cache.", ["reason"], registry=registry
         )

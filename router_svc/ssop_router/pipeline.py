@@ -34,6 +34,7 @@ from ssop_router.resume import Recordings
 from ssop_router.retrieval import Collections, Retrieval
 from ssop_router.settings import RouterSettings
 from ssop_router.settlement import charge, count, deadline_error, judge
+from ssop_router.shadow import Shadows
 from ssop_router.similar import Similar
 from ssop_router.validation import MAX_RECEIPTS
 
@@ -59,6 +60,7 @@ class Pipeline:
         recordings: Recordings,
         receipts: Receipts,
         reports: Reports,
+        shadows: Shadows,
         regimes: Regimes,
         settings: RouterSettings,
         background: Background,
@@ -76,6 +78,7 @@ class Pipeline:
         self._recordings = recordings
         self._receipts = receipts
         self._reports = reports
+        self._shadows = shadows
         self._regimes = regimes
         self._settings = settings
         self._background = background
@@ -181,6 +184,8 @@ class Pipeline:
                     await self._generate(job, delivery, key, fetch, admission.lease, cut_by=cut_by)
             await delivery.close()
         finally:
+            if is_generated:
+                self._shadows.follow(job)
             fetch.close()
             job.lease = None
             conclusion = self._background.start(self._conclude(job, admission.lease, is_generated))

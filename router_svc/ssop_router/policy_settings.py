@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
 from ssop_chassis.settings import Settings
+from ssop_router.core.canary import Canary
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.request import DecisionSettings
 from ssop_router.core.rules import GAP, MAX_GAPS, Rule, compile_words
@@ -119,6 +120,17 @@ def _default_prices() -> dict[TierWord, PriceTable]:
     return {"lite": PriceTable(input=1, output=4), "full": PriceTable(input=10, output=40)}
 
 
+class CanaryTable(Settings):
+    """A model on trial."""
+
+    tier: TierWord = Field(description="The tier that it is to serve.")
+    model: str = Field(min_length=1, description="The model, as its nodes name it.")
+    share: float = Field(0.0, ge=0, le=1, description="Part of the tier's requests that it answers.")
+    shadow: float = Field(
+        0.0, ge=0, le=1, description="Part of the other requests that are copied to it; nobody sees those answers."
+    )
+
+
 class PolicySettings(Settings):
     """What a router prefers."""
 
@@ -131,6 +143,9 @@ class PolicySettings(Settings):
     score: ScoreTable = Field(
         default_factory=ScoreTable,
         description="`threshold`, or `full_share`; `hysteresis`, and the weights of the signals.",
+    )
+    canaries: list[CanaryTable] = Field(
+        default=[], description="Models on trial, one for each tier: `tier`, `model`, `share`, `shadow`."
     )
     cache_rule: CacheRuleTable = Field(
         default_factory=CacheRuleTable,
@@ -156,6 +171,13 @@ class PolicySettings(Settings):
         description="By tier, `input` and `output`: price of a million tokens, for replays.",
     )
 
+    @field_validator("canaries")
+    @classmethod
+    def _check_canaries(cls, value: list[CanaryTable]) -> list[CanaryTable]:
+        if len({canary.tier for canary in value}) < len(value):
+            raise ValueError("a tier has one canary at most")
+        return value
+
     def decision(self, threshold: float | None = None) -> DecisionSettings:
         """The part that the decision core reads. `threshold` is that of the calibration, where there is one."""
         score = self.score
@@ -175,6 +197,9 @@ class PolicySettings(Settings):
                 doubt_weight=score.doubt_weight,
             ),
             follow_up_chars=self.follow_up_chars,
+            canaries=tuple(
+                Canary(TIER_OF_WORD[canary.tier], canary.model, canary.share, canary.shadow) for canary in self.canaries
+            ),
         )
 
     def cache_first(self) -> CacheRule:

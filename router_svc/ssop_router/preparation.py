@@ -10,6 +10,7 @@ from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.dispatch import REQUEST_ID_METADATA
 from ssop_chassis.identity import Principal
 from ssop_router.conversations import Conversations
+from ssop_router.core.canary import draw
 from ssop_router.core.cascade import open_cascade
 from ssop_router.core.complexity import Complexity
 from ssop_router.core.decision import Decision, DecisionSettings, Features, decide, weigh
@@ -76,13 +77,18 @@ class Preparation:
         schema = self.schemas.of_prompt(request.prompt)
         now_ms = self._clock_ms()
         conversation = self._conversations.find(principal.tenant, request.conversation_id, now_ms)
+        request_id = request.request_id or secrets.token_hex(16)
         features = read_features(
-            request, policy, principal.scopes, conversation, is_cache_first=self._is_cache_first(now_ms)
+            request,
+            policy,
+            principal.scopes,
+            conversation,
+            is_cache_first=self._is_cache_first(now_ms),
+            canaries=draw(self._decision.canaries, principal.tenant, request.conversation_id or request_id),
         )
         started_ns = time.perf_counter_ns()
         decision = open_cascade(self._decide, features) if policy.is_cascade else self._decide(features)
         decision_us = (time.perf_counter_ns() - started_ns) // 1000
-        request_id = request.request_id or secrets.token_hex(16)
         limit_ms = min(self._settings.max_timeout_ms, request.timeout_ms or self._settings.max_timeout_ms)
         return Job(
             intake=intake,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 RELOADABLE: Final = frozenset(
     {
+        "canaries",
         "default_tier",
         "follow_up_chars",
         "low_memory_ratio",

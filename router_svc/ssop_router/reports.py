@@ -12,6 +12,7 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.recorder import Recorder
 from ssop_router.traces import Traces
 from ssop_router.traffic import Traffic
+from ssop_router.trials import Trials
 
 _log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ class Reports:
     recorder: Recorder
     traces: Traces
     traffic: Traffic
+    trials: Trials
 
     def begin(self, job: Job) -> None:
         """A request was accepted."""
@@ -42,6 +44,7 @@ class Reports:
         self.recorder.record(job, outcome)
         self.traces.end(job, outcome)
         self.traffic.record(job, outcome)
+        self.trials.end(job)
         target, decision = job.target, job.decision
         _log.info(
             "request",

@@ -117,6 +117,23 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
     return table
 
 
+def trials_table(trials: Sequence[router_pb2.TrialView]) -> Table:
+    """Models on trial, each side on a line."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("trial", "side", "answers", "ok", "first field p50", "p95"):
+        table.add_column(name, justify="left" if name in {"trial", "side"} else "right", no_wrap=True)
+    for trial in trials:
+        tier = mesh_pb2.Tier.Name(trial.tier).removeprefix("TIER_").lower()
+        name = f"{trial.model} for {tier}: {trial.share:.0%}, copies {trial.shadow:.0%}"
+        for arm in trial.arms:
+            answers = sum(count for verdict, count in arm.verdicts.items() if verdict != "shed")
+            good = f"{arm.verdicts['ok'] / answers:.1%}" if answers else "-"
+            times = [f"{value:,.0f} ms" if value else "-" for value in (arm.first_field_p50_ms, arm.first_field_p95_ms)]
+            table.add_row(name, arm.arm, f"{answers:,}", good, *times)
+            name = ""
+    return table
+
+
 def mode_name(mode: mesh_pb2.ConstraintMode.ValueType) -> str:
     """A constraint mode in one word."""
     if mode == mesh_pb2.CONSTRAINT_MODE_UNSPECIFIED:

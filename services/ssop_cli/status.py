@@ -11,7 +11,15 @@ from rich.console import Group
 from rich.text import Text
 
 from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
-from ssop_cli.board import mode_name, nodes_table, services_table, shared_model_note, short_address, show_age
+from ssop_cli.board import (
+    mode_name,
+    nodes_table,
+    services_table,
+    shared_model_note,
+    short_address,
+    show_age,
+    trials_table,
+)
 from ssop_cli.cache import cache_json, cache_lines
 from ssop_cli.failure import CommandError
 from ssop_cli.lock import lock_holder
@@ -88,6 +96,7 @@ def status_json(
         "frames_received": status.frames_received,
         "frames_verified": status.frames_verified,
         "shared_model": shared_model_of(status),
+        "trials": [MessageToDict(trial, preserving_proto_field_name=True) for trial in status.trials],
         "traffic": MessageToDict(status.traffic, preserving_proto_field_name=True),
         "nodes": [
             {
@@ -172,6 +181,8 @@ def status_view(
     if status is not None:
         parts.append(Text(f"router {short_address(access.target)}, up {show_age(status.uptime_ms)}", style="bold"))
         parts += [nodes_table(status.nodes), Text()]
+        if status.trials:
+            parts += [trials_table(status.trials), Text()]
         for dependency in status.dependencies:
             state = ("answers", "green") if dependency.is_available else ("does not answer", "red")
             parts.append(Text.assemble(f"{dependency.name}: ", state, f"  {short_address(dependency.address)}"))

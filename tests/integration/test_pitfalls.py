@@ -23,6 +23,7 @@ from ssop.v1 import rag_pb2
 from ssop.v1.cache_pb2 import FindSimilarResponse, StoredAnswer
 from ssop_chassis.api_keys import hash_key, make_key
 from ssop_chassis.identity import load_secret
+from ssop_router.settings import RouterSettings
 from ssop_sdk import SsopClient
 
 MOOD = {
@@ -242,3 +243,19 @@ def test_11_mesh_is_ready_only_after_the_model_has_generated(mesh: LiveMesh, cli
     warmed = next(i for i, line in enumerate(lines) if "warm" in line)
     ready = next(i for i, line in enumerate(lines) if '"message": "ready"' in line)
     assert warmed < ready
+
+
+async def test_12_a_new_model_is_tried_on_a_share_and_taken_back_without_a_change_of_clients() -> None:
+    def settings(share: float) -> dict[str, Any]:
+        return {"canaries": [{"tier": "full", "model": "full-2-model", "share": share, "shadow": 1.0}]}
+
+    async with run_router(**settings(1.0)) as scripted:
+        tried = await scripted.generate(ask(policy="full,no_cache"))
+        values = {"nodes": list(scripted.nodes), "keys_file": Path("unused"), **settings(0.0)}
+        scripted.router.regimes.take(RouterSettings.model_validate(values))
+        back = await scripted.generate(ask(policy="full,no_cache"))
+        await eventually(scripted.is_quiet)
+    assert (tried.decision.node, tried.decision.is_canary) == ("full-2", True)
+    assert (back.decision.node, back.decision.is_canary) == ("full-1", False)
+    # The copy of what the old model answered.
+    assert len(scripted.nodes["full-2"].requests) == 2

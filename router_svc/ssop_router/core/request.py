@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ssop.v1.mesh_pb2 import Tier
+from ssop_router.core.canary import Canary
 from ssop_router.core.policy import Policy
 from ssop_router.core.rules import Rule
 from ssop_router.core.score import ScoreSettings
@@ -21,6 +22,7 @@ class Features:
     `text_chars` stands for its length where the text itself is gone, as in a log.
 
     `conversation_tier` is where its conversation is, and `conversation_switches` how often that has changed.
+    `canaries` are the models on trial that it meets.
     `is_cache_first`: too much fails, so that stored answers are taken whatever the temperature.
     """
 
@@ -41,6 +43,7 @@ class Features:
     conversation_switches: int = 0
     is_cache_first: bool = False
     text_chars: int | None = None
+    canaries: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def user_chars(self) -> int:
@@ -68,3 +71,4 @@ class DecisionSettings:
     max_attempts: int = 3
     score: ScoreSettings = field(default_factory=ScoreSettings)
     follow_up_chars: int = 200
+    canaries: Sequence[Canary] = ()

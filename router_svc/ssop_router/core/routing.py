@@ -50,6 +50,7 @@ class Candidate(NamedTuple):
     is_shared_model: bool
     risk: float = 0.0
     route: Route | None = None
+    is_canary: bool = False
 
 
 def choose_node(
@@ -69,12 +70,18 @@ def choose_node(
     rows = _fitting(features, snapshot, tier, failed)
     if not rows:
         return None, _UNDECIDED
+    is_canary = False
+    for canary in settings.canaries:
+        if canary.tier == tier:
+            rows, is_canary = _split_canary(rows, canary.model, is_met=canary.model in features.canaries)
     best, least, is_fresh, is_by_success = _compare(rows, settings, now_ms)
     row = best[0] if len(best) == 1 else rng.choice(best)
     route = row.route
     is_stale = row.fresh_at_ms < now_ms - settings.status_stale_ms
     risk = route.successes.risk(now_ms) if row.has_failures else 0.0
-    chosen = Candidate(route.address, route.node, route.model, least, is_stale, route.is_shared_model, risk, route)
+    chosen = Candidate(
+        route.address, route.node, route.model, least, is_stale, route.is_shared_model, risk, route, is_canary
+    )
     # The rows of a node stand together.
     if rows[0].route.address == rows[-1].route.address:
         return chosen, _ONLY_ONE
@@ -96,6 +103,15 @@ def _fitting(features: Features, snapshot: Snapshot, tier: Tier.ValueType, faile
     if features.needs_logprobs:
         rows = [row for row in rows if row.route.has_logprobs]
     return rows
+
+
+def _split_canary(rows: Sequence[Row], model: str, *, is_met: bool) -> tuple[Sequence[Row], bool]:
+    """The rows of a model on trial, or the others; and whether it is the former. A side with no row is no choice."""
+    trial = [row for row in rows if row.route.model == model]
+    others = [row for row in rows if row.route.model != model]
+    if trial and (is_met or not others):
+        return trial, True
+    return others, False
 
 
 def _compare(rows: Sequence[Row], settings: DecisionSettings, now_ms: int) -> tuple[list[Row], float, bool, bool]:

@@ -480,6 +480,7 @@ class Decision(_message.Message):
     RULE_FIELD_NUMBER: _builtins.int
     IS_CACHE_FIRST_FIELD_NUMBER: _builtins.int
     WEAK_SIGNALS_FIELD_NUMBER: _builtins.int
+    IS_CANARY_FIELD_NUMBER: _builtins.int
     CASCADE_REASON_FIELD_NUMBER: _builtins.int
     CASCADE_CONFIDENCE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
@@ -520,6 +521,8 @@ class Decision(_message.Message):
     """Name of the rule that spoke; empty where none did."""
     is_cache_first: _builtins.bool
     """Too much failed of late: stored answers are taken and kept whatever the temperature."""
+    is_canary: _builtins.bool
+    """A model on trial generates: its answer is not stored."""
     cascade_reason: Global___CascadeReason.ValueType
     """How a cascade ended. UNSPECIFIED without one, and where a stored answer was replayed or another's followed."""
     cascade_confidence: _builtins.float
@@ -550,12 +553,13 @@ class Decision(_message.Message):
         rule: _builtins.str = ...,
         is_cache_first: _builtins.bool = ...,
         weak_signals: _abc.Iterable[_builtins.str] | None = ...,
+        is_canary: _builtins.bool = ...,
         cascade_reason: Global___CascadeReason.ValueType = ...,
         cascade_confidence: _builtins.float | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "_score", b"_score", "cascade_confidence", b"cascade_confidence", "complexity", b"complexity", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "_score", b"_score", "abstention", b"abstention", "cache_reason", b"cache_reason", "cascade_confidence", b"cascade_confidence", "cascade_reason", b"cascade_reason", "complexity", b"complexity", "decision_us", b"decision_us", "is_cache_first", b"is_cache_first", "is_shared_model", b"is_shared_model", "model", b"model", "node", b"node", "node_reason", b"node_reason", "policy", b"policy", "request_id", b"request_id", "retrieval_reason", b"retrieval_reason", "rule", b"rule", "score", b"score", "score_spread", b"score_spread", "threshold", b"threshold", "tier", b"tier", "tier_reason", b"tier_reason", "weak_signals", b"weak_signals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence", "_complexity", b"_complexity", "_score", b"_score", "abstention", b"abstention", "cache_reason", b"cache_reason", "cascade_confidence", b"cascade_confidence", "cascade_reason", b"cascade_reason", "complexity", b"complexity", "decision_us", b"decision_us", "is_cache_first", b"is_cache_first", "is_canary", b"is_canary", "is_shared_model", b"is_shared_model", "model", b"model", "node", b"node", "node_reason", b"node_reason", "policy", b"policy", "request_id", b"request_id", "retrieval_reason", b"retrieval_reason", "rule", b"rule", "score", b"score", "score_spread", b"score_spread", "threshold", b"threshold", "tier", b"tier", "tier_reason", b"tier_reason", "weak_signals", b"weak_signals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cascade_confidence: _TypeAlias = _typing.Literal["cascade_confidence"]  # noqa: Y015
     _WhichOneofArgType__cascade_confidence: _TypeAlias = _typing.Literal["_cascade_confidence", b"_cascade_confidence"]  # noqa: Y015

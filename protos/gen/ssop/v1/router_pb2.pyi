@@ -1188,6 +1188,7 @@ class GetMeshStatusResponse(_message.Message):
     RATE_LIMIT_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
+    TRIALS_FIELD_NUMBER: _builtins.int
     in_flight: _builtins.int
     """Requests that run on this router."""
     uptime_ms: _builtins.int
@@ -1218,6 +1219,10 @@ class GetMeshStatusResponse(_message.Message):
     def traffic(self) -> Global___TrafficView:
         """Requests that ended of late."""
 
+    @_builtins.property
+    def trials(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrialView]:
+        """Models on trial."""
+
     def __init__(
         self,
         *,
@@ -1231,14 +1236,115 @@ class GetMeshStatusResponse(_message.Message):
         rate_limit: Global___RateLimitView | None = ...,
         cache: _cache_admin_pb2.CacheStats | None = ...,
         traffic: Global___TrafficView | None = ...,
+        trials: _abc.Iterable[Global___TrialView] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "rate_limit", b"rate_limit", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "traffic", b"traffic", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "traffic", b"traffic", "trials", b"trials", "uptime_ms", b"uptime_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetMeshStatusResponse: _TypeAlias = GetMeshStatusResponse  # noqa: Y015
+
+@_typing.final
+class TrialView(_message.Message):
+    """A model on trial, beside those that it may replace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
+    WINDOW_MS_FIELD_NUMBER: _builtins.int
+    ARMS_FIELD_NUMBER: _builtins.int
+    tier: _mesh_pb2.Tier.ValueType
+    """The tier."""
+    model: _builtins.str
+    """The model on trial."""
+    share: _builtins.float
+    """Part of the tier's requests that it answers."""
+    shadow: _builtins.float
+    """Part of the others that are copied to it."""
+    window_ms: _builtins.int
+    """Length of the window."""
+    @_builtins.property
+    def arms(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrialArm]:
+        """`stable`, `canary` and `shadow`."""
+
+    def __init__(
+        self,
+        *,
+        tier: _mesh_pb2.Tier.ValueType = ...,
+        model: _builtins.str = ...,
+        share: _builtins.float = ...,
+        shadow: _builtins.float = ...,
+        window_ms: _builtins.int = ...,
+        arms: _abc.Iterable[Global___TrialArm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arms", b"arms", "model", b"model", "shadow", b"shadow", "share", b"share", "tier", b"tier", "window_ms", b"window_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrialView: _TypeAlias = TrialView  # noqa: Y015
+
+@_typing.final
+class TrialArm(_message.Message):
+    """The answers of one side of a trial within the window."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class VerdictsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ARM_FIELD_NUMBER: _builtins.int
+    VERDICTS_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_P50_MS_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_P95_MS_FIELD_NUMBER: _builtins.int
+    arm: _builtins.str
+    """`stable`: the other models; `canary`: the model on trial; `shadow`: its answers that nobody saw."""
+    first_field_p50_ms: _builtins.float
+    """Median time to the first field in milliseconds; 0 while there is none. A shadow's has no admission and retrieval."""
+    first_field_p95_ms: _builtins.float
+    """95th percentile of it."""
+    @_builtins.property
+    def verdicts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Answers by verdict: `ok`, `invalid`, `incomplete`, `failed`; `shed` are copies that were not made for want of room."""
+
+    def __init__(
+        self,
+        *,
+        arm: _builtins.str = ...,
+        verdicts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        first_field_p50_ms: _builtins.float = ...,
+        first_field_p95_ms: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arm", b"arm", "first_field_p50_ms", b"first_field_p50_ms", "first_field_p95_ms", b"first_field_p95_ms", "verdicts", b"verdicts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrialArm: _TypeAlias = TrialArm  # noqa: Y015
 
 @_typing.final
 class TrafficView(_message.Message):
