@@ -151,10 +151,12 @@ def test_stopped_node_is_passed_by(nodes: TwoNodes, client: SsopClient) -> None:
 
 def test_decision_log_replays(nodes: TwoNodes, client: SsopClient, tmp_path: Path) -> None:
     ask(client, "Translate this: CANARY")
+    ask(client, "Explain why, step by step: CANARY")
     wait_until(lambda: nodes.log.exists() and "short_instruction" in nodes.log.read_text(), 10, "the log is written")
+    wait_until(lambda: "multi_hop" in nodes.log.read_text(), 10, "all of it")
     assert "CANARY" not in nodes.log.read_text()
     policy = tmp_path / "p.toml"
-    policy.write_text('classifier_file = ""\ndefault_tier = "lite"\n')
+    policy.write_text('classifier_file = ""\ndefault_tier = "lite"\nrules = []\n')
     command = [sys.executable, "-m", "ssop_cli.main", "route", "replay", str(nodes.log), "--policy", str(policy)]
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
