@@ -114,7 +114,7 @@ def test_any_text_is_compiled_or_refused(text: str) -> None:
 
 
 @RELAXED
-@given(PLAIN.filter(lambda text: "\\b" not in text.lower()), TEXTS)
+@given(PLAIN.filter(lambda text: "\\b" not in text.lower() and "^" not in text.partition("$")[2]), TEXTS)
 def test_text_is_given_up_exactly_where_no_continuation_matches(text: str, sample: str) -> None:
     pattern = SlowPattern(text)
     whole = complete(pattern.nfa, max_states=10_000, max_work=0)
