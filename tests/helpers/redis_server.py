@@ -54,7 +54,7 @@ class RedisServer:
         self.binary = BINARIES[version]()
         self._maxmemory_mib = maxmemory_mib
         # In memory where there is such a place: what a shared disk takes to sync is no part of most tests.
-        self._folder = Path(tempfile.mkdtemp(prefix="ssop-redis-", dir=MEMORY if MEMORY.is_dir() else None))
+        self._folder = Path(tempfile.mkdtemp(prefix="ssop-redis-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
