@@ -4,6 +4,7 @@ import re
 import warnings
 from bisect import bisect_right
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,8 +114,18 @@ def test_any_text_is_compiled_or_refused(text: str) -> None:
     assert isinstance(pattern, Pattern) or pattern in ("pattern", "max_pattern_states")
 
 
+# `$^`, with groups between: see the test below.
+_END_THEN_BEGINNING = re.compile(r"\$[)*+?{},0-9]*(?:\((?:\?:)?)*\^")
+
+
+@pytest.mark.xfail(reason="`^` after `$` is found to be impossible at the end of the text only: docs/open-work.md")
+def test_beginning_after_an_end_is_given_up_at_the_first_character() -> None:
+    pattern = SlowPattern("$^")
+    assert pattern.is_dead(pattern.step(pattern.start(), ord("1")))
+
+
 @RELAXED
-@given(PLAIN.filter(lambda text: "\\b" not in text.lower() and "^" not in text.partition("$")[2]), TEXTS)
+@given(PLAIN.filter(lambda text: "\\b" not in text.lower() and not _END_THEN_BEGINNING.search(text)), TEXTS)
 def test_text_is_given_up_exactly_where_no_continuation_matches(text: str, sample: str) -> None:
     pattern = SlowPattern(text)
     whole = complete(pattern.nfa, max_states=10_000, max_work=0)
