@@ -119,13 +119,18 @@ def test_missing_classifier_is_flagged_and_stops_nothing(nodes: TwoNodes, client
 def test_explanation_from_the_command_line(nodes: TwoNodes) -> None:
     environ = {**os.environ, "SSOP_STATE_DIR": str(nodes.mesh.places.state)}
     command = [sys.executable, "-m", "ssop_cli.main", "route", "explain", "Translate this", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["decision"]["tier"], found["decision"]["rule"]) == ("lite", "short_instruction")
-    ages_ms = [node["status_age_ms"] for node in found["nodes"] if node["tier"] == "lite" and not node["filter"]]
-    assert len(ages_ms) == 2
-    assert all(age_ms is not None for age_ms in ages_ms)
+
+    def fit_nodes() -> bool:
+        done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["decision"]["tier"], found["decision"]["rule"]) == ("lite", "short_instruction")
+        fit = [node for node in found["nodes"] if node["tier"] == "lite" and not node["filter"]]
+        assert all(node["status_age_ms"] is not None for node in fit)
+        return len(fit) == 2
+
+    # A node that the machine keeps from saying its status in time is left out for a moment.
+    wait_until(fit_nodes, 60, "both nodes are explained as fit")
 
 
 def test_stopped_node_is_passed_by(nodes: TwoNodes, client: SsopClient) -> None:
