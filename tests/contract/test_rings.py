@@ -33,6 +33,7 @@ ALLOWED = {
     "ssop_cache": {"ssop_codec", "ssop_chassis"},
     "ssop_rag": {"ssop_codec", "ssop_chassis"},
     "ssop_gateway": {"ssop_codec", "ssop_chassis", "ssop_sdk"},
+    "ssop_opinion": {"ssop_codec", "ssop_chassis", "ssop_sdk"},
     "ssop_cli": {
         "ssop_codec",
         "ssop_chassis",
@@ -42,6 +43,7 @@ ALLOWED = {
         "ssop_rag",
         "ssop_router",
         "ssop_gateway",
+        "ssop_opinion",
     },
 }
 
