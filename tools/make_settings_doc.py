@@ -10,6 +10,7 @@ from ssop_cache.settings import CacheSettings
 from ssop_chassis.settings import MeshSettings, Settings
 from ssop_gateway.settings import GatewaySettings
 from ssop_inference.settings import InferenceSettings
+from ssop_opinion.settings import OpinionSettings
 from ssop_rag.settings import RagSettings
 from ssop_router.settings import RouterSettings
 
@@ -21,6 +22,7 @@ SECTIONS: Final[dict[str, type[Settings]]] = {
     "cache": CacheSettings,
     "rag": RagSettings,
     "gateway": GatewaySettings,
+    "opinion": OpinionSettings,
 }
 _HEAD: Final = """\
 # Settings

@@ -14,11 +14,11 @@ from starlette.datastructures import QueryParams
 from starlette.types import Message, Receive, Scope, Send
 
 from ssop_chassis import logs
+from ssop_chassis.http_server import ABORT
 from ssop_gateway.core.faults import EdgeError, invalid
 from ssop_gateway.core.frames import Delivery, dump
 from ssop_gateway.core.reading import JSON_TYPE, Caller, is_request_id, read_caller
 from ssop_gateway.metrics import CLIENT_GONE, METHODS, GatewayMetrics
-from ssop_gateway.server import ABORT
 from ssop_gateway.settings import GatewaySettings
 from ssop_gateway.tracing import request_span
 from ssop_gateway.upstream import Router

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from ssop_chassis import logs
 from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import connect
+from ssop_chassis.http_server import bind_sockets, make_server
 from ssop_chassis.reload import Reloader
 from ssop_chassis.serving import EXIT_SETTINGS
 from ssop_chassis.settings import MeshSettings, SettingsError, load_settings, show
@@ -25,7 +26,6 @@ from ssop_gateway.app import make_app
 from ssop_gateway.exchange import Edge
 from ssop_gateway.metrics import GatewayMetrics
 from ssop_gateway.ops import Readiness
-from ssop_gateway.server import bind_sockets, make_server
 from ssop_gateway.settings import GatewaySettings
 from ssop_gateway.upstream import Router
 

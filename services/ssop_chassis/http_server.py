@@ -6,17 +6,34 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ssop_gateway.settings import GatewaySettings
-
 ABORT: Final = "ssop.abort"
 """In the `state` of a scope: a function that drops the connection at once."""
 _BACKLOG: Final = 1_024
+
+
+class Bounds(Protocol):
+    """What a server's settings say of its connections."""
+
+    @property
+    def max_connections(self) -> int:
+        """Connections at the same time; more are 503."""
+        ...
+
+    @property
+    def idle_timeout_ms(self) -> int:
+        """Time that a connection may be open without a whole request's head."""
+        ...
+
+    @property
+    def max_header_bytes(self) -> int:
+        """Largest head of a request."""
+        ...
 
 
 class EdgeProtocol(H11Protocol):
@@ -81,7 +98,7 @@ class EdgeServer(uvicorn.Server):
         yield
 
 
-def make_server(app: ASGIApp, settings: GatewaySettings, drain_ms: int) -> EdgeServer:
+def make_server(app: ASGIApp, bounds: Bounds, drain_ms: int) -> EdgeServer:
     """The server of an application."""
     config = uvicorn.Config(
         app,
@@ -93,10 +110,10 @@ def make_server(app: ASGIApp, settings: GatewaySettings, drain_ms: int) -> EdgeS
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=settings.max_connections,
-        timeout_keep_alive=-(-settings.idle_timeout_ms // 1000),
+        limit_concurrency=bounds.max_connections,
+        timeout_keep_alive=-(-bounds.idle_timeout_ms // 1000),
         timeout_graceful_shutdown=-(-drain_ms // 1000),
-        h11_max_incomplete_event_size=settings.max_header_bytes,
+        h11_max_incomplete_event_size=bounds.max_header_bytes,
     )
     return EdgeServer(config)
 

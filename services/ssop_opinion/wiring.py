@@ -1,0 +1,34 @@
+"""How the process makes its parts: the functions that `main` calls, by module and name.
+
+ssop_opinion.analyst.open_analyst    OpenAnalyst
+ssop_opinion.desk.open_desk          OpenDesk
+ssop_opinion.pages.page_routes       PageRoutes
+ssop_opinion.sinks.open_sink         OpenSink
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from starlette.routing import BaseRoute
+
+from ssop_opinion.ports import AlertDesk, Analyst, Sink
+from ssop_opinion.settings import OpinionSettings
+from ssop_opinion.tenants import Tenants
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What each part is made from."""
+
+    settings: OpinionSettings
+    tenants: Tenants
+    registry: CollectorRegistry
+
+
+OpenAnalyst = Callable[[Setup], AbstractAsyncContextManager[Analyst]]
+OpenSink = Callable[[Setup], AbstractAsyncContextManager[Sink]]
+OpenDesk = Callable[[Setup, Sink], AbstractAsyncContextManager[AlertDesk]]
+PageRoutes = Callable[[Setup, Sink, AlertDesk], Sequence[BaseRoute]]
+"""Routes of the page, mounted beside the doors; they live below `/opinion` and `/v1/opinion/...`, but /posts."""
