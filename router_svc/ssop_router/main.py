@@ -32,7 +32,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
     settings = process.settings
 
     def open_peer(address: str) -> Peer:
-        peer = connect(address, max_message_bytes=process.mesh.max_message_bytes)
+        peer = connect(address, max_message_bytes=process.mesh.max_message_bytes, tls=process.tls)
         stack.push_async_callback(peer.close)
         return peer
 

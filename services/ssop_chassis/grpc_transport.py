@@ -6,7 +6,8 @@ windows are small, the bandwidth probe is off, and pings have a time-out of thei
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import grpc
@@ -16,6 +17,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Metadata, Method, OnMessage, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
 from ssop_chassis.errors import MeshError, from_status
+from ssop_chassis.tls import NO_TLS, Tls
 from ssop_chassis.tracing import inject
 
 STATUS_DETAILS: Final = "grpc-status-details-bin"
@@ -176,7 +178,7 @@ async def start_server(
     max_message_bytes: int = 4_194_304,
     max_concurrent_calls: int = 1024,
     has_reflection: bool = False,
-    credentials: grpc.ServerCredentials | None = None,
+    tls: Tls = NO_TLS,
 ) -> GrpcServer:
     """Serve on every address of `listen` (`host:port`, `unix:/path`). Raises OSError when one can't be bound."""
     server = grpc.aio.server(
@@ -203,8 +205,8 @@ async def start_server(
     addresses = []
     for address in listen:
         try:
-            if credentials is not None:
-                port = server.add_secure_port(address, credentials)
+            if tls.is_listener_secure(address):
+                port = server.add_secure_port(address, tls.server_credentials())
             else:
                 port = server.add_insecure_port(address)
         except RuntimeError as error:
@@ -215,23 +217,46 @@ async def start_server(
     return GrpcServer(server, addresses)
 
 
-class GrpcPeer:
-    """A Peer over one channel."""
+class _Line:
+    """A channel, its methods, and how many calls run on it."""
 
-    def __init__(self, address: str, channel: "grpc.aio.Channel") -> None:
+    def __init__(self, channel: "grpc.aio.Channel", version: int) -> None:
+        self.channel = channel
+        self.version = version
+        self.calls = 0
+        self.unary: dict[str, Any] = {}
+        self.stream: dict[str, Any] = {}
+
+
+class GrpcPeer:
+    """A Peer over one channel; with TLS another one takes its place when the certificates change.
+
+    `open_channel` makes a channel and says of which version of the certificates; `version` is the present one. A
+    channel that was replaced closes when the last of its calls has ended.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        open_channel: Callable[[], "tuple[grpc.aio.Channel, int]"],
+        version: Callable[[], int],
+    ) -> None:
         self.address = address
-        self._channel = channel
-        self._unary: dict[str, Any] = {}
-        self._stream: dict[str, Any] = {}
+        self._open_channel = open_channel
+        self._version = version
+        self._line = _Line(*open_channel())
+        self._lines = {self._line}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
         """See Peer.unary."""
-        callable_ = self._unary.get(method) or self._unary.setdefault(method, self._channel.unary_unary(method))
-        try:
-            response: bytes = await callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
-        except grpc.aio.AioRpcError as error:
-            raise _from_rpc_error(error) from None
-        return response
+        with self._take() as line:
+            callable_ = line.unary.get(method) or line.unary.setdefault(method, line.channel.unary_unary(method))
+            try:
+                response: bytes = await callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
+            except grpc.aio.AioRpcError as error:
+                raise _from_rpc_error(error) from None
+            return response
 
     async def stream(
         self,
@@ -243,32 +268,63 @@ class GrpcPeer:
         metadata: Metadata | None = None,
     ) -> Metadata:
         """See Peer.stream."""
-        callable_ = self._stream.get(method) or self._stream.setdefault(method, self._channel.unary_stream(method))
-        call = callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
+        with self._take() as line:
+            callable_ = line.stream.get(method) or line.stream.setdefault(method, line.channel.unary_stream(method))
+            call = callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
+            try:
+                while (message := await call.read()) is not grpc.aio.EOF:
+                    if (pending := on_message(message)) is not None:
+                        await pending
+                return {str(k): v for k, v in await call.trailing_metadata() or ()}
+            except grpc.aio.AioRpcError as error:
+                raise _from_rpc_error(error) from None
+            finally:
+                # A stream that is merely dropped goes on in the background (grpc #43462).
+                call.cancel()
+
+    @contextmanager
+    def _take(self) -> Iterator[_Line]:
+        if self._line.version != self._version() and self._line in self._lines:
+            before, self._line = self._line, _Line(*self._open_channel())
+            self._lines.add(self._line)
+            self._let_go(before)
+        line = self._line
+        line.calls += 1
         try:
-            while (message := await call.read()) is not grpc.aio.EOF:
-                if (pending := on_message(message)) is not None:
-                    await pending
-            return {str(k): v for k, v in await call.trailing_metadata() or ()}
-        except grpc.aio.AioRpcError as error:
-            raise _from_rpc_error(error) from None
+            yield line
         finally:
-            # A stream that is merely dropped goes on in the background (grpc #43462).
-            call.cancel()
+            line.calls -= 1
+            self._let_go(line)
+
+    def _let_go(self, line: _Line) -> None:
+        """Close a channel that was replaced, once nothing runs on it."""
+        if line is self._line or line.calls or line not in self._lines:
+            return
+        self._lines.discard(line)
+        task = asyncio.ensure_future(line.channel.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """See Peer.close."""
-        await self._channel.close()
+        lines, self._lines = self._lines, set()
+        for line in lines:
+            await line.channel.close()
+        await asyncio.gather(*self._closing)
 
 
 def connect(
     address: str,
     *,
     max_message_bytes: int = 4_194_304,
-    credentials: grpc.ChannelCredentials | None = None,
+    tls: Tls = NO_TLS,
+    server_name: str = "",
 ) -> GrpcPeer:
-    """A peer at `address`; connects on the first call, and again with back-off whenever the connection is lost."""
-    options = [
+    """A peer at `address`; connects on the first call, and again with back-off whenever the connection is lost.
+
+    `server_name` is the name that its certificate must carry, where neither the settings nor the address say it.
+    """
+    options: list[tuple[str, str | int]] = [
         *_WINDOWS,
         *_KEEPALIVE,
         ("grpc.max_receive_message_length", max_message_bytes),
@@ -279,9 +335,17 @@ def connect(
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 500),
     ]
-    if credentials is not None:
-        return GrpcPeer(address, grpc.aio.secure_channel(address, credentials, options=options))
-    return GrpcPeer(address, grpc.aio.insecure_channel(address, options=options))
+    certificates = tls.certificates
+    if certificates is None or not tls.is_peer_secure(address):
+        return GrpcPeer(address, lambda: (grpc.aio.insecure_channel(address, options=options), 0), lambda: 0)
+    if name := tls.server_name(server_name):
+        options.append(("grpc.ssl_target_name_override", name))
+
+    def open_channel() -> "tuple[grpc.aio.Channel, int]":
+        credentials, version = tls.channel_credentials()
+        return grpc.aio.secure_channel(address, credentials, options=options), version
+
+    return GrpcPeer(address, open_channel, lambda: certificates.current().version)
 
 
 def _join_values(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str | bytes]:

@@ -3,6 +3,7 @@
 Durations are in seconds. Labels never hold request ids, tenants' texts or anything else without a small bound.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from google.rpc import code_pb2
@@ -70,3 +71,25 @@ class CallMetrics:
         """Count a call that ended with a gRPC status code after so many seconds."""
         self._in_flight.dec()
         self._duration.labels(method.removeprefix("/"), code_name(code)).observe(duration_s)
+
+
+class TlsMetrics:
+    """Of a process whose services speak TLS."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._reloads = Counter(
+            "ssop_tls_reloads", "Changes of the certificates' files: taken, or refused.", ["outcome"], registry=registry
+        )
+        self._expiry = Gauge(
+            "ssop_tls_certificate_expiry_timestamp_seconds",
+            "When the own certificate ends, seconds since the epoch; 0: ca_file does not vouch for it.",
+            registry=registry,
+        )
+
+    def count(self, is_taken: bool) -> None:
+        """The files have changed."""
+        self._reloads.labels("taken" if is_taken else "refused").inc()
+
+    def show_expiry(self, read_s: Callable[[], float]) -> None:
+        """Ask `read_s` whenever the metrics are read."""
+        self._expiry.set_function(read_s)

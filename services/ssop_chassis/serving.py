@@ -27,9 +27,10 @@ from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import start_server
 from ssop_chassis.health import Health
 from ssop_chassis.identity import Secrets, Signer, load_secret
-from ssop_chassis.metrics import CallMetrics
+from ssop_chassis.metrics import CallMetrics, TlsMetrics
 from ssop_chassis.reload import Reloader
 from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings, show
+from ssop_chassis.tls import NO_TLS, Tls, is_exposed, open_tls
 
 S = TypeVar("S", bound=Settings)
 EXIT_SETTINGS = 78
@@ -50,6 +51,7 @@ class Process(Generic[S]):
     secrets: Secrets
     registry: CollectorRegistry
     signer: Signer
+    tls: Tls = NO_TLS
     reloads: list[Callable[[S], Collection[str]]] = field(default_factory=list)
 
 
@@ -57,13 +59,14 @@ class Process(Generic[S]):
 class Serving:
     """What a service serves.
 
-    `warm` runs after the start; health says SERVING when it returns. `drain` is called when the drain begins, to end
-    streams that would not end by themselves.
+    `started` hears the addresses that are listened on. `warm` runs after the start; health says SERVING when it
+    returns. `drain` is called when the drain begins, to end streams that would not end by themselves.
     """
 
     services: Sequence[Service]
     listen: Sequence[str]
     authenticate: Authenticate | None = None
+    started: Callable[[Sequence[str]], None] | None = None
     warm: Callable[[], Awaitable[None]] | None = None
     drain: Callable[[], None] | None = None
 
@@ -93,13 +96,41 @@ def run_service(name: str, kind: type[S], build: Build[S]) -> NoReturn:
         sys.stderr.write(f"ssop-{name}: {error}\n")
         sys.exit(EXIT_SETTINGS)
     logs.configure(name, mesh.log_level)
-    process = Process(name, settings, mesh, secrets, CollectorRegistry(), Signer(secrets.own, name, wall_clock_ms))
+    try:
+        registry = CollectorRegistry()
+        tls = open_process_tls(mesh, name, registry)
+        signer = Signer(secrets.own, name, wall_clock_ms)
+        process = Process(name, settings, mesh, secrets, registry, signer, tls)
+    except SettingsError as error:
+        sys.stderr.write(f"ssop-{name}: {error}\n")
+        sys.exit(EXIT_SETTINGS)
     try:
         uvloop.run(_serve(process, build, lambda: _load(name, kind, config)))
     except (OSError, SettingsError) as error:
         _log.critical("the service can't run: %s", error)
         sys.exit(1)
     sys.exit(0)
+
+
+def open_process_tls(mesh: MeshSettings, name: str, registry: CollectorRegistry) -> Tls:
+    """TLS of a process, with its metrics where it is on. Raises SettingsError."""
+    if not mesh.tls.is_on:
+        return NO_TLS
+    metrics = TlsMetrics(registry)
+    tls = open_tls(mesh.tls, name, on_reload=metrics.count)
+    if tls.certificates is not None:
+        metrics.show_expiry(tls.certificates.expires_at_s)
+    return tls
+
+
+def warn_of_plain_text(addresses: Sequence[str], tls: Tls) -> None:
+    """Say at the start which listeners others can read from."""
+    exposed = [address for address in addresses if is_exposed(address) and not tls.is_listener_secure(address)]
+    if exposed:
+        _log.warning(
+            "prompts and keys travel unencrypted to an address that others reach; set [mesh.tls]",
+            extra={"addresses": exposed},
+        )
 
 
 def _load(name: str, kind: type[S], config: Path | None) -> tuple[MeshSettings, S]:
@@ -128,6 +159,7 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
             max_message_bytes=mesh.max_message_bytes,
             max_concurrent_calls=mesh.max_concurrent_calls,
             has_reflection=mesh.has_reflection,
+            tls=process.tls,
         )
         stack.push_async_callback(server.stop, mesh.drain_ms / 1000)
         metrics_address = _serve_metrics(process, stack)
@@ -139,6 +171,9 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
                 "settings": show(process.settings),
             },
         )
+        warn_of_plain_text(server.addresses, process.tls)
+        if serving.started is not None:
+            serving.started(server.addresses)
         if serving.warm is not None and not await _warm(serving.warm, stop):
             return
         health.set_serving(True)

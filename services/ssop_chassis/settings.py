@@ -9,14 +9,25 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 SECTIONS: Final = ("mesh", "router", "inference", "cache", "rag", "gateway", "opinion")
 # Read by tools and tests, not by services.
 _OTHER_VARIABLES: Final = frozenset(
-    {"SSOP_CONFIG", "SSOP_STATE_DIR", "SSOP_API_KEY", "SSOP_TARGET", "SSOP_REQUIRE", "SSOP_SUITES"}
+    {
+        "SSOP_CONFIG",
+        "SSOP_STATE_DIR",
+        "SSOP_API_KEY",
+        "SSOP_TARGET",
+        "SSOP_TLS_CA",
+        "SSOP_TLS_CERTIFICATE",
+        "SSOP_TLS_KEY",
+        "SSOP_TLS_NAME",
+        "SSOP_REQUIRE",
+        "SSOP_SUITES",
+    }
 )
 _PREFIX: Final = "SSOP_"
 _TEST_PREFIX: Final = "SSOP_TEST_"
@@ -33,6 +44,41 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class TlsSettings(Settings):
+    """Table `mesh.tls`: TLS between services. The files are read again when they change (docs/tls.md)."""
+
+    certificate_file: Path | None = Field(
+        None, description="Certificate of this host's services with its chain, PEM. None: listeners are in plain text."
+    )
+    key_file: Path | None = Field(None, description="Its private key, PEM; mode 0600.")
+    ca_file: Path | None = Field(
+        None, description="Authorities, PEM, that the certificates of other services must come from. None: gRPC's own."
+    )
+    mutual: list[Literal["router", "inference", "cache", "rag"]] = Field(
+        default=["inference", "cache", "rag"],
+        description="Services that take only callers that show a certificate of `ca_file`.",
+    )
+    server_name: str = Field(
+        "", description="Name that the services' certificates carry, where it is not the host of their address."
+    )
+    plain: list[str] = Field(
+        default=[], description="Addresses, listened on or called, that stay in plain text; unix sockets always do."
+    )
+
+    @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        if self.certificate_file is not None and self.mutual and self.ca_file is None:
+            raise ValueError("`mutual` needs a ca_file that the callers' certificates come from")
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        """Other services are called over TLS."""
+        return self.certificate_file is not None or self.ca_file is not None
+
+
 class MeshSettings(Settings):
     """Section `mesh`: what all services share."""
 
@@ -44,6 +90,7 @@ class MeshSettings(Settings):
         None,
         description="The secret to come: calls under it are taken already, so that services may change one by one.",
     )
+    tls: TlsSettings = Field(default_factory=TlsSettings, description="TLS between services: a table. See docs/tls.md.")
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
     default_deadline_ms: int = Field(30_000, gt=0, description="Deadline of calls that come without one.")
     max_session_ms: int = Field(86_400_000, gt=0, description="Life of a bidirectional stream without a deadline.")

@@ -2,11 +2,16 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
+from urllib.parse import urlencode
+
+from pydantic import ValidationError
 
 from ssop_cache.redis_process import redis_command
+from ssop_chassis.settings import TlsSettings
+from ssop_chassis.tls import Tls
 from ssop_cli.failure import EXIT_SETTINGS, CommandError
 from ssop_cli.places import Places
 
@@ -32,6 +37,7 @@ class ChildPlan:
     after: tuple[str, ...] = ()
     is_redis: bool = False
     is_http: bool = False
+    tls: TlsSettings = field(default_factory=TlsSettings)
 
     @property
     def is_unix(self) -> bool:
@@ -88,21 +94,44 @@ def _plan_service(
 ) -> ChildPlan:
     command = [sys.executable, "-m", f"ssop_{name}.main", "--config", str(settings)]
     listen = document[name].get("listen") or [_DEFAULT_LISTEN[name]]
-    return ChildPlan(name, command, str(listen[0]), places.state, after, is_http=name == "gateway")
+    return ChildPlan(
+        name, command, str(listen[0]), places.state, after, is_http=name == "gateway", tls=_read_tls(document, settings)
+    )
+
+
+def _read_tls(document: Mapping[str, Any], settings: Path) -> TlsSettings:
+    try:
+        return TlsSettings.model_validate(document.get("mesh", {}).get("tls", {}))
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]["msg"]
+        raise CommandError(f"{settings}: [mesh.tls] {fault}", exit_code=EXIT_SETTINGS) from error
 
 
 def router_target(plans: Sequence[ChildPlan]) -> str:
-    """Where clients find the router: its address, with a host that they can connect to."""
-    return _reachable(next(plan.address for plan in plans if plan.name == "router"))
+    """Where clients find the router: its address, with a host that they can connect to; with what TLS needs."""
+    plan = next(plan for plan in plans if plan.name == "router")
+    address, tls = reachable(plan.address), plan.tls
+    if not Tls(tls, "router", None).is_listener_secure(plan.address):
+        return address
+    is_mutual = "router" in tls.mutual
+    options = {
+        "ca": tls.ca_file,
+        "cert": tls.certificate_file if is_mutual else None,
+        "key": tls.key_file if is_mutual else None,
+        "name": tls.server_name,
+    }
+    query = urlencode({name: str(value) for name, value in options.items() if value}, safe="/")
+    return f"ssops://{address}" + (f"?{query}" if query else "")
 
 
 def gateway_url(plans: Sequence[ChildPlan]) -> str:
     """Where the HTTP edge is found; empty without one, or where it listens on a socket only."""
     address = next((plan.address for plan in plans if plan.name == "gateway" and not plan.is_unix), "")
-    return f"http://{_reachable(address)}" if address else ""
+    return f"http://{reachable(address)}" if address else ""
 
 
-def _reachable(address: str) -> str:
+def reachable(address: str) -> str:
+    """An address that is listened on, with a host that can be connected to."""
     host, _, port = address.rpartition(":")
     if address.startswith("unix:") or host not in {"0.0.0.0", "[::]"}:  # noqa: S104 - compared, not bound
         return address

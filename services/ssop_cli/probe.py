@@ -8,6 +8,7 @@ from grpc_health.v1 import health_pb2
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.grpc_transport import connect
+from ssop_chassis.tls import NO_TLS, Tls
 
 PROBE_TIMEOUT_S: Final = 2.0
 _CHECK: Final = "/grpc.health.v1.Health/Check"
@@ -17,8 +18,8 @@ _REQUEST: Final = health_pb2.HealthCheckRequest().SerializeToString()
 class HealthProbe:
     """Asks one service. Health needs no principal."""
 
-    def __init__(self, address: str) -> None:
-        self._peer: Peer = connect(address)
+    def __init__(self, address: str, tls: Tls = NO_TLS) -> None:
+        self._peer: Peer = connect(address, tls=tls)
 
     async def ask(self) -> bool | None:
         """True: it serves; False: it answers and does not serve; None: no answer."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from ssop_chassis.settings import SettingsError
+from ssop_chassis.tls import open_tls
 from ssop_cli.child import (
     Action,
     Begin,
@@ -28,8 +30,9 @@ from ssop_cli.child import (
     Tick,
     step,
 )
+from ssop_cli.failure import EXIT_SETTINGS, CommandError
 from ssop_cli.logfile import LogFile
-from ssop_cli.plan import ChildPlan
+from ssop_cli.plan import ChildPlan, reachable
 from ssop_cli.probe import HealthProbe, HttpProbe, RedisProbe
 from ssop_cli.report import ChildReport, start_ticks
 
@@ -57,7 +60,13 @@ def make_probe(plan: ChildPlan) -> Probe:
     """The probe for a child: PING for Redis, /readyz for the HTTP edge, grpc.health.v1 for services."""
     if plan.is_http:
         return HttpProbe(plan.address)
-    return RedisProbe(plan.socket) if plan.is_redis else HealthProbe(plan.address)
+    if plan.is_redis:
+        return RedisProbe(plan.socket)
+    try:
+        tls = open_tls(plan.tls, "supervisor")
+    except SettingsError as error:
+        raise CommandError(str(error), exit_code=EXIT_SETTINGS) from error
+    return HealthProbe(plan.address if not tls.is_peer_secure(plan.address) else reachable(plan.address), tls)
 
 
 class Runner:

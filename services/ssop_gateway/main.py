@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import ipaddress
 import logging
 import os
 import signal
@@ -20,8 +19,9 @@ from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import connect
 from ssop_chassis.http_server import bind_sockets, make_server
 from ssop_chassis.reload import Reloader
-from ssop_chassis.serving import EXIT_SETTINGS
+from ssop_chassis.serving import EXIT_SETTINGS, open_process_tls
 from ssop_chassis.settings import MeshSettings, SettingsError, load_settings, show
+from ssop_chassis.tls import is_exposed
 from ssop_gateway.app import make_app
 from ssop_gateway.exchange import Edge
 from ssop_gateway.metrics import GatewayMetrics
@@ -68,7 +68,8 @@ async def _serve(mesh: MeshSettings, settings: GatewaySettings, reloader: Reload
 
 async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings) -> None:
     registry = CollectorRegistry()
-    peer = connect(settings.router_address, max_message_bytes=mesh.max_message_bytes)
+    tls = open_process_tls(mesh, "gateway", registry)
+    peer = connect(settings.router_address, max_message_bytes=mesh.max_message_bytes, tls=tls)
     router = Router(
         peer,
         ready_timeout_ms=settings.ready_timeout_ms,
@@ -83,7 +84,7 @@ async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings) -> No
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     sockets, addresses = bind_sockets(settings.listen)
-    if any(map(_is_exposed, addresses)):
+    if any(map(is_exposed, addresses)):
         _log.warning("API keys travel unencrypted to an address that others reach; put TLS in front")
     serving = asyncio.ensure_future(server.serve(sockets))
     _log.info("serving", extra={"addresses": addresses, "settings": show(settings)})
@@ -98,16 +99,6 @@ async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings) -> No
         await serving
     finally:
         await peer.close()
-
-
-def _is_exposed(address: str) -> bool:
-    if address.startswith("unix:"):
-        return False
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"
 
 
 if __name__ == "__main__":

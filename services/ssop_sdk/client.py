@@ -66,8 +66,8 @@ class SsopClient:
         """Set up a client; it connects with its first call.
 
         api_key: the key; else SSOP_API_KEY.
-        target: `host:port`, `unix:/path`, or `https://host[:port]` and `grpcs://host[:port]` for TLS; else SSOP_TARGET,
-            else 127.0.0.1:7300.
+        target: `host:port`, `unix:/path`, or `ssops://host[:port]` and `https://host[:port]` for TLS; else SSOP_TARGET,
+            else 127.0.0.1:7300. `ssops://host?ca=FILE&cert=FILE&key=FILE&name=HOST` names the files of TLS.
         streaming: False holds frames back until the verdict on the whole is good, and makes `chat.completions.create`
             return a completion where `stream` is not given.
         output_schema: schema of answers unless a call names its own; see `SchemaLike`.
@@ -77,7 +77,8 @@ class SsopClient:
         allow_degraded: take degraded answers as they are instead of raising DegradedAnswer.
         stream_buffer_size: largest chunk in bytes, 0 (`auto`) or from 64 to 16384.
         batch_size: requests in flight of `generate_many`, from 1.
-        tls: a `Tls`, True for TLS with defaults, False to forbid it, None to go by the target.
+        tls: a `Tls`, True for TLS with defaults, False to forbid it, None to go by the target. What neither it nor the
+            target names comes from SSOP_TLS_CA, SSOP_TLS_CERTIFICATE, SSOP_TLS_KEY and SSOP_TLS_NAME.
         retry: when calls are repeated; see RetryPolicy.
 
         Raises ConfigurationError, and TypeError for what is no schema.

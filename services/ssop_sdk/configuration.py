@@ -73,10 +73,10 @@ def set_up(
     environ = os.environ if environ is None else environ
     if stream_buffer_size and stream_buffer_size not in range(64, 16_385):
         raise ConfigurationError("stream_buffer_size is 0 (auto) or from 64 to 16384 bytes")
-    where = parse_target(target or environ.get("SSOP_TARGET") or DEFAULT_TARGET, tls)
+    where = parse_target(target or environ.get("SSOP_TARGET") or DEFAULT_TARGET, tls, environ)
     key = _read_key(api_key, environ)
     if where.is_exposed:
-        _log.warning("the API key travels unencrypted to %s; use https:// or tls=True", where.address)
+        _log.warning("the API key travels unencrypted to %s; use ssops:// or tls=True", where.address)
     return Setup(
         where,
         (("authorization", f"Bearer {key}"),),

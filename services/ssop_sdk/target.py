@@ -1,9 +1,11 @@
 """Where the mesh is and how to reach it: targets, TLS, channel options."""
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qsl
 
 import grpc
 
@@ -11,8 +13,21 @@ from ssop_sdk.errors import ConfigurationError
 
 VERSION: Final = "0.1.0"
 DEFAULT_TARGET: Final = "127.0.0.1:7300"
-_TLS_SCHEMES: Final = ("https://", "grpcs://")
-_PLAIN_SCHEMES: Final = ("http://", "grpc://")
+_TLS_SCHEMES: Final = ("ssops://", "https://", "grpcs://")
+_PLAIN_SCHEMES: Final = ("ssop://", "http://", "grpc://")
+# What a target may say of its TLS, as `ssops://mesh:7300?ca=/etc/ssop/ca.pem`.
+_TLS_OPTIONS: Final = {
+    "ca": "root_certificates",
+    "cert": "client_certificate",
+    "key": "client_key",
+    "name": "server_name",
+}
+_VARIABLES: Final = {
+    "SSOP_TLS_CA": "root_certificates",
+    "SSOP_TLS_CERTIFICATE": "client_certificate",
+    "SSOP_TLS_KEY": "client_key",
+    "SSOP_TLS_NAME": "server_name",
+}
 _RESOLVER_SCHEMES: Final = ("dns:", "ipv4:", "ipv6:", "unix:", "unix-abstract:", "vsock:", "xds:")
 
 
@@ -60,16 +75,18 @@ def _with_port(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address and "]" not in address else f"{address}:{port}"
 
 
-def parse_target(text: str, tls: "Tls | bool | None" = None) -> Target:
-    """Read `host:port`, `unix:/path`, `https://host[:port]` or `grpcs://host[:port]`, or a target of gRPC's resolvers.
+def parse_target(text: str, tls: "Tls | bool | None" = None, environ: Mapping[str, str] | None = None) -> Target:
+    """Read `host:port`, `unix:/path`, `ssops://host[:port]`, `https://host[:port]`, or a target of gRPC's resolvers.
 
+    A TLS target may name files: `?ca=FILE&cert=FILE&key=FILE&name=HOST`; what it does not name comes from `environ`.
     `tls` is None to go by the scheme, True or a `Tls` to insist on it, False to forbid it. Raises ConfigurationError.
     """
     text = text.strip()
     if not text:
         raise ConfigurationError("the target is empty")
     scheme = next((s for s in (*_TLS_SCHEMES, *_PLAIN_SCHEMES) if text.lower().startswith(s)), "")
-    address = text[len(scheme) :].rstrip("/") if scheme else text
+    address, _, query = text[len(scheme) :].partition("?") if scheme else (text, "", "")
+    address = address.rstrip("/") if scheme else address
     if scheme and (not address or "/" in address):
         raise ConfigurationError(f"a target is {scheme}host:port, without a path")
     if scheme in _TLS_SCHEMES and tls is False:
@@ -77,11 +94,24 @@ def parse_target(text: str, tls: "Tls | bool | None" = None) -> Target:
     is_tls = scheme in _TLS_SCHEMES or (tls is not None and tls is not False)
     if scheme in _PLAIN_SCHEMES and is_tls:
         raise ConfigurationError(f"the target asks for no TLS ({scheme}) and tls asks for it")
+    if query and not is_tls:
+        raise ConfigurationError(f"a target without TLS ({scheme}) has no options")
     if scheme in _TLS_SCHEMES:
-        address = _with_port(address, 443)
+        address = _with_port(address, 7300 if scheme == "ssops://" else 443)
     elif not address.startswith(_RESOLVER_SCHEMES):
         address = _with_port(address, 7300)
-    return Target(address, is_tls, tls if isinstance(tls, Tls) else Tls())
+    if not is_tls:
+        return Target(address, False)
+    return Target(address, True, tls if isinstance(tls, Tls) else _read_tls(query, environ or {}))
+
+
+def _read_tls(query: str, environ: Mapping[str, str]) -> Tls:
+    found = {name: environ[variable] for variable, name in _VARIABLES.items() if environ.get(variable)}
+    for option, value in parse_qsl(query, keep_blank_values=True):
+        if option not in _TLS_OPTIONS or not value:
+            raise ConfigurationError(f"a target has the options {', '.join(_TLS_OPTIONS)}, each with a value")
+        found[_TLS_OPTIONS[option]] = value
+    return Tls(**found)
 
 
 def _pem(source: bytes | str | Path | None) -> bytes | None:

@@ -98,3 +98,23 @@ def test_one_model_for_both_tiers_is_named() -> None:
 def test_two_models_are_not_shared() -> None:
     document = default_settings(PLACES, port=1, models_dir=Path("/m"), model="small", full_model="large")
     assert shared_model(document) == ""
+
+
+def test_target_of_a_router_with_tls_says_how_to_trust_it() -> None:
+    document = defaults()
+    tls = {"certificate_file": "/h.pem", "key_file": "/h.key", "ca_file": "/ca.pem", "server_name": "mesh.test"}
+    document["mesh"]["tls"] = tls
+    plans = plan_children(document, Path("/s"), PLACES, BINARY)
+    assert router_target(plans) == "ssops://127.0.0.1:7300?ca=/ca.pem&name=mesh.test"
+    document["mesh"]["tls"] = {**tls, "mutual": ["router"]}
+    plans = plan_children(document, Path("/s"), PLACES, BINARY)
+    assert router_target(plans) == "ssops://127.0.0.1:7300?ca=/ca.pem&cert=/h.pem&key=/h.key&name=mesh.test"
+    document["mesh"]["tls"] = {**tls, "plain": ["127.0.0.1:7300"]}
+    assert router_target(plan_children(document, Path("/s"), PLACES, BINARY)) == "127.0.0.1:7300"
+
+
+def test_table_of_tls_that_can_not_be_used_is_refused() -> None:
+    document = defaults()
+    document["mesh"]["tls"] = {"certificate_file": "/h.pem"}
+    with pytest.raises(CommandError, match=r"mesh\.tls"):
+        plan_children(document, Path("/s"), PLACES, BINARY)

@@ -45,6 +45,9 @@ def plan(**options: Any) -> Plan:
         ("unix:/run/ssop.sock", "unix:/run/ssop.sock", False),
         ("https://mesh.example", "mesh.example:443", True),
         ("grpcs://mesh.example:7443/", "mesh.example:7443", True),
+        ("ssops://mesh.example", "mesh.example:7300", True),
+        ("ssops://[::1]:7301?ca=/ca.pem", "[::1]:7301", True),
+        ("ssop://mesh.example", "mesh.example:7300", False),
         ("http://mesh.example", "mesh.example:7300", False),
         ("[::1]:7300", "[::1]:7300", False),
         ("::1", "[::1]:7300", False),
@@ -57,11 +60,35 @@ def test_target_is_read(text: str, address: str, is_tls: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "tls"), [("", None), ("https://h/path", None), ("https://h", False), ("http://h", True)]
+    ("text", "tls"),
+    [
+        ("", None),
+        ("https://h/path", None),
+        ("https://h", False),
+        ("http://h", True),
+        ("ssop://h?ca=/a", None),
+        ("ssops://h?ca=", None),
+        ("ssops://h?password=a", None),
+    ],
 )
 def test_contradicting_target_is_refused(text: str, tls: bool | None) -> None:
     with pytest.raises(ConfigurationError):
         parse_target(text, tls)
+
+
+def test_target_names_the_files_of_tls_and_the_environment_the_others() -> None:
+    environ = {"SSOP_TLS_CA": "/env.pem", "SSOP_TLS_KEY": "/env.key", "SSOP_TLS_CERTIFICATE": "/env.crt"}
+    setup = make(environ, target="ssops://mesh?ca=/own.pem&name=mesh.test")
+    assert setup.target.tls == Tls("/own.pem", "/env.crt", "/env.key", "mesh.test")
+
+
+def test_tls_that_is_given_counts_alone() -> None:
+    setup = make({"SSOP_TLS_CA": "/env.pem"}, target="ssops://mesh?ca=/own.pem", tls=Tls(server_name="a"))
+    assert setup.target.tls == Tls(server_name="a")
+
+
+def test_environment_makes_no_target_secure() -> None:
+    assert not make({"SSOP_TLS_CA": "/env.pem"}, target="mesh").target.is_tls
 
 
 def test_environment_fills_in_key_and_target() -> None:
