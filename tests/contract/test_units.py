@@ -15,8 +15,8 @@ OURS: Final = [path for path in SERVICES if "-m ssop_" in path.read_text() and "
 """Those that run the mesh's own code without privileges."""
 EXPOSURE: Final = 20
 """Tenths of what `systemd-analyze security` calls exposure, from 0 to 100."""
-# It must see every process of the host.
-PRIVILEGED: Final = frozenset({"ssop-ebpf.service"})
+# They program the kernel, or take a network card from it.
+PRIVILEGED: Final = frozenset({"ssop-ebpf.service", "ssop-front.service", "ssop-xdp-guard@.service"})
 
 
 def hardening(path: Path) -> str:
