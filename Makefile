@@ -80,10 +80,11 @@ test-sanitized: $(BIN)/python ## The tests of the codec, built with ASan and UBS
 	  $(BIN)/python -m pytest -p no:cacheprovider $(wildcard tests/unit/codec tests/property/codec)
 
 .PHONY: lint
-lint: $(VENV)/.lint ## ruff and mypy
+lint: $(VENV)/.lint ## ruff, mypy and shellcheck
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/shellcheck -x k8s-free-deploy/*.sh k8s-free-deploy/lib/*.sh
 
 .PHONY: protos
 protos: $(VENV)/protos/.done ## Make the stubs of protos/gen again

@@ -76,10 +76,18 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         works.append(router.hints.run())
     for work in works:
         stack.push_async_callback(_stop, asyncio.create_task(work))
+
+    async def warm() -> None:
+        # A router that knows no node yet would refuse what a balancer sends it.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(settings.nodes_wait_ms / 1000):
+                await router.nodes.hear_all()
+
     return Serving(
         (*router.services, bind(keys_pb2.DESCRIPTOR.services_by_name["KeyService"], key_servicer)),
         settings.listen,
         authenticate=keys.authenticate,
+        warm=warm,
         drain=router.draining.set,
     )
 

@@ -158,6 +158,7 @@ class Nodes:
         self._reconnect_ms = reconnect_ms
         self._on_fault = on_fault
         self._snapshot: Snapshot | None = None
+        self._heard = asyncio.Event()
         self._rotation = rotation(self._stand)
 
     def __iter__(self) -> Iterator[Node]:
@@ -207,6 +208,10 @@ class Nodes:
     def _stand(self, address: str) -> None:
         self._nodes[address].stand(self._rotation.standing(address))
         self._snapshot = None
+
+    async def hear_all(self) -> None:
+        """Return when every node has said its status once."""
+        await self._heard.wait()
 
     async def watch(self) -> None:
         """Follow the status of every node; runs until cancelled."""
@@ -264,6 +269,8 @@ class Nodes:
                 self._snapshot = None
                 if is_new:
                     _log.info("a node says its status", extra={"address": node.peer.address, "node": node.name})
+                    if all(one.status is not None for one in self):
+                        self._heard.set()
 
             await node.peer.stream(
                 _WATCH,

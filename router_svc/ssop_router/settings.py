@@ -51,6 +51,9 @@ class RouterSettings(PolicySettings):
     )
     similar_timeout_ms: int = Field(150, gt=0, description="Time for finding a similar answer.")
     watch_restart_ms: int = Field(300_000, gt=0, description="How long one status stream lasts before it is renewed.")
+    nodes_wait_ms: int = Field(
+        1_000, ge=0, description="How long a router that starts waits for every node's status before it serves."
+    )
     reconnect_min_ms: int = Field(100, gt=0, description="First back-off after a status stream was lost.")
     reconnect_max_ms: int = Field(5_000, gt=0, description="Longest back-off after a status stream was lost.")
     first_field_timeout_ms: int = Field(10_000, gt=0, description="Time for the first field; later is a hard failure.")

@@ -118,7 +118,23 @@ def make_server(app: ASGIApp, bounds: Bounds, drain_ms: int) -> EdgeServer:
     return EdgeServer(config)
 
 
-def bind_sockets(listen: Sequence[str]) -> tuple[list[socket.socket], list[str]]:
+Bound = tuple[list[socket.socket], list[str]]
+
+
+def take_sockets(listeners: Sequence[socket.socket]) -> Bound | None:
+    """Sockets that the service manager listens on, and their addresses; None where there are none."""
+    return ([*listeners], [_show(listener) for listener in listeners]) if listeners else None
+
+
+def _show(listener: socket.socket) -> str:
+    name: Any = listener.getsockname()
+    if listener.family == socket.AF_UNIX:
+        return f"unix:{name}"
+    host = f"[{name[0]}]" if listener.family == socket.AF_INET6 else name[0]
+    return f"{host}:{name[1]}"
+
+
+def bind_sockets(listen: Sequence[str]) -> Bound:
     """Sockets for `host:port` and `unix:/path`, and their addresses. Raises OSError."""
     sockets: list[socket.socket] = []
     addresses: list[str] = []

@@ -1,4 +1,4 @@
-"""The life of a service process: settings, logs, serve, become ready, drain.
+"""The life of a service process: settings, logs, serve, become ready, drain. The service manager hears of each step.
 
 Drain order: health says NOT_SERVING; calls are still taken for `lame_duck_ms`, so that balancers notice; then those
 that run may finish for `drain_ms`; then the resources of the exit stack close, last opened first.
@@ -28,6 +28,7 @@ from ssop_chassis.grpc_transport import start_server
 from ssop_chassis.health import Health
 from ssop_chassis.identity import Secrets, Signer, load_secret
 from ssop_chassis.metrics import CallMetrics, TlsMetrics
+from ssop_chassis.notify import Manager
 from ssop_chassis.reload import Reloader
 from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings, show
 from ssop_chassis.tls import NO_TLS, Tls, is_exposed, open_tls
@@ -144,7 +145,8 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     mesh = process.mesh
-    async with AsyncExitStack() as stack:
+    manager = Manager()
+    async with manager.watched(), AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, start_export(process.name, mesh))
         serving = await build(process, stack)
         loop.add_signal_handler(signal.SIGHUP, Reloader(mesh, process.settings, load, process.reloads).reload)
@@ -174,12 +176,15 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
         warn_of_plain_text(server.addresses, process.tls)
         if serving.started is not None:
             serving.started(server.addresses)
+        manager.say("warming up")
         if serving.warm is not None and not await _warm(serving.warm, stop):
             return
         health.set_serving(True)
         _log.info("ready")
+        manager.ready(f"serving at {', '.join(server.addresses)}")
         await stop.wait()
         _log.info("draining")
+        manager.stopping(f"draining, for {mesh.lame_duck_ms + mesh.drain_ms} ms at most")
         health.close()
         if serving.drain is not None:
             serving.drain()

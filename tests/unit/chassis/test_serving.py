@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -119,3 +120,18 @@ async def test_address_in_use_is_said(tmp_path: Path, start: Start) -> None:
     _, errors = await process.communicate()
     assert process.returncode == 1
     assert b"can't listen" in errors
+
+
+async def test_service_manager_hears_of_ready_and_of_the_drain(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+        end.bind(str(tmp_path / "n"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
+        process = await start()
+        await log_until(process, "ready")
+        process.terminate()
+        assert await process.wait() == 0
+        end.setblocking(False)
+        told = [end.recv(4096).split(b"\n")[0] for _ in range(3)]
+    assert told == [b"STATUS=warming up", b"READY=1", b"STOPPING=1"]

@@ -66,3 +66,24 @@ def test_settings_cannot_be_changed(tmp_path: Path) -> None:
 def test_log_of_settings_has_no_credentials_of_a_url(url: str, shown: str) -> None:
     settings = Sample(listen=url, nodes=(url,), models={"a": url})
     assert show(settings) == {"listen": shown, "max_rps": 0, "nodes": [shown], "models": {"a": shown}}
+
+
+def test_credential_is_a_file_of_the_service_managers_folder(tmp_path: Path) -> None:
+    text = '[router]\nlisten = "credential:mesh-secret"'
+    assert load(tmp_path, text, CREDENTIALS_DIRECTORY="/run/credentials/x").listen == "/run/credentials/x/mesh-secret"
+
+
+def test_credential_is_found_inside_tables_and_lists(tmp_path: Path) -> None:
+    text = '[router]\nnodes = ["credential:a"]\n[router.models]\nm = "credential:b"'
+    loaded = load(tmp_path, text, CREDENTIALS_DIRECTORY="/c")
+    assert (loaded.nodes, loaded.models) == (("/c/a",), {"m": "/c/b"})
+
+
+def test_credential_without_a_service_manager_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="CREDENTIALS_DIRECTORY"):
+        load(tmp_path, '[router]\nlisten = "credential:mesh-secret"')
+
+
+@pytest.mark.parametrize("value", ["credential:../shadow", "credential:", "credential:a/b"])
+def test_what_is_no_credential_name_stays_as_it_is(tmp_path: Path, value: str) -> None:
+    assert load(tmp_path, f'[router]\nlisten = "{value}"', CREDENTIALS_DIRECTORY="/c").listen == value
