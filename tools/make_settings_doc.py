@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 
 from ssop_cache.settings import CacheSettings
 from ssop_chassis.settings import MeshSettings, Settings
+from ssop_ebpf.settings import EbpfSettings
 from ssop_gateway.settings import GatewaySettings
 from ssop_inference.settings import InferenceSettings
 from ssop_opinion.settings import OpinionSettings
@@ -23,6 +24,7 @@ SECTIONS: Final[dict[str, type[Settings]]] = {
     "rag": RagSettings,
     "gateway": GatewaySettings,
     "opinion": OpinionSettings,
+    "ebpf": EbpfSettings,
 }
 _HEAD: Final = """\
 # Settings

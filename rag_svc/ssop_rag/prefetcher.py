@@ -12,6 +12,7 @@ from ssop.v1.rag_pb2 import GetPrefetchUsageResponse, PrefetchOutcome
 from ssop_chassis import logs
 from ssop_chassis.errors import MeshError
 from ssop_chassis.words import count_tokens
+from ssop_codec.probes import prefetched
 from ssop_rag.core.account import Account, Accounts
 from ssop_rag.core.model import Query, Vector
 from ssop_rag.core.prefetch import Begun, Entry, PrefetchBook, Result, Use, Waste
@@ -222,6 +223,7 @@ class Prefetcher:
     def use(self, entry: Entry, use: Use, *, came_ms: int, waited_ms: int) -> None:
         """A claimed prefetch served a request that came at `came_ms` and waited `waited_ms` for it."""
         saved_ms = entry.saved_ms(use, waited_ms)
+        prefetched(True, 1_000_000 * max(0, came_ms - entry.started_ms))
         self._metrics.prefetch_hit(entry.tenant, use, entry.overlap_ms(came_ms) / 1000, saved_ms / 1000)
         self._note(entry.tenant, self._accounts.hit(entry.tenant, self._clocks.monotonic_ms(), saved_ms))
 
@@ -257,6 +259,7 @@ class Prefetcher:
             task.cancel()
         now_ms = self._clocks.monotonic_ms()
         wasted_ms = entry.overlap_ms(now_ms)
+        prefetched(False, 1_000_000 * max(0, now_ms - entry.started_ms))
         self._metrics.prefetch_wasted(entry.tenant, why, wasted_ms / 1000)
         self._note(entry.tenant, self._accounts.waste(entry.tenant, now_ms, wasted_ms))
 

@@ -22,6 +22,7 @@ from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.success import Outcomes
 from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.documents import DocumentEdge
+from ssop_router.failpoint import open_failpoint
 from ssop_router.generation import Generator
 from ssop_router.hints import HintExchange
 from ssop_router.inspection import Inspection
@@ -88,10 +89,12 @@ def assemble(
     classifier: Classifier = Classifier(),  # noqa: B008 - immutable
     canned: CannedDocuments = CannedDocuments(),  # noqa: B008 - never changed
     similar_rules: SimilarRules = SimilarRules(),  # noqa: B008 - immutable
+    environ: Mapping[str, str] | None = None,
 ) -> Router:
     """A router over the given peers; `node_peers` has one for each address of the settings.
 
-    `clock_ms` is monotonic, `wall_ms` tells the time.
+    `clock_ms` is monotonic, `wall_ms` tells the time; `environ` is where a failpoint may be asked for. Raises
+    SettingsError for one that is asked for badly.
     """
     metrics = RouterMetrics(registry)
     background = Background()
@@ -154,7 +157,8 @@ def assemble(
             metadata=lambda: sign(OWN_PRINCIPAL),
             metrics=metrics,
         )
-    receipts = Receipts(metrics)
+    failpoint = open_failpoint(environ or {}, metrics)
+    receipts = Receipts(metrics, thin=failpoint.thin if failpoint is not None else None)
     recorder = Recorder(settings, metrics, wall_ms)
     recordings = Recordings(settings, receipts)
     traffic = Traffic(clock_ms)

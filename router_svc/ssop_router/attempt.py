@@ -13,6 +13,7 @@ from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import Continuation
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, scan_heads
+from ssop_codec.probes import chunk_received, stream_number
 from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
 from ssop_router.core.ladder import Target
 from ssop_router.core.transcript import drop_ends
@@ -75,6 +76,7 @@ class Attempt:
         self.is_finished = False
         self.is_client_gone = False
         self.reading = job.reading = Reading()
+        self._stream = stream_number(job.request_id)
 
     def take(self, chunk: bytes) -> Awaitable[None] | None:
         """Chunk bytes from the node. Raises BACKEND_FAILED where they are none, or a frame is missing.
@@ -89,6 +91,7 @@ class Attempt:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
         if not heads:
             return None
+        chunk_received(self._stream, sum(kind < FIRST_MESH_KIND for kind, _, _ in heads), len(chunk))
         kinds = {kind for kind, _, _ in heads}
         documents = self._follow_sequence(heads)
         has_end = FrameKind.FRAME_KIND_END in kinds

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ssop.v1.mesh_pb2 import NodeReason, Tier, TierReason
 from ssop_chassis.tracing import AttributeValue, add_event
+from ssop_codec import probes
 from ssop_router.core.decision import Decision
 from ssop_router.metrics import RouterMetrics
 
@@ -31,6 +32,7 @@ def describe_reasons(decision: Decision) -> dict[str, AttributeValue]:
 
 def leave(decision: Decision, decision_us: int, metrics: RouterMetrics) -> None:
     """Count a decision that is acted on, and note it on the trace."""
+    probes.decided(decision.tier, 1000 * decision_us)
     metrics.decision_seconds.observe(decision_us / 1_000_000)
     metrics.decisions.labels(Tier.Name(decision.tier), TierReason.Name(decision.tier_reason)).inc()
     if decision.rule is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
@@ -60,6 +61,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         wall_ms=wall_clock_ms,
         rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
         classifier=classifier,
+        environ=os.environ,
         canned=load_canned(settings.canned),
         similar_rules=load_similar(settings.similar),
     )

@@ -141,13 +141,7 @@ class RouterMetrics:
             registry=registry,
         )
         self.in_flight = Gauge("ssop_router_in_flight", "Requests that run.", registry=registry)
-        self.frames_sent = Counter("ssop_router_frames_sent", "Document frames sent.", registry=registry)
-        self.frames_received = Counter(
-            "ssop_router_frames_received", "Document frames received, by clients' receipts.", registry=registry
-        )
-        self.frames_verified = Counter(
-            "ssop_router_frames_verified", "Document frames verified, by clients' receipts.", registry=registry
-        )
+        self._count_frames(registry)
         self.loop_lag = Counter(
             "ssop_router_loop_lag_seconds",
             "Time for which the loop was late while the cache service was waited for; it counts for no time-out.",
@@ -192,4 +186,21 @@ class RouterMetrics:
         )
         self.keys_reload_failures = Counter(
             "ssop_router_keys_reload_failures", "Times the keys could not be read again.", ["source"], registry=registry
+        )
+
+    def _count_frames(self, registry: CollectorRegistry) -> None:
+        self.frames_sent = Counter("ssop_router_frames_sent", "Document frames sent.", registry=registry)
+        self.frames_received = Counter(
+            "ssop_router_frames_received", "Document frames received, by clients' receipts.", registry=registry
+        )
+        self.frames_verified = Counter(
+            "ssop_router_frames_verified", "Document frames verified, by clients' receipts.", registry=registry
+        )
+        self.frames_lost = Counter(
+            "ssop_router_frames_lost",
+            "Document frames that went out and, by clients' receipts, did not arrive.",
+            registry=registry,
+        )
+        self.frames_dropped = Counter(
+            "ssop_router_frames_dropped", "Document frames that a failpoint of a test lost.", registry=registry
         )

@@ -122,7 +122,7 @@ class Pipeline:
             recording.task = self._background.start(self._live(job, recording))
             await self._recordings.deliver(recording, write)
             return
-        outlet = DirectOutlet(write)
+        outlet = DirectOutlet(self._receipts.watch(write, job.request_id))
         task = self._background.start(self._live(job, outlet))
         try:
             await asyncio.shield(task)
@@ -155,7 +155,7 @@ class Pipeline:
             self._release(job)
             self._reports.end(job, outcome)
             if isinstance(outlet, DirectOutlet):
-                self._receipts.record_sent(job.tenant, job.request_id, job.frames_sent)
+                self._receipts.record_sent(job.tenant, job.request_id, job.frames_sent, is_whole=failure is None)
             else:
                 self._recordings.end(job, failure)
 

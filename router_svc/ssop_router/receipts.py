@@ -1,12 +1,15 @@
 """Three numbers: document frames sent, received and verified. The last two come from clients, and are not trusted."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1.mesh_pb2 import Receipt
+from ssop_codec.probes import chunk_sent, stream_number
+from ssop_router.delivery import count_frames
 from ssop_router.metrics import RouterMetrics
+from ssop_router.outlet import Write
 
 _SIZE: Final = 10_000
 
@@ -16,24 +19,39 @@ class _Entry:
     sent: int = 0
     received: int = 0
     verified: int = 0
+    is_whole: bool = False
+    is_receipted: bool = False
 
 
 class Receipts:
     """Totals, and the last 10,000 requests. A receipt counts at most what was sent, and each frame once."""
 
-    def __init__(self, metrics: RouterMetrics) -> None:
+    def __init__(self, metrics: RouterMetrics, *, thin: Callable[[bytes], bytes] | None = None) -> None:
+        """`thin` is what a failpoint makes of each chunk."""
         self.sent = self.received = self.verified = 0
         self._metrics = metrics
+        self._thin = thin
         self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
 
-    def record_sent(self, tenant: str, request_id: str, frames: int) -> None:
-        """Document frames went to the client of a request."""
+    def watch(self, write: Write, request_id: str) -> Write:
+        """The last step before the transport: the same, told to the kernel's tracers."""
+        stream = stream_number(request_id)
+
+        def send(chunk: bytes) -> Awaitable[None]:
+            chunk_sent(stream, count_frames(chunk), len(chunk))
+            return write(chunk if self._thin is None else self._thin(chunk))
+
+        return send
+
+    def record_sent(self, tenant: str, request_id: str, frames: int, *, is_whole: bool) -> None:
+        """Document frames went to the client of a request; `is_whole`: all that there were."""
         if not frames:
             return
         self.sent += frames
         self._metrics.frames_sent.inc(frames)
         entry = self._entries.setdefault((tenant, request_id), _Entry())
         entry.sent += frames
+        entry.is_whole = entry.is_whole or is_whole
         if len(self._entries) > _SIZE:
             self._entries.popitem(last=False)
 
@@ -51,6 +69,10 @@ class Receipts:
             received = min(receipt.frames_received, entry.sent)
             verified = min(receipt.frames_verified, received)
             self._add(entry, max(entry.received, received), max(entry.verified, verified))
+            if not entry.is_receipted and (entry.is_whole or verified < received):
+                # Of an answer that its client gave up, what was on the way is no loss, unless there was a gap before.
+                self._metrics.frames_lost.inc(entry.sent - entry.received)
+            entry.is_receipted = True
 
     def _add(self, entry: _Entry, received: int, verified: int) -> None:
         self.received += received - entry.received

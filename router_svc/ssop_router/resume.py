@@ -189,15 +189,18 @@ class Recordings:
         recording.attach(reader, after_seq or 0)
         if recording.timer is not None:
             recording.timer.cancel()
+        send = self._receipts.watch(write, recording.job.request_id)
         frames = 0
+        is_whole = False
         try:
             while (chunk := await recording.next(reader)) is not None:
                 piece, sent = _trim(chunk, after_seq, frames)
                 if piece:
-                    await write(piece)
+                    await send(piece)
                     frames += sent
+            is_whole = recording.error is None
         finally:
-            self._receipts.record_sent(recording.job.tenant, recording.job.request_id, frames)
+            self._receipts.record_sent(recording.job.tenant, recording.job.request_id, frames, is_whole=is_whole)
             if recording.detach(reader):
                 self._start_window(recording)
         if recording.error is not None:

@@ -14,10 +14,11 @@ from ssop.v1.frame_pb2 import Verdict
 from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, scan_heads
+from ssop_codec.probes import chunk_received, stream_number
 from ssop_router.background import Background
 from ssop_router.core.canary import Canary, is_shadowed
 from ssop_router.core.routing import Candidate, choose_node
-from ssop_router.delivery import FIELD_KINDS, take_ends
+from ssop_router.delivery import FIELD_KINDS, count_frames, take_ends
 from ssop_router.generation import GENERATE
 from ssop_router.job import Ending, Job
 from ssop_router.nodes import Nodes
@@ -91,7 +92,7 @@ class Shadows:
             prompt=job.request.prompt,
             passages=job.passages,
         )
-        answer = _Answer()
+        answer = _Answer(request.request_id)
         timeout_s = self._settings.default_timeout_ms / 1000
         try:
             with self._nodes.occupy(candidate.address) as node:
@@ -115,7 +116,8 @@ class Shadows:
 class _Answer:
     """Reads when the first field came and how the document ended, and drops the rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: str) -> None:
+        self._stream = stream_number(request_id)
         self._started_s = time.monotonic()
         self.first_field_ms = 0.0
         self.ending = Ending()
@@ -127,5 +129,6 @@ class _Answer:
             take_ends(self.ending, chunk, heads)
         except (FrameError, DecodeError, ValueError) as error:
             raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
+        chunk_received(self._stream, count_frames(chunk), len(chunk))
         if not self.first_field_ms and any(kind in FIELD_KINDS for kind, _, _ in heads):
             self.first_field_ms = (time.monotonic() - self._started_s) * 1000

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-SECTIONS: Final = ("mesh", "router", "inference", "cache", "rag", "gateway", "opinion")
+SECTIONS: Final = ("mesh", "router", "inference", "cache", "rag", "gateway", "opinion", "ebpf")
 # Read by tools and tests, not by services.
 _OTHER_VARIABLES: Final = frozenset(
     {

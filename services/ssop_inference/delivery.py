@@ -8,7 +8,8 @@ from ssop.v1 import content_pb2, frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
-from ssop_codec import Schema
+from ssop_codec import FrameKind, Schema, scan_heads
+from ssop_codec.probes import chunk_sent, stream_number
 from ssop_inference.backend import Generation, Outcome, Stop
 from ssop_inference.core.beginning import Beginning
 from ssop_inference.core.buffer import BufferEstimate
@@ -42,6 +43,7 @@ class Delivery:
         self,
         call: Call,
         *,
+        request_id: str,
         model: str,
         schema: Schema,
         constraint: Constraint,
@@ -53,6 +55,7 @@ class Delivery:
         beginning: Beginning | None = None,
     ) -> None:
         self._call = call
+        self._number = stream_number(request_id)
         self._model = model
         self._mode = constraint.mode
         self._metrics = metrics
@@ -72,6 +75,7 @@ class Delivery:
             has_logprobs=prompt.logprobs,
             confidence=confidence,
             beginning=beginning,
+            stream=self._number,
         )
         margin_s = min(_MAX_MARGIN_S, _MARGIN_SHARE * (deadline_s - self._started_s))
         self.deadline_s = deadline_s - margin_s
@@ -88,7 +92,7 @@ class Delivery:
         try:
             ending = await self._stream(generation)
             for chunk in self._writer.finish(ending):
-                await self._call.write(chunk)
+                await self._write(chunk)
             if self._buffer is not None:
                 self._buffer.observe(self._writer.splits)
             outcome = frame_pb2.Verdict.Name(frame_pb2.Verdict.ValueType(self._writer.verdict)).removeprefix("VERDICT_")
@@ -101,7 +105,13 @@ class Delivery:
     async def end_whole(self) -> None:
         """Write the end that a whole document lacks; no model runs, and nothing is consumed."""
         for chunk in self._writer.finish(Ending(frame_pb2.FINISH_REASON_STOP)):
-            await self._call.write(chunk)
+            await self._write(chunk)
+
+    async def _write(self, chunk: bytes) -> None:
+        frames = sum(kind < FrameKind.DECISION for kind, _, _ in scan_heads(chunk))
+        chunk_sent(self._number, frames, len(chunk))
+        await self._call.write(chunk)
+        self._metrics.observe_frames(self._model, frames)
 
     async def _stream(self, generation: Generation) -> Ending:
         try:
@@ -135,7 +145,7 @@ class Delivery:
             if self._writer.is_settled and (self._writer.is_invalid or not generation.outcome.is_estimated):
                 generation.cancel()
             for chunk in chunks:
-                await self._call.write(chunk)
+                await self._write(chunk)
             if not self._has_first_field and self._writer.has_field:
                 self._has_first_field = True
                 self._metrics.observe_first_field(self._model, self._clock() - self._started_s)

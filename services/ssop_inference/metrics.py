@@ -67,6 +67,9 @@ class NodeMetrics:
             [_MODEL, "mode"],
             registry=registry,
         )
+        self._frames = Counter(
+            "ssop_inference_frames_sent", "Document frames sent to routers.", [_MODEL], registry=registry
+        )
         self._queue = histogram("ssop_inference_queue_seconds", "Wait for a slot.", [], FIRST_TOKEN_BUCKETS_S)
         self._busy = gauge("ssop_inference_slots_busy", "Slots in use.")
         self._waiting = gauge("ssop_inference_queue_length", "Requests that wait for a slot.")
@@ -88,6 +91,10 @@ class NodeMetrics:
     def observe_violation(self, model: str, mode: Mode) -> None:
         """An answer broke its schema."""
         self._violations.labels(model, mode.name.lower()).inc()
+
+    def observe_frames(self, model: str, frames: int) -> None:
+        """Document frames went out."""
+        self._frames.labels(model).inc(frames)
 
     def observe_end(self, model: str, outcome: str, usage: Outcome, *, total_s: float, decode_s: float) -> None:
         """A generation ended; `decode_s` is the time after its first token."""

@@ -84,6 +84,7 @@ class InferenceServicer:
         deadline_s = asyncio.get_running_loop().time() + call.remaining_s()
         delivery = Delivery(
             call,
+            request_id=request.request_id,
             model=model.name,
             schema=plan.schema,
             constraint=plan.constraint,

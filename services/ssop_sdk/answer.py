@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError, Message
 
 from ssop.v1 import frame_pb2, mesh_pb2
 from ssop_codec import Decoder, End, Frame, FrameError, FrameKind, Verdict
+from ssop_codec.probes import stream_number
 from ssop_sdk.errors import (
     DegradedAnswer,
     FrameLoss,
@@ -65,7 +66,7 @@ class Answer:
         self._allow_degraded = allow_degraded
         self._max_degraded_level = 3 if max_degraded_level is None else max_degraded_level
         self._shown_seq = shown_seq
-        self._decoder = Decoder()
+        self._decoder = Decoder(stream_id=stream_number(request_id))
         self._loaded: tuple[Any] | None = None
 
     @property

@@ -34,6 +34,7 @@ ALLOWED = {
     "ssop_rag": {"ssop_codec", "ssop_chassis"},
     "ssop_gateway": {"ssop_codec", "ssop_chassis", "ssop_sdk"},
     "ssop_opinion": {"ssop_codec", "ssop_chassis", "ssop_sdk"},
+    "ssop_ebpf": {"ssop_chassis"},
     "ssop_cli": {
         "ssop_codec",
         "ssop_chassis",

@@ -71,6 +71,17 @@ def _xdp() -> str | None:
     return _program("clang")() or _hosts()
 
 
+def _ebpf() -> str | None:
+    """What a test needs that has the kernel count hits of probes."""
+    if os.geteuid() != 0:
+        return "not root, and the kernel takes probes from nobody else"
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        return "the kernel has no BTF"
+    if not Path("/usr/include/bpf/usdt.bpf.h").exists():
+        return "no bpf/usdt.bpf.h: libbpf-dev is not installed"
+    return _program("clang")() or _sdt()
+
+
 def _chromium() -> str | None:
     if not _has_module("playwright"):
         return "the package playwright is not installed"
@@ -92,6 +103,9 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "gcc": _program("gcc"),
     "go": _program("go"),
     "gpu": _gpu,
+    "ebpf": _ebpf,
+    "prometheus": lambda: _program("prometheus")() or _program("promtool")(),
+    "grafana": lambda: None if _has_module("grafana_foundation_sdk") else "grafana-foundation-sdk is not installed",
     "grpcurl": _program("grpcurl"),
     "redis_7_0": _program("redis-server"),
     "sdt": _sdt,

@@ -44,9 +44,12 @@ class DocumentWriter:
         has_logprobs: bool,
         confidence: ConfidenceWriter | None = None,
         beginning: Beginning | None = None,
+        stream: int = 0,
     ) -> None:
+        """`stream` is the number that tracers know the document's stream by; 0 for one of its own."""
         self._encoder = Encoder(
             schema,
+            stream_id=stream,
             stream_buffer_bytes=stream_buffer_bytes,
             envelope=is_envelope,
             track_spans=has_logprobs or confidence is not None,

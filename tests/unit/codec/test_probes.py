@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from ssop_codec import HAS_PROBES, Decoder, Encoder
+from ssop_codec import HAS_PROBES, Decoder, Encoder, probes
 
 
 def notes_of(module: str) -> list[str]:
@@ -17,10 +17,30 @@ def notes_of(module: str) -> list[str]:
 
 
 @pytest.mark.needs("sdt")
-@pytest.mark.parametrize(("module", "name"), [("_frame_writer", "frame_sent"), ("_decoder", "frame_received")])
-def test_modules_hold_the_notes_of_their_probes(module: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("_frame_writer", {"frame_sent"}),
+        ("_decoder", {"frame_received"}),
+        ("_service_probes", {"chunk_sent", "chunk_received", "decision", "prefetch"}),
+    ],
+)
+def test_modules_hold_the_notes_of_their_probes(module: str, names: set[str]) -> None:
     assert HAS_PROBES
-    assert set(notes_of(f"ssop_codec.{module}")) == {name}
+    assert set(notes_of(f"ssop_codec.{module}")) == names
+
+
+def test_probes_of_services_take_64_bits_and_no_more() -> None:
+    probes.chunk_sent(2**64 - 1, 0, 2**64 - 1)
+    with pytest.raises(OverflowError):
+        probes.chunk_received(2**64, 0, 0)
+    with pytest.raises(OverflowError):
+        probes.decided(1, -1)
+
+
+def test_requests_have_streams_of_their_own_that_are_the_same_everywhere() -> None:
+    assert probes.stream_number("a") == probes.stream_number("a") != probes.stream_number("b")
+    assert 0 < probes.stream_number("") < 2**64
 
 
 def test_streams_without_a_number_get_one_of_their_own() -> None:

@@ -1,0 +1,26 @@
+# cython: language_level=3, freethreading_compatible=True
+"""Probes of the kernel's tracers that services hit; the header says which. What 64 bits do not hold is an OverflowError."""
+
+from libc.stdint cimport uint64_t
+
+cdef extern from "ssop_service_probes.h" nogil:
+    void ssop_chunk_sent(uint64_t stream, uint64_t frames, uint64_t bytes)
+    void ssop_chunk_received(uint64_t stream, uint64_t frames, uint64_t bytes)
+    void ssop_decision(uint64_t tier, uint64_t ns)
+    void ssop_prefetch(uint64_t is_hit, uint64_t ns)
+
+
+def chunk_sent(uint64_t stream, uint64_t frames, uint64_t size_bytes):
+    ssop_chunk_sent(stream, frames, size_bytes)
+
+
+def chunk_received(uint64_t stream, uint64_t frames, uint64_t size_bytes):
+    ssop_chunk_received(stream, frames, size_bytes)
+
+
+def decided(uint64_t tier, uint64_t duration_ns):
+    ssop_decision(tier, duration_ns)
+
+
+def prefetched(bint is_hit, uint64_t age_ns):
+    ssop_prefetch(is_hit, age_ns)

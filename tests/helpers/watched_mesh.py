@@ -1,0 +1,82 @@
+"""A mesh that the kernel watches, with a router that loses one frame of a hundred, and a client process that counts."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from helpers import counting_client
+from helpers.kernel_view import KernelView, Samples, build_object, copy_codec, read_metrics, run_exporter
+from helpers.live_mesh import LiveMesh, run_mesh
+from ssop_cli.embedded import free_port
+from ssop_router.failpoint import CONSENT, CONSENT_VARIABLE, SHARE_VARIABLE
+
+SHARE = 0.01
+SERVICES = ("router", "inference", "cache", "rag")
+_CLIENT_S = 300
+
+
+@dataclass
+class WatchedMesh:
+    """The mesh, what watches it, and where its parts tell their metrics."""
+
+    mesh: LiveMesh
+    view: KernelView
+    codec: Path
+    ports: dict[str, int]
+
+    def read(self, service: str) -> Samples:
+        """A service's own metrics."""
+        return read_metrics(f"127.0.0.1:{self.ports[service]}")
+
+
+@dataclass
+class CountingClient:
+    """A client process that has made its requests, and waits to be let go on."""
+
+    process: "subprocess.Popen[str]"
+    received: int
+    missing: int
+    answers: int
+
+    def sees_gap(self) -> bool:
+        """Let it go on with the SDK until that has told of a gap, and end."""
+        out, _ = self.process.communicate("\n", timeout=_CLIENT_S)
+        assert self.process.returncode == 0
+        return bool(json.loads(out))
+
+
+@contextmanager
+def run_watched_mesh(folder: Path) -> Iterator[WatchedMesh]:
+    """Run it with its state in `folder`, whose name must be short, until the block ends."""
+    codec = copy_codec(folder / "lib")
+    ports = {name: free_port() for name in SERVICES}
+    listen = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        run_exporter(folder, build_object(folder), codec, free_port()) as view,
+    ):
+        patch.setenv("PYTHONPATH", str(codec.parent))
+        patch.setenv(SHARE_VARIABLE, str(SHARE))
+        patch.setenv(CONSENT_VARIABLE, CONSENT)
+        with run_mesh(folder / "m", {"mesh": {"metrics_listen": listen}}, has_http=True) as mesh:
+            yield WatchedMesh(mesh, view, codec, ports)
+
+
+@contextmanager
+def run_client(watched: WatchedMesh, prompts: int, times: int) -> Iterator[CountingClient]:
+    """Run a client that asks each of so many prompts so many times."""
+    command = [sys.executable, counting_client.__file__, watched.mesh.target, watched.mesh.key, str(prompts)]
+    process = subprocess.Popen([*command, str(times)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        found = json.loads(process.stdout.readline())
+        yield CountingClient(process, **found)
+    finally:
+        process.kill()
+        process.communicate()
