@@ -11,7 +11,7 @@ from typing import Any, Final
 from ssop_opinion.core import alerts as life
 from ssop_opinion.core.alert_policy import AlertPolicy, EventKind
 from ssop_opinion.core.alerts import Alert, AlertError, Notice, make_id
-from ssop_opinion.core.rules import ENTITY, EVENT, Facts, Rule, fold
+from ssop_opinion.core.rules import ENTITY, EVENT, SEVERITIES, Facts, Rule, fold
 from ssop_opinion.core.storm import StormControl
 from ssop_opinion.core.windows import Entry, Place, Windows
 
@@ -41,6 +41,8 @@ class AlertBook:
         self.tenant = tenant
         self.policy = policy
         self.windows = Windows(policy.rules)
+        # A post that crosses several rules opens its alert by the gravest.
+        self._rules = sorted(policy.rules, key=lambda rule: -SEVERITIES.index(rule.severity))
         self._storm = StormControl(policy)
         self._open: dict[str, Alert] = {}
         self._by_dedup: dict[str, str] = {}
@@ -53,11 +55,16 @@ class AlertBook:
         """Alerts that are neither withdrawn nor over."""
         return self._open.values()
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something that must be kept."""
+        return bool(self._changed) or self.windows.is_changed
+
     def judge(self, facts: Facts, now_ms: int) -> list[Notice]:
         """What follows from a post's fields so far, or from its record. The same facts again change nothing."""
         notices: list[Notice] = []
         changed: dict[Place, None] = {}
-        for rule in self.policy.rules:
+        for rule in self._rules:
             fits = rule.fits(facts)
             if fits is None:
                 continue
@@ -100,6 +107,11 @@ class AlertBook:
         self._changed = {}
         return found
 
+    def take_back(self, changes: Changes) -> None:
+        """What was taken could not be kept: it is taken again, as it is by then."""
+        self._changed = {**changes.alerts, **self._changed}
+        self.windows.touch(changes.groups)
+
     def restore(self, alerts: Iterable[Alert], groups: Iterable[tuple[Place, Iterable[Entry]]], now_ms: int) -> None:
         """Go on where a process ended: open alerts, and groups of posts."""
         for place, entries in groups:
@@ -121,7 +133,8 @@ class AlertBook:
             return [self._correct(moved, facts, place, now_ms)]
         joined = self._joined.get(facts.key)
         if alert is None:
-            if joined is not None and joined[0] in self._open and self._open[joined[0]].kind == "storm":
+            storm = self._open.get(joined[0]) if joined is not None else None
+            if storm is not None and storm.kind == "storm" and not life.is_graver(rule.severity, storm.severity):
                 return []
             return self._open_alert(rule, place, facts, run, now_ms)
         notices: list[Notice] = []
@@ -239,10 +252,10 @@ class AlertBook:
             self._joined.popitem(last=False)
 
     def _silently(self, summary: Alert) -> list[Notice]:
+        # The counts come from the storm; what people did is in the book.
         current = self._open.get(summary.id, summary)
-        seen = {"acknowledged_ms": current.acknowledged_ms, "acknowledged_by": current.acknowledged_by}
-        told = {"escalations": current.escalations, "escalated_ms": current.escalated_ms, "revision": current.revision}
-        self._keep(replace(summary, **seen, **told))
+        current = replace(current, last_ms=summary.last_ms, told=summary.told, more=summary.more)
+        self._keep(replace(current, posts=summary.posts, degraded_posts=summary.degraded_posts))
         return []
 
     def _tell(self, alert: Alert, event: EventKind, now_ms: int) -> Notice:

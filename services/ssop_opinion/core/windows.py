@@ -52,26 +52,25 @@ class Windows:
         return self._size
 
     def put(self, rule: Rule, facts: Facts, *, fits: bool, now_ms: int) -> tuple[Place, ...]:
-        """Count a post, in place of what was counted of it before. The places whose entries changed."""
+        """Count a post, in place of what was counted of it before. The places whose entries changed, its own last."""
         group = rule.group(facts)
         place = (rule.name, group)
         old = self._places.get(facts.key, {}).get(rule.name)
-        changed: list[Place] = []
-        if old is not None and old != group:
-            changed += self._take((rule.name, old), facts.key)
+        taken = self._take((rule.name, old), facts.key) if old is not None else ()
         is_kept = fits or (rule.kind == "sequence" and facts.is_valid and rule.is_scoped(facts))
         if not is_kept:
-            changed += self._take(place, facts.key)
-            return tuple(changed)
-        self._take(place, facts.key)
+            return taken
         entry = Entry(facts.received_ms, facts.key, fits, facts.is_final, facts.degraded_level > 0)
-        insort(self._groups.setdefault(place, []), entry)
+        entries = self._groups.setdefault(place, [])
+        insort(entries, entry)
         self._groups.move_to_end(place)
         self._size += 1
         self._places.setdefault(facts.key, {})[rule.name] = group
-        self._touched.add(place)
+        # A group in which nothing fits need not outlive the process.
+        if any(one.fits for one in entries):
+            self._touched.add(place)
         self._bound(rule, place, now_ms)
-        return (*changed, place)
+        return (place,) if old in {None, group} else (*taken, place)
 
     def crossing(self, place: Place, key: str) -> Sequence[Entry]:
         """The entries of a crossing that the post is part of; empty where there is none."""
@@ -93,11 +92,20 @@ class Windows:
         found = [one for one in self._entries(place) if one.fits and one.at_ms >= since_ms]
         return len(found), sum(one.is_degraded for one in found)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether `take_changes` has something."""
+        return bool(self._touched)
+
     def take_changes(self) -> dict[Place, Sequence[Entry]]:
         """The groups that changed since the last call; an empty one is gone."""
         changes: dict[Place, Sequence[Entry]] = {place: tuple(self._entries(place)) for place in self._touched}
         self._touched.clear()
         return changes
+
+    def touch(self, places: Iterable[Place]) -> None:
+        """Say of groups that they have changed."""
+        self._touched.update(places)
 
     def restore(self, place: Place, entries: Iterable[Entry]) -> None:
         """Take over a group as it was kept; one of a rule that is no more is left out."""
