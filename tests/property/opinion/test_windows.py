@@ -1,6 +1,6 @@
 """Windows against a slow twin that keeps everything and tries every combination."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -64,11 +64,11 @@ def twin_crosses(rule: Rule, posts: dict[str, Step], group: str, *, with_key: st
 def test_crossings_are_those_of_the_slow_twin(rule: Rule, steps: list[Step]) -> None:
     windows = Windows([rule])
     posts: dict[str, Step] = {}
-    for step in steps:
-        key = f"p{step.number}"
+    for asked in steps:
+        key = f"p{asked.number}"
         # When a post was received does not change.
-        at_s = posts[key].at_s if key in posts else step.at_s
-        step = Step(step.number, at_s, step.entity, step.fits, step.is_final)
+        at_s = posts[key].at_s if key in posts else asked.at_s
+        step = replace(asked, at_s=at_s)
         posts[key] = step
         facts = make_facts(
             key, at_ms=START_MS + at_s * 1_000, is_final=step.is_final, main_entity=step.entity,
