@@ -1,5 +1,6 @@
 """Windows against a slow twin that keeps everything and tries every combination."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from helpers.opinion_posts import START_MS, make_facts
 from ssop_opinion.core.rules import Condition, Rule
-from ssop_opinion.core.windows import SPARE, Windows
+from ssop_opinion.core.windows import SPARE, Entry, Place, Windows
 
 NEGATIVE = (Condition(field="sentiment_label", value="negative"),)
 
@@ -110,7 +111,8 @@ def test_all_groups_together_keep_a_bounded_number(most: int, posts: int) -> Non
 
 @given(RULES, STEPS)
 def test_what_was_kept_goes_on_as_before(rule: Rule, steps: list[Step]) -> None:
-    windows, kept = Windows([rule]), {}
+    windows = Windows([rule])
+    kept: dict[Place, Sequence[Entry]] = {}
     posts: dict[str, Step] = {}
     for step in steps:
         key = f"p{step.number}"

@@ -75,9 +75,7 @@ class Office:
         return found
 
 
-POLICY = AlertPolicy(
-    rules=DEFAULT_RULES[:1], routes=(Route(channel="ops"),), storm_alerts=1_000, escalate_after_s={}
-)
+POLICY = AlertPolicy(rules=DEFAULT_RULES[:1], routes=(Route(channel="ops"),), storm_alerts=1_000, escalate_after_s={})
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ CASES: list[tuple[Kind, Answer, type[Any], str, int | None]] = [
     *[("wecom", *one) for one in [*WECOM, *HTTP]],
     *[("feishu", *one) for one in [*FEISHU, *HTTP]],
     *[("webhook", *one) for one in HTTP],
-]  # type: ignore[list-item]
+]
 
 
 @pytest.mark.parametrize(("kind", "answer", "fault", "reason", "wait_ms"), CASES)
