@@ -66,8 +66,9 @@ def describe_table(name: str, kind: type[Settings], heading: str) -> list[str]:
         if isinstance(inner, type) and issubclass(inner, Settings):
             parts += describe_table(f"{name}.{key}", inner, "###")
         for one in get_args(inner):
-            if get_origin(inner) is tuple and isinstance(one, type) and issubclass(one, Settings):
-                parts += describe_table(f"[{name}.{key}]", one, "###")
+            if get_origin(inner) in {tuple, dict} and isinstance(one, type) and issubclass(one, Settings):
+                table = f"[{name}.{key}]" if get_origin(inner) is tuple else f"{name}.{key}.NAME"
+                parts += describe_table(table, one, "###")
     return parts
 
 

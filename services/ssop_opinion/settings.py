@@ -63,6 +63,28 @@ class SearchSettings(Settings):
     timeout_ms: int = Field(10_000, gt=0, description="Time for one request.")
 
 
+class ChannelSettings(Settings):
+    """Where alerts are told. Tenants name channels; addresses and secrets are the operator's alone."""
+
+    kind: Literal["wecom", "feishu", "webhook"] = Field(description="A robot of WeCom or Feishu, or a signed webhook.")
+    url_file: Path = Field(description="The address, on the first line of a file; a robot's holds its key. Mode 0600.")
+    secret_file: Path | None = Field(
+        None, description="The secret of signatures: needed by `webhook`; by `feishu` where its robot asks for it."
+    )
+    tenants: list[str] = Field(default=[], description="Tenants that may use it; none named: all.")
+    language: Literal["en", "zh"] = Field("en", description="Of messages.")
+    per_minute: int = Field(0, ge=0, description="Most messages a minute; 0: 20 for WeCom, 100 Feishu, 600 webhooks.")
+    timeout_ms: int = Field(5_000, gt=0, description="Time for one message.")
+    give_up_after_s: int = Field(86_400, gt=0, description="A message that can't be sent for so long has failed.")
+    is_plain_allowed: bool = Field(False, description="Allow `http://` to other hosts than this one.")
+
+    @model_validator(mode="after")
+    def _has_a_secret(self) -> Self:
+        if self.kind == "webhook" and self.secret_file is None:
+            raise ValueError("a webhook needs secret_file, which signs its messages")
+        return self
+
+
 class OpinionSettings(Settings):
     """What the opinion application is told."""
 
@@ -131,6 +153,10 @@ class OpinionSettings(Settings):
     )
     bulk: int = Field(500, ge=1, le=10_000, description="Most records of one write.")
     linger_ms: int = Field(25, ge=0, description="How long a write waits for more records.")
+    channels: dict[str, ChannelSettings] = Field(default={}, description="Where alerts are told, by name.")
+    page_url: str = Field("", description="Address of the page /opinion as people reach it, for links in messages.")
+    has_page: bool = Field(True, description="Serve the page /opinion.")
+    page_key_cache_ms: int = Field(30_000, ge=0, description="How long the mesh's word on a key of the page is kept.")
     has_metrics: bool = Field(True, description="Serve /metrics, without a key.")
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from ssop_chassis.api_keys import TENANT
 from ssop_chassis.settings import Settings, SettingsError
+from ssop_opinion.core.alert_policy import AlertPolicy
 
 MIN_SECRET_BYTES: Final = 16
 
@@ -32,6 +33,7 @@ class Tenant(Settings):
     )
     api_key_file: Path = Field(description="Its key of the mesh, with the scope `ssop`; mode 0600.")
     webhook_keys: tuple[WebhookKey, ...] = Field((), description="Who may post.")
+    alerts: AlertPolicy = Field(default_factory=AlertPolicy, description="When an alert is due, and who is told.")
     has_unknown_members: bool = Field(
         False, description="Take webhooks' posts that have members of other names, without those."
     )

@@ -1,0 +1,1 @@
+"""Ways to tell people and other systems of alerts."""

@@ -1,0 +1,101 @@
+"""A signed webhook, for what has no robot: Jira, Notion, Zapier, a service of one's own.
+
+POST of a JSON object, with three headers:
+
+    x-ssop-timestamp     Unix seconds
+    x-ssop-signature     v1=HEX, the HMAC-SHA-256 of TIMESTAMP "." BODY under the channel's secret
+    idempotency-key      the same whenever the same message is sent again
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import httpx
+
+from ssop_opinion.alert_store import Message
+from ssop_opinion.core.alerts import Notice
+from ssop_opinion.notifiers import words
+from ssop_opinion.notifiers.notifier import check_status, encode, post
+
+PER_MINUTE: Final = 600
+
+
+class SignedWebhook:
+    """One receiver. Messages go one by one: receivers make a ticket of each."""
+
+    most = 1
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        read_url: Callable[[], str],
+        read_secret: Callable[[], str],
+        *,
+        language: words.Language,
+        timeout_ms: int,
+        page_url: str,
+    ) -> None:
+        self._client = client
+        self._read_url = read_url
+        self._read_secret = read_secret
+        self._language = language
+        self._timeout_ms = timeout_ms
+        self._page_url = page_url
+
+    async def tell(self, messages: Sequence[Message], now_ms: int) -> None:
+        """See Notifier."""
+        message = messages[0]
+        body = encode(describe(message.notice, self._language, self._page_url))
+        timestamp = str(now_ms // 1_000)
+        headers = {
+            "x-ssop-timestamp": timestamp,
+            "x-ssop-signature": sign(timestamp, body, self._read_secret()),
+            "idempotency-key": message.id,
+        }
+        check_status(await post(self._client, self._read_url(), body, headers, self._timeout_ms))
+
+
+def sign(timestamp: str, body: bytes, secret: str) -> str:
+    """What the header `x-ssop-signature` holds."""
+    mac = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
+    return f"v1={mac.hexdigest()}"
+
+
+def describe(notice: Notice, language: words.Language, page_url: str = "") -> Mapping[str, Any]:
+    """The body: flat, so that a mapping in another system needs no code."""
+    alert = notice.alert
+    told = alert.told or {}
+    return {
+        "id": notice.id,
+        "alert_id": alert.id,
+        "event": notice.event,
+        "kind": alert.kind,
+        "title": words.headline(notice, language),
+        "text": "\n".join(
+            [*words.remarks(notice, language), *(f"{a}: {b}" for a, b in words.details(notice, language))]
+        ),
+        "tenant": alert.tenant,
+        "severity": alert.severity,
+        "phase": alert.phase,
+        "is_provisional": alert.phase == "provisional",
+        "degraded_posts": alert.degraded_posts,
+        "posts": alert.posts,
+        "more": alert.more,
+        "rule": alert.rule,
+        "policy": alert.policy,
+        "entity": alert.entity,
+        "event_type": alert.event_type,
+        "region": alert.region,
+        "product_line": alert.product_line,
+        "sentiment_score": told.get("sentiment_score"),
+        "sentiment_label": told.get("sentiment_label"),
+        "summary": told.get("summary"),
+        "suggested_action": told.get("suggested_action"),
+        "escalations": alert.escalations,
+        "first_post_ms": alert.first_post_ms,
+        "opened_ms": alert.opened_ms,
+        "at_ms": notice.at_ms,
+        "url": page_url and f"{page_url}#alert={alert.id}",
+    }

@@ -1,0 +1,114 @@
+"""WeCom group robots: markdown by webhook, https://developer.work.weixin.qq.com/document/path/91770.
+
+A robot takes 20 messages a minute, of at most 4,096 bytes in UTF-8. It answers 200 whatever happens; `errcode` counts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import httpx
+
+from ssop_opinion.alert_store import Message
+from ssop_opinion.notifiers import words
+from ssop_opinion.notifiers.notifier import (
+    BrokenError,
+    LaterError,
+    RefusedError,
+    Reply,
+    check_status,
+    cut,
+    encode,
+    post,
+)
+
+PER_MINUTE: Final = 20
+MAX_CONTENT_BYTES: Final = 4_096
+RATE_LIMIT_WAIT_MS: Final = 60_000
+_COLOURS: Final = {"info": "comment", "warning": "warning", "critical": "warning"}
+# https://developer.work.weixin.qq.com/document/path/90313, where robots' own are not documented, by what they answer.
+_LATER: Final[Mapping[int, tuple[str, int | None]]] = {
+    -1: ("SYSTEM_BUSY", None),
+    45009: ("RATE_LIMITED", RATE_LIMIT_WAIT_MS),
+    45033: ("TOO_MANY_CALLS", None),
+}
+_BROKEN: Final[Mapping[int, str]] = {
+    93000: "KEY_INVALID",
+    93008: "ROBOT_NOT_IN_GROUP",
+    93017: "ROBOT_NOT_IN_GROUP",
+    40001: "KEY_INVALID",
+    60020: "IP_NOT_ALLOWED",
+}
+# Robots take HTML-like tags, mentions, links and emphasis; a post must not bring its own.
+_PLAIN: Final = str.maketrans({
+    "<": "＜", ">": "＞", "@": "＠", "[": "［", "]": "］", "`": "｀", "*": "＊", "#": "＃", "_": "＿", "\r": " ",
+    "\n": " ", "&": "＆", "\u2028": " ", "\u2029": " ",
+})  # fmt: skip
+
+
+class WecomRobot:
+    """One robot. `read_url` gives its address, which holds its key, each time: a mended file is taken at once."""
+
+    most = 50
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        read_url: Callable[[], str],
+        *,
+        language: words.Language,
+        timeout_ms: int,
+        page_url: str,
+    ) -> None:
+        self._client = client
+        self._read_url = read_url
+        self._language = language
+        self._timeout_ms = timeout_ms
+        self._page_url = page_url
+
+    async def tell(self, messages: Sequence[Message], now_ms: int) -> None:  # noqa: ARG002 - see Notifier
+        """See Notifier."""
+        content = self._single(messages[0]) if len(messages) == 1 else self._several(messages)
+        body = {"msgtype": "markdown", "markdown": {"content": cut(content, MAX_CONTENT_BYTES)}}
+        judge(await post(self._client, self._read_url(), encode(body), {}, self._timeout_ms))
+
+    def _single(self, message: Message) -> str:
+        notice = message.notice
+        colour = _COLOURS[notice.alert.severity]
+        lines = [f'<font color="{colour}">**{escape(words.headline(notice, self._language))}**</font>']
+        lines += [f"**{escape(one)}**" for one in words.remarks(notice, self._language)]
+        lines += [
+            f'> {escape(name)}: <font color="comment">{escape(value)}</font>'
+            for name, value in words.details(notice, self._language)
+        ]
+        if self._page_url:
+            lines.append(f"[{self._page_url}]({self._page_url}#alert={notice.alert.id})")
+        return "\n".join(lines)
+
+    def _several(self, messages: Sequence[Message]) -> str:
+        title, lines = words.digest([one.notice for one in messages], self._language)
+        link = [f"[{self._page_url}]({self._page_url})"] if self._page_url else []
+        # Whole lines: the room of one message is shared.
+        room = (MAX_CONTENT_BYTES - 512) // max(1, len(lines))
+        return "\n".join([f"**{escape(title)}**", *(f"> {cut(escape(line), room)}" for line in lines), *link])
+
+
+def escape(text: str) -> str:
+    """A text that is no markup: what could be becomes its full-width twin."""
+    return text.translate(_PLAIN)
+
+
+def judge(reply: Reply) -> None:
+    """Raise what an answer means."""
+    code = reply.code("errcode")
+    if code is None:
+        check_status(reply)
+        # Something between us and the robot answered.
+        raise LaterError("REPLY_UNKNOWN")
+    if code == 0:
+        return
+    if code in _LATER:
+        reason, wait_ms = _LATER[code]
+        raise LaterError(reason, wait_ms)
+    if code in _BROKEN:
+        raise BrokenError(_BROKEN[code])
+    raise RefusedError(f"ERRCODE_{code}")
