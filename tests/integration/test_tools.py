@@ -15,7 +15,7 @@ from helpers.vendors import VENDORS
 from ssop.v1 import content_pb2, frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_codec import Decoder, Verdict
+from ssop_codec import Verdict
 
 R = ErrorReason
 WEATHER: dict[str, Any] = {
@@ -199,7 +199,7 @@ async def test_arguments_that_break_their_schema_are_invalid_and_end_the_answer(
     steps = (call_delta(0, '{"city": 5', id="c", name="weather"), *NOW_CALL)
     async with upstream_node(OPENAI, chat_stream(*steps)) as under:
         answer = await under.running.client.generate(with_tools("Weather?"))
-    assert answer.end.verdict == Verdict.INVALID
+    assert read(answer)[2] == {Verdict.INVALID}
     assert (answer.end.violation.rule, answer.end.violation.pointer) == ("type", "/city")
 
 
