@@ -57,7 +57,7 @@ class Delivery:
         beginning: Beginning | None = None,
         open_calls: Callable[[Callable[[], DocumentWriter], int], ToolAnswerWriter] | None = None,
     ) -> None:
-        """`open_calls` makes the writer of an answer that may call tools, of its main document's opener and `stream`."""
+        """`open_calls` makes the writer of an answer that may call tools, from what opens its main document."""
         self._call = call
         self._number = stream_number(request_id)
         self._model = model
