@@ -68,6 +68,7 @@ class Attempt:
         self._on_commit = on_commit
         self._held: list[bytes] = []
         self._has_tools = bool(job.request.prompt.tools)
+        self._last_seqs: dict[int, int] = {}
         self.held_bytes = 0
         self.timer: asyncio.Timeout | None = None
         self.first_field_s: float | None = None
@@ -93,7 +94,7 @@ class Attempt:
             return None
         chunk_received(self._stream, sum(kind < FIRST_MESH_KIND for kind, _, _ in heads), len(chunk))
         kinds = {kind for kind, _, _ in heads}
-        documents = self._follow_sequence(heads)
+        documents = self._follow_documents(chunk) if self._has_tools else self._follow_sequence(heads)
         has_end = FrameKind.FRAME_KIND_END in kinds
         if not self.is_committed:
             has_field = not FIELD_KINDS.isdisjoint(kinds)
@@ -122,6 +123,22 @@ class Attempt:
                     raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
         self.reading.last_seq = seq
         return seq - first
+
+    def _follow_documents(self, chunk: bytes) -> int:
+        """The same where there may be several documents, each with numbers of its own."""
+        count = 0
+        for piece in split_frames(chunk):
+            try:
+                frame = parse_frame(piece)
+            except (DecodeError, IndexError) as error:
+                raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no frame") from error
+            if frame.kind < FIRST_MESH_KIND:
+                count += 1
+                seq = self._last_seqs[frame.document] = self._last_seqs.get(frame.document, 0) + 1
+                if frame.seq != seq:
+                    raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
+        self.reading.last_seq = self._last_seqs.get(0, 0)
+        return count
 
     def _hold(self, chunk: bytes, heads: Heads, *, has_field: bool, has_end: bool) -> None:
         frames = zip(heads, split_frames(chunk), strict=True)

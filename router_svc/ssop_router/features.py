@@ -31,8 +31,12 @@ def read_features(
                 prompt_bytes += len(part.document.text.encode()) + len(part.document.title.encode())
             elif kind is not None:
                 capabilities.add(kind)
+        prompt_bytes += sum(len(call.arguments.encode()) for call in message.tool_calls)
+        if message.tool_calls or message.role == Role.ROLE_TOOL:
+            capabilities.add("tools")
     if prompt.tools and prompt.tool_choice.mode != ToolMode.TOOL_MODE_NONE:
         capabilities.add("tools")
+        prompt_bytes += sum(len(tool.description.encode()) for tool in prompt.tools)
     return Features(
         scopes=scopes,
         policy=policy,

@@ -186,6 +186,9 @@ class Recordings:
         Raises what the generation ended with, and CANCELLED when another client takes over.
         """
         reader = object()
+        if after_seq and recording.job.request.prompt.tools:
+            # Each document of such an answer has numbers of its own, so that one number says too little.
+            after_seq = 0
         recording.attach(reader, after_seq or 0)
         if recording.timer is not None:
             recording.timer.cancel()

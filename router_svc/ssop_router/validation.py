@@ -21,6 +21,8 @@ MAX_PARTS: Final = 4_096
 MAX_COLLECTIONS: Final = 64
 MAX_RECEIPTS: Final = 64
 _MAX_TOOLS: Final = 128
+_MAX_IMAGES: Final = 20
+_MAX_CALL_ID_CHARS: Final = 256
 _MAX_STOPS: Final = 4
 _MAX_STOP_BYTES: Final = 64
 _MAX_TOP_K: Final = 32
@@ -91,6 +93,9 @@ def _find_prompt_faults(prompt: Prompt) -> Iterator[Fault]:
     elif sum(len(message.parts) + len(message.tool_calls) for message in prompt.messages) > MAX_PARTS:
         yield "prompt.messages", f"must hold at most {MAX_PARTS} parts and tool calls together"
     else:
+        images = sum(part.WhichOneof("part") == "image" for message in prompt.messages for part in message.parts)
+        if images > _MAX_IMAGES:
+            yield "prompt.messages", f"must hold at most {_MAX_IMAGES} images"
         for index, message in enumerate(prompt.messages):
             yield from _find_message_faults(f"prompt.messages[{index}]", message)
     size = prompt.stream_buffer_size
@@ -107,6 +112,11 @@ def _find_message_faults(path: str, message: Message) -> Iterator[Fault]:
         yield f"{path}.parts", "must hold at least one part"
     if message.role == Role.ROLE_TOOL and not message.tool_call_id:
         yield f"{path}.tool_call_id", "must name the call whose result this is"
+    yield from _find_part_faults(path, message)
+    yield from _find_call_faults(path, message)
+
+
+def _find_part_faults(path: str, message: Message) -> Iterator[Fault]:
     for index, part in enumerate(message.parts):
         kind = part.WhichOneof("part")
         if kind is None:
@@ -115,6 +125,18 @@ def _find_message_faults(path: str, message: Message) -> Iterator[Fault]:
             media = part.image if kind == "image" else part.audio
             if not media.mime_type:
                 yield f"{path}.parts[{index}].{kind}.mime_type", "must be set"
+            if not media.data:
+                yield f"{path}.parts[{index}].{kind}.data", "must not be empty"
+
+
+def _find_call_faults(path: str, message: Message) -> Iterator[Fault]:
+    for index, call in enumerate(message.tool_calls):
+        if not _TOOL_NAME.fullmatch(call.name):
+            yield f"{path}.tool_calls[{index}].name", "must be 1 to 64 characters of [A-Za-z0-9_-]"
+        if len(call.id) > _MAX_CALL_ID_CHARS:
+            yield f"{path}.tool_calls[{index}].id", f"must have at most {_MAX_CALL_ID_CHARS} characters"
+    if message.tool_calls and message.role != Role.ROLE_ASSISTANT:
+        yield f"{path}.tool_calls", "are for messages of the assistant"
 
 
 def _find_sampling_faults(sampling: Sampling, *, has_schema: bool) -> Iterator[Fault]:

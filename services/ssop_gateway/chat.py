@@ -62,10 +62,10 @@ async def _collect(
 
     async def take(chunk: bytes) -> None:
         try:
-            frames = reply.answer.feed(chunk)
+            text = reply.take(reply.answer.feed(chunk))
         except SsopError as error:
             raise of_answer(error) from error
-        await on_text(reply.take(frames))
+        await on_text(text)
 
     trailers = await exchange.edge.router.stream(GENERATE, plan.request, take, caller=caller, timeout_s=plan.timeout_s)
     try:
@@ -114,7 +114,7 @@ class _ChunkStream:
                 return
             await self._begin(delivery_of(self._reply.answer.status))
         deltas: list[dict[str, Any]] = [{"content": text}] if text else []
-        calls = self._reply.new_tool_calls()
+        calls = self._reply.new_call_deltas()
         deltas += [{"tool_calls": calls}] if calls else []
         logprobs = self._reply.new_logprobs()
         if logprobs is not None and not deltas:

@@ -65,6 +65,7 @@ def build_upstream(
     options = UpstreamOptions(
         context_tokens=model.context_tokens,
         slots=model.slots,
+        has_images=model.has_images,
         max_waiting=settings.max_waiting,
         max_output_tokens=settings.max_output_tokens,
         first_token_timeout_s=model.first_token_timeout_ms / 1000,
@@ -94,13 +95,20 @@ def _build_wire(model: ModelSettings, limits: LimitSettings) -> tuple[Wire, Upst
     except (ValueError, OSError) as error:
         raise ModelError(f"model {model.name}: {error}") from error
     if is_anthropic:
-        return AnthropicWire(model=model.upstream_model, dialect=model.dialect, extra_body=model.extra_body), http
+        anthropic = AnthropicWire(
+            model=model.upstream_model,
+            dialect=model.dialect,
+            extra_body=model.extra_body,
+            has_tools=model.has_tools is not False,
+        )
+        return anthropic, http
     wire = OpenAiWire(
         model=model.upstream_model,
         dialect=model.dialect,
         gate=SchemaGate(),
         limits=engine_limits(limits),
         extra_body=model.extra_body,
+        has_tools=model.has_tools,
     )
     return wire, http
 

@@ -9,6 +9,7 @@ from ssop_inference.core.constraint import TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
 from ssop_inference.core.request import SamplingOptions
 from ssop_inference.core.tokens import Outcome, Stop, Token
+from ssop_inference.core.tools import ToolUse
 
 __all__: Final = [
     "Backend",
@@ -36,6 +37,10 @@ class Capabilities:
     weights_sha256: str = ""
     has_prefill: bool = False
     features: tuple[str, ...] = ()
+    has_tools_with_schema: bool = False
+    """It takes tools together with a schema of the answer."""
+    has_marked_calls: bool = False
+    """It calls tools in the marked form of `core.tools`, held by a grammar; `tools` of a request is None then."""
     kind: str = ""
     """What runs it, as in `ModelStatus.backend`."""
     has_estimated_counts: bool = False
@@ -58,6 +63,7 @@ class GenerateRequest:
     confidence: bool = False
     priority: int = 0
     beginning: str = ""
+    tools: ToolUse | None = None
 
 
 class Generation(Protocol):
@@ -124,6 +130,10 @@ class Backend(Protocol):
 
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:
         """How the model would be held to a schema (as `json.loads` gives it). Takes milliseconds of CPU."""
+        ...
+
+    def check_grammar(self, grammar: str) -> str:
+        """ "" where the model can be held to a grammar, else why not; for one with `has_marked_calls` only."""
         ...
 
     def generate(self, request: GenerateRequest) -> AbstractAsyncContextManager[Generation]:

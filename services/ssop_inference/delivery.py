@@ -1,6 +1,7 @@
 """One generation on its way to the caller."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -10,12 +11,13 @@ from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameKind, Schema, scan_heads
 from ssop_codec.probes import chunk_sent, stream_number
-from ssop_inference.backend import Generation, Outcome, Stop
+from ssop_inference.backend import Generation, Outcome, Stop, Token
 from ssop_inference.core.beginning import Beginning
 from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.constraint import Constraint, Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending
+from ssop_inference.core.tool_answer import ToolAnswerWriter
 from ssop_inference.metrics import NodeMetrics
 
 # What is kept of the deadline so that the END frame still arrives.
@@ -53,7 +55,9 @@ class Delivery:
         deadline_s: float,
         confidence: ConfidenceWriter | None = None,
         beginning: Beginning | None = None,
+        open_calls: Callable[[Callable[[], DocumentWriter], int], ToolAnswerWriter] | None = None,
     ) -> None:
+        """`open_calls` makes the writer of an answer that may call tools, from what opens its main document."""
         self._call = call
         self._number = stream_number(request_id)
         self._model = model
@@ -68,15 +72,19 @@ class Delivery:
         # A size that the caller fixed says nothing about the schema.
         self._buffer = None if prompt.stream_buffer_size or beginning is not None else buffer
         fixed_bytes = prompt.stream_buffer_size if beginning is None else beginning.stream_buffer_bytes
-        self._writer = DocumentWriter(
-            schema,
-            stream_buffer_bytes=fixed_bytes if self._buffer is None else self._buffer.buffer_bytes,
-            is_envelope=constraint.mode is Mode.ENVELOPE,
-            has_logprobs=prompt.logprobs,
-            confidence=confidence,
-            beginning=beginning,
-            stream=self._number,
-        )
+
+        def open_document() -> DocumentWriter:
+            return DocumentWriter(
+                schema,
+                stream_buffer_bytes=fixed_bytes if self._buffer is None else self._buffer.buffer_bytes,
+                is_envelope=constraint.mode is Mode.ENVELOPE,
+                has_logprobs=prompt.logprobs,
+                confidence=confidence,
+                beginning=beginning,
+                stream=self._number,
+            )
+
+        self._writer = open_document() if open_calls is None else open_calls(open_document, self._number)
         margin_s = min(_MAX_MARGIN_S, _MARGIN_SHARE * (deadline_s - self._started_s))
         self.deadline_s = deadline_s - margin_s
 
@@ -93,7 +101,7 @@ class Delivery:
             ending = await self._stream(generation)
             for chunk in self._writer.finish(ending):
                 await self._write(chunk)
-            if self._buffer is not None:
+            if self._buffer is not None and isinstance(self._writer, DocumentWriter):
                 self._buffer.observe(self._writer.splits)
             outcome = frame_pb2.Verdict.Name(frame_pb2.Verdict.ValueType(self._writer.verdict)).removeprefix("VERDICT_")
         except MeshError as error:
@@ -101,6 +109,10 @@ class Delivery:
             raise
         finally:
             self._observe_end(outcome.lower(), generation.outcome)
+
+    @property
+    def _is_over(self) -> bool:
+        return isinstance(self._writer, ToolAnswerWriter) and self._writer.is_over
 
     async def end_whole(self) -> None:
         """Write the end that a whole document lacks; no model runs, and nothing is consumed."""
@@ -141,7 +153,7 @@ class Delivery:
             if self._first_token_s is None:
                 self._first_token_s = self._clock()
                 self._metrics.observe_first_token(self._model, self._first_token_s - self._started_s)
-            chunks = self._writer.feed([(token.text, token.logprob) for token in tokens], _usage(generation.outcome))
+            chunks = self._feed(tokens, _usage(generation.outcome))
             if self._writer.is_settled and (self._writer.is_invalid or not generation.outcome.is_estimated):
                 generation.cancel()
             for chunk in chunks:
@@ -152,6 +164,11 @@ class Delivery:
             if self._writer.is_settled:
                 await self._await_counts(generation)
                 return
+
+    def _feed(self, tokens: Sequence[Token], usage: mesh_pb2.Usage) -> list[bytes]:
+        if isinstance(self._writer, ToolAnswerWriter):
+            return self._writer.feed(tokens, usage)
+        return self._writer.feed([(token.text, token.logprob) for token in tokens], usage)
 
     async def _await_counts(self, generation: Generation) -> None:
         """The document is whole: a server that says its counts last is about to. Whatever else comes is prose."""
@@ -167,10 +184,16 @@ class Delivery:
             self._metrics.observe_violation(self._model, self._mode)
             self.has_lost_constraint = is_lost(self._mode, self._writer.violation_rule)
             return _ending(outcome, frame_pb2.FINISH_REASON_ABORTED)
-        if self._writer.is_done:
+        if self._writer.is_done or self._is_over:
             # The limit may have been reached with the token that closed the document.
             return _ending(outcome, frame_pb2.FINISH_REASON_STOP)
         finish, incomplete = _ENDINGS[outcome.stop]
+        if isinstance(self._writer, ToolAnswerWriter):
+            if outcome.stop is Stop.END and self._writer.lacks_call:
+                raise MeshError(
+                    ErrorReason.ERROR_REASON_BACKEND_FAILED, "the model calls no tool, where it was told that it must"
+                )
+            return _ending(outcome, finish, incomplete)
         if outcome.stop is Stop.END and self._mode is Mode.TEXT:
             incomplete = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED
         return _ending(outcome, finish, incomplete)

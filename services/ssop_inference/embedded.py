@@ -29,7 +29,7 @@ from ssop_inference.core.beginning import refuse_continuing
 from ssop_inference.core.budget import Budget, fit_budget
 from ssop_inference.core.constraint import Constraint, Mode, choose_constraint
 from ssop_inference.core.limits import EngineLimits
-from ssop_inference.core.prompt import ChatMessage, ControlTokens, render_plain
+from ssop_inference.core.prompt import TOOLS, ChatMessage, ControlTokens, render_plain
 from ssop_inference.core.throughput import ThroughputMeter
 from ssop_inference.engine_client import EngineClient, EngineError
 from ssop_inference.gate import SchemaGate
@@ -240,6 +240,8 @@ class EmbeddedBackend:
             weights_sha256=self._sha256,
             kind="embedded",
             has_prefill=True,
+            features=(TOOLS,),
+            has_marked_calls=True,
         )
 
     def load_now(self) -> Load:
@@ -274,6 +276,10 @@ class EmbeddedBackend:
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:
         """See `backend.Backend`."""
         return choose_constraint(schema, self._gate, self._options.limits, format_assertion=format_assertion)
+
+    def check_grammar(self, grammar: str) -> str:
+        """See `backend.Backend`."""
+        return self._gate.try_grammar(grammar)
 
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """See `backend.Backend`."""

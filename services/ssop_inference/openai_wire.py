@@ -16,10 +16,11 @@ from ssop_inference.core.dialect import DIALECTS, Dialect, Form, constrain_upstr
 from ssop_inference.core.limits import EngineLimits
 from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.core.request import SamplingOptions
+from ssop_inference.core.tools import Choice, ToolSpec, ToolUse
 from ssop_inference.core.upstream_errors import WireError, parse_object
 from ssop_inference.gate import SchemaGate
 from ssop_inference.mask import TokenScorer
-from ssop_inference.openai_body import OURS, write_body
+from ssop_inference.openai_body import OURS, write_body, write_turn
 from ssop_inference.openai_pages import (
     find_load_page,
     get_page,
@@ -45,6 +46,8 @@ _SCHEMA_PROBE: Final[Mapping[str, Any]] = {
     "required": [_FORCED],
     "additionalProperties": False,
 }
+_TOOL_PROBE: Final = ToolSpec(_FORCED, "Takes the answer.", dict(_SCHEMA_PROBE))
+_TOOL_PROBE_TOKENS: Final = 64
 _PROBE_TIMEOUT_S: Final = 20.0
 _log = logging.getLogger(__name__)
 
@@ -74,8 +77,13 @@ class OpenAiWire:
         gate: SchemaGate,
         limits: EngineLimits,
         extra_body: Mapping[str, Any] | None = None,
+        has_tools: bool | None = None,
     ) -> None:
-        """`model` empty: the server's first one. `dialect` is a name of DIALECTS, or `auto`."""
+        """`model` empty: the server's first one. `dialect` is a name of DIALECTS, or `auto`.
+
+        `has_tools`: whether the server calls tools, which is tried; None: those vendors do whose API says so.
+        """
+        self._has_tools = has_tools
         self._model = model
         self._dialect = dialect
         self._gate = gate
@@ -114,9 +122,14 @@ class OpenAiWire:
         await self._generate_one(http)
         server = self._server
         if server.dialect.form is Form.LLGUIDANCE:
-            server.facts = replace(server.facts, has_prefill=await self._goes_on(http))
+            server.facts = replace(server.facts, has_prefill=await self._goes_on(http), has_marked_calls=True)
         mode = {Form.NONE: Mode.ENVELOPE, Form.JSON_OBJECT: Mode.ENVELOPE}.get(server.dialect.form, Mode.FULL)
-        server.facts = replace(server.facts, strictest_mode=mode)
+        server.facts = replace(
+            server.facts,
+            strictest_mode=mode,
+            has_tools=await self._calls_tools(http),
+            has_tools_with_schema=server.dialect.has_tools_with_schema,
+        )
         return server.facts
 
     async def _vendor(self, name: str) -> _Server:
@@ -195,6 +208,28 @@ class OpenAiWire:
             )
             return
 
+    async def _calls_tools(self, http: UpstreamHttp) -> bool:
+        """Whether the server calls tools by itself. What it was set to is seen by what it does: many take the fields
+        and answer with text."""
+        if not self._has_tools:
+            return self._has_tools is None and self._server.dialect.has_tools
+        must = replace(_request(Constraint(Mode.TEXT)), tools=ToolUse((_TOOL_PROBE,), Choice.REQUIRED, _FORCED))
+        may = replace(must, tools=ToolUse((_TOOL_PROBE,)))
+        try:
+            _, tokens = await self._read_all(http, must, _TOOL_PROBE_TOKENS)
+            is_called = any(token.call and token.name == _FORCED for token in tokens)
+            if is_called:
+                await self._read_all(http, may, 1)
+        except MeshError as error:
+            if error.reason != ErrorReason.ERROR_REASON_INTERNAL:
+                raise
+            is_called = False
+        except WireError:
+            is_called = False
+        if not is_called:
+            _log.error("the model server does not call tools, which it is set to", extra={"model": self.model})
+        return is_called
+
     async def _goes_on(self, http: UpstreamHttp) -> bool:
         """Whether an answer that was begun is gone on with, and its beginning not said again."""
         request = replace(_request(Constraint(Mode.TEXT)), beginning=_BEGUN)
@@ -210,7 +245,7 @@ class OpenAiWire:
     async def _read_all(
         self, http: UpstreamHttp, request: GenerateRequest, max_output_tokens: int
     ) -> tuple[ChatStreamReader, list[Any]]:
-        reader = ChatStreamReader()
+        reader = ChatStreamReader(has_tools=request.tools is not None)
         tokens: list[Any] = []
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT_S):
@@ -236,7 +271,7 @@ class OpenAiWire:
         """See `wire.Wire`."""
         if request.confidence and request.constraint.grammar is not None:
             return ChatStreamReader(score=TokenScorer(request.constraint.grammar))
-        return ChatStreamReader()
+        return ChatStreamReader(has_tools=request.tools is not None)
 
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:
         """See `wire.Wire`."""
@@ -244,11 +279,15 @@ class OpenAiWire:
             schema, self._server.dialect, self._gate, self._limits, format_assertion=format_assertion
         )
 
+    def check_grammar(self, grammar: str) -> str:
+        """See `wire.Wire`."""
+        return self._gate.try_grammar(grammar)
+
     async def count_tokens(self, http: UpstreamHttp, messages: Sequence[ChatMessage]) -> int | None:
         """See `wire.Wire`. llama-server: /apply-template and /tokenize; vLLM: /tokenize of messages."""
         if not self._server.has_tokenizer:
             return None
-        turns = [{"role": message.role, "content": message.content} for message in messages]
+        turns = [write_turn(message) for message in messages]
         if self._server.is_llama:
             rendered = await http.post("/apply-template", {"messages": turns}, from_root=True)
             body = {"content": str(rendered.get("prompt", "")), "add_special": True, "parse_special": True}

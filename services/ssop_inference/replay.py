@@ -176,6 +176,10 @@ class ReplayBackend:
                 return recorded
         raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "no recorded stream matches the prompt")
 
+    def check_grammar(self, grammar: str) -> str:  # noqa: ARG002 - the port's
+        """See `backend.Backend`."""
+        return "recordings are held to nothing"
+
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """See `backend.Backend`."""
         return estimate_tokens(messages)

@@ -18,12 +18,14 @@ from ssop_inference.core.beginning import Beginning, read_beginning, refuse_cont
 from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.confidence import ConfidenceWriter, find_choices
 from ssop_inference.core.constraint import LOST, TEXT, Constraint, Mode
-from ssop_inference.core.prompt import ChatMessage, build_messages, compact_schema
+from ssop_inference.core.prompt import TOOLS, ChatMessage, build_messages, compact_schema, refuse_content
 from ssop_inference.core.remainder import UnfinishableError, write_remainder
 from ssop_inference.core.request import check_buffer, check_request, read_sampling
+from ssop_inference.core.tools import Choice, parameters_text, read_tools, write_call
 from ssop_inference.delivery import Delivery
 from ssop_inference.metrics import NodeMetrics
 from ssop_inference.node import Model, Node
+from ssop_inference.tool_plan import ToolPlan, plan_tools
 
 _STATUS_PERIOD_S: Final = 1.0
 # Bursts of changes go out as one message.
@@ -73,9 +75,10 @@ class InferenceServicer:
             raise MeshError(
                 ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED, f"model {model.name} gives no log-probabilities"
             )
+        tools = await self._plan_tools(model, prompt, plan)
         is_scored = bool(request.confidence_tokens) and model.backend.capabilities.has_logprobs
         confidence = None
-        if request.confidence_tokens:
+        if request.confidence_tokens and tools is None:
             confidence = ConfidenceWriter(find_choices(plan.schema), request.confidence_tokens)
         if len(request.continue_from.chunk) <= _INLINE_BEGINNING_BYTES:
             beginning, rest = _read_rest(model, plan, request)
@@ -94,18 +97,20 @@ class InferenceServicer:
             deadline_s=deadline_s,
             confidence=confidence,
             beginning=beginning,
+            open_calls=None if tools is None else tools.writer(prompt),
         )
         backend_request = GenerateRequest(
-            messages=_messages(model, plan, prompt, request.passages),
+            messages=_messages(model, plan, prompt, request.passages, tools),
             deadline_s=delivery.deadline_s,
             sampling=sampling,
-            constraint=rest,
+            constraint=rest if tools is None else tools.constraint,
             logprobs=prompt.logprobs,
             confidence=is_scored,
             priority=request.priority,
             beginning=beginning.text if beginning is not None else "",
+            tools=None if tools is None or tools.is_marked else tools.use,
         )
-        status = _status_chunk(plan.constraint, request)
+        status = _status_chunk(plan.constraint if tools is None else tools.announced, request)
         if beginning is not None and delivery.is_whole:
             await call.write(status)
             await delivery.end_whole()
@@ -119,7 +124,7 @@ class InferenceServicer:
                 await call.write(status)
                 await delivery.run(generation)
                 annotate(_usage_attributes(generation.outcome))
-        if source is not None and delivery.has_lost_constraint:
+        if source is not None and tools is None and delivery.has_lost_constraint:
             self._downgrade(model, source, plan)
 
     async def watch_status(self, call: Call) -> None:
@@ -153,7 +158,8 @@ class InferenceServicer:
         prompt = request.prompt
         check_buffer(prompt.stream_buffer_size)
         plan = await self._plan(model, prompt.output_schema if prompt.HasField("output_schema") else None)
-        count = await model.backend.count_tokens(_messages(model, plan, prompt, ()))
+        tools = await self._plan_tools(model, prompt, plan)
+        count = await model.backend.count_tokens(_messages(model, plan, prompt, (), tools))
         response = inference_pb2.CountTokensResponse(
             input_tokens=count, context_tokens=model.backend.capabilities.context_tokens, model=model.name
         )
@@ -189,6 +195,23 @@ class InferenceServicer:
         while len(self._plans) > self._max_schemas:
             self._plans.popitem(last=False)
         return plan
+
+    async def _plan_tools(self, model: Model, prompt: content_pb2.Prompt, plan: Plan) -> ToolPlan | None:
+        """How the tools of a prompt are offered; None without. Raises SchemaError and CONTENT_UNSUPPORTED."""
+        if TOOLS not in model.backend.capabilities.features:
+            if prompt.tools and prompt.tool_choice.mode != content_pb2.TOOL_MODE_NONE:
+                raise refuse_content(TOOLS, "prompt.tools")
+            return None
+        use = read_tools(prompt)
+        if use is None:
+            return None
+        plans = {
+            tool.name: await self._plan(model, content_pb2.OutputSchema(json_schema=parameters_text(tool)))
+            for tool in prompt.tools
+        }
+        schemas = {name: found.schema for name, found in plans.items()}
+        held = {name: found.constraint for name, found in plans.items()}
+        return plan_tools(model.backend, use, schemas, held, plan.constraint)
 
     def _downgrade(self, model: Model, output_schema: content_pb2.OutputSchema, plan: Plan) -> None:
         """Announce no more what the engine does not keep. It goes on without a word when a grammar gets too large."""
@@ -236,12 +259,24 @@ def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:
     return Plan(schema, constraint, tree, BufferEstimate(schema.auto_buffer_bytes))
 
 
-def _messages(model: Model, plan: Plan, prompt: content_pb2.Prompt, passages: Any) -> tuple[ChatMessage, ...]:
+def _messages(
+    model: Model, plan: Plan, prompt: content_pb2.Prompt, passages: Any, tools: ToolPlan | None
+) -> tuple[ChatMessage, ...]:
     is_shown = plan.constraint.mode is Mode.ENVELOPE or (
         model.has_schema_in_prompt and plan.constraint.mode is not Mode.TEXT
     )
-    hint = compact_schema(plan.tree) if is_shown else None
-    return build_messages(prompt, passages, model.backend.control, schema_hint=hint)
+    if tools is not None and tools.use.choice is Choice.REQUIRED:
+        is_shown = False
+    capabilities = model.backend.capabilities
+    return build_messages(
+        prompt,
+        passages,
+        model.backend.control,
+        schema_hint=compact_schema(plan.tree) if is_shown else None,
+        features=capabilities.features,
+        write_call=write_call if capabilities.has_marked_calls else None,
+        tool_hint="" if tools is None else tools.hint,
+    )
 
 
 def _usage_attributes(outcome: Outcome) -> dict[str, AttributeValue]:

@@ -54,6 +54,12 @@ class ModelSettings(Settings):
     extra_body: dict[str, Any] = Field(
         default_factory=dict, description="Fields that each request to the server carries besides."
     )
+    has_tools: bool | None = Field(
+        None,
+        description="Whether a model server calls tools by its own API. Absent: vendors of whom it is documented do."
+        " `true` is tried at the start, and announced only where the server really calls.",
+    )
+    has_images: bool = Field(False, description="Whether the model of a server takes images (png, jpeg, webp, gif).")
     ca_file: Path | None = Field(None, description="Certificates (PEM) that the server's own must come from.")
     proxy: str = Field("", description="URL of an HTTP proxy on the way to the server.")
     connect_timeout_ms: int = Field(2_000, gt=0, description="Longest time for a connection to the server.")
@@ -82,6 +88,8 @@ class ModelSettings(Settings):
             raise ValueError(f"backend `{self.backend}` needs a `url`")
         if self.backend not in _OF_SERVERS and self.url:
             raise ValueError(f"backend `{self.backend}` takes no `url`")
+        if self.backend not in _OF_SERVERS and (self.has_images or self.has_tools is not None):
+            raise ValueError(f"`has_images` and `has_tools` are for model servers, not for backend `{self.backend}`")
         if self.backend == "replay" and self.path is None:
             raise ValueError("backend `replay` needs the `path` of a recording")
         known = ANTHROPIC_DIALECTS if self.backend == "anthropic" else DIALECTS

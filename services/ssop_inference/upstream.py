@@ -17,10 +17,10 @@ from ssop_chassis.logs import describe
 from ssop_inference.backend import Capabilities, GenerateRequest, Load
 from ssop_inference.core.budget import Budget, fit_budget
 from ssop_inference.core.constraint import Constraint
-from ssop_inference.core.prompt import ChatMessage, ControlTokens
+from ssop_inference.core.prompt import IMAGE, TOOLS, ChatMessage, ControlTokens
 from ssop_inference.core.throughput import ThroughputMeter
 from ssop_inference.core.tokens import Stop
-from ssop_inference.core.upstream_counts import estimate_tokens, most_tokens
+from ssop_inference.core.upstream_counts import estimate_text, estimate_tokens, most_tokens
 from ssop_inference.core.upstream_errors import WireError
 from ssop_inference.slots import Slot, SlotQueue
 from ssop_inference.upstream_generation import UpstreamGeneration
@@ -45,6 +45,7 @@ class UpstreamOptions:
 
     context_tokens: int = 0
     slots: int = 4
+    has_images: bool = False
     max_waiting: int = 64
     max_output_tokens: int = 512
     first_token_timeout_s: float = 30.0
@@ -107,7 +108,9 @@ class UpstreamBackend:
             self._options.slots,
             has_logprobs=facts.has_logprobs,
             strictest_mode=facts.strictest_mode,
-            features=facts.features,
+            features=self._features,
+            has_tools_with_schema=facts.has_tools_with_schema,
+            has_marked_calls=facts.has_marked_calls and not facts.has_tools,
             has_prefill=facts.has_prefill,
             kind=self.wire.dialect_name,
             has_estimated_counts=not facts.has_usage,
@@ -122,6 +125,11 @@ class UpstreamBackend:
     def open_requests(self) -> int:
         """Requests whose connections are not given back yet."""
         return self._http.open_requests
+
+    @property
+    def _features(self) -> tuple[str, ...]:
+        tools = (TOOLS,) if self.facts.has_tools or self.facts.has_marked_calls else ()
+        return tools + ((IMAGE,) if self._options.has_images else ())
 
     @property
     def _context_tokens(self) -> int:
@@ -155,6 +163,10 @@ class UpstreamBackend:
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:
         """See `backend.Backend`."""
         return self.wire.constrain(schema, format_assertion=format_assertion)
+
+    def check_grammar(self, grammar: str) -> str:
+        """See `backend.Backend`."""
+        return self.wire.check_grammar(grammar)
 
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """See `backend.Backend`. An estimate where the server does not count."""
@@ -209,12 +221,14 @@ class UpstreamBackend:
 
     async def _fit(self, request: GenerateRequest) -> Budget:
         begun_tokens = await self._count_beginning(request) if request.beginning else 0
+        tools_bytes = request.tools.size_bytes if request.tools is not None else 0
         asked = request.sampling.max_output_tokens
         asked = asked and max(1, asked - begun_tokens)
         default = max(1, self._options.max_output_tokens - begun_tokens)
         context = self._context_tokens
         # What surely fits is not counted: that would be a request more to the server for each one.
-        if most_tokens(request.messages) + begun_tokens + (asked or default) <= context:
+        begun_tokens += estimate_text(tools_bytes)
+        if most_tokens(request.messages) + tools_bytes + begun_tokens + (asked or default) <= context:
             return Budget(estimate_tokens(request.messages) + begun_tokens, asked or default, False)
         return fit_budget(
             await self.count_tokens(request.messages) + begun_tokens,

@@ -31,7 +31,11 @@ class ServerFacts:
     has_usage: bool = False
     has_prefill: bool = False
     strictest_mode: Mode = Mode.ENVELOPE
-    features: tuple[str, ...] = ()
+    has_tools: bool = False
+    """It calls tools by itself, as its API has them."""
+    has_marked_calls: bool = False
+    """It takes a grammar that holds it to calls in the marked form."""
+    has_tools_with_schema: bool = False
 
 
 class Reader(Protocol):
@@ -89,6 +93,10 @@ class Wire(Protocol):
         ...
 
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:
+        """See `backend.Backend`."""
+        ...
+
+    def check_grammar(self, grammar: str) -> str:
         """See `backend.Backend`."""
         ...
 

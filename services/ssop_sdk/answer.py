@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from ssop.v1 import frame_pb2, mesh_pb2
-from ssop_codec import Decoder, End, Frame, FrameError, FrameKind, Verdict
+from ssop_codec import Decoder, End, Frame, FrameError, FrameKind, Header, Verdict
 from ssop_codec.probes import stream_number
 from ssop_sdk.errors import (
     DegradedAnswer,
@@ -83,6 +83,13 @@ class Answer:
     def document(self) -> Any:
         """The main document as plain JSON values; None until its end."""
         return self._decoder.result if self.end is not None else None
+
+    def header_of(self, document: int) -> Header:
+        """What the header of a document says. Raises ProtocolError where none has arrived."""
+        found = self._decoder.documents.get(document)
+        if found is None or found.header is None:
+            raise ProtocolError("a frame arrived before the header of its document", request_id=self.request_id)
+        return found.header
 
     @property
     def tool_calls(self) -> Sequence[ToolCallResult]:

@@ -255,6 +255,10 @@ class ScriptedBackend:
         finally:
             generation.cancel()
 
+    def check_grammar(self, grammar: str) -> str:
+        """See `backend.Backend`."""
+        return ""
+
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         return sum(len(message.content.split()) for message in messages)
 

@@ -26,6 +26,22 @@ async function main() {
   found.models = [];
   for await (const model of client.models.list()) found.models.push(model.id);
 
+  const heard = [];
+  const find = {
+    name: "find", description: "Finds a person.", parameters: schema, parse: JSON.parse,
+    function: (person) => { heard.push(person); return "found"; },
+  };
+  const tools = [{ type: "function", function: find }];
+  found.answered = await client.chat.completions.runTools({ model: "small", messages, tools }).finalContent();
+  found.heard = heard;
+  const calling = client.chat.completions.stream({
+    model: "small", messages, tools: [{ type: "function", function: { name: "find", parameters: schema } }],
+    tool_choice: "required",
+  });
+  const call = (await calling.finalChatCompletion()).choices[0];
+  found.call = { name: call.message.tool_calls[0].function.name, finish: call.finish_reason };
+  found.arguments = JSON.parse(call.message.tool_calls[0].function.arguments);
+
   try {
     await client.chat.completions.create({ model: "small", messages, n: 2 });
   } catch (error) {

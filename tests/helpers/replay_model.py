@@ -213,6 +213,10 @@ class ReplayBackend:
         finally:
             generation.cancel()
 
+    def check_grammar(self, grammar: str) -> str:
+        """See `backend.Backend`."""
+        return ""
+
     async def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """See Backend."""
         return sum(len(message.content) // 4 for message in messages)

@@ -96,12 +96,17 @@ def _message(kind: str, **fields: Any) -> bytes:
     return event({"type": kind, **fields}, name=kind)
 
 
+def _is_called(request: Request) -> bool:
+    """Tools are offered and may be called: the first one is."""
+    return "tools" in request.body and request.body.get("tool_choice") != {"type": "none"}
+
+
 def _message_begin(request: Request) -> Sequence[Step]:
     usage = {"input_tokens": 21, "cache_read_input_tokens": 0, "output_tokens": 1}
     head = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "m", "usage": usage}
     block: dict[str, Any] = {"type": "text", "text": ""}
-    if "tools" in request.body:
-        block = {"type": "tool_use", "id": "toolu_1", "name": "answer", "input": {}}
+    if _is_called(request):
+        block = {"type": "tool_use", "id": "toolu_1", "name": request.body["tools"][0]["name"], "input": {}}
     return [
         _message("message_start", message=head),
         _message("content_block_start", index=0, content_block=block),
@@ -110,13 +115,13 @@ def _message_begin(request: Request) -> Sequence[Step]:
 
 
 def _message_text(request: Request, text: str) -> bytes:
-    is_tool = "tools" in request.body
+    is_tool = _is_called(request)
     delta = {"type": "input_json_delta", "partial_json": text} if is_tool else {"type": "text_delta", "text": text}
     return _message("content_block_delta", index=0, delta=delta)
 
 
 def _message_end(request: Request, pieces: int) -> Sequence[Step]:
-    reason = "tool_use" if "tools" in request.body else "end_turn"
+    reason = "tool_use" if _is_called(request) else "end_turn"
     return [
         _message("content_block_stop", index=0),
         _message(

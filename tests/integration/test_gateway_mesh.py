@@ -56,13 +56,32 @@ def test_the_sdk_of_openai_gets_a_typed_answer_of_the_real_model(mesh: LiveMesh,
             model=vendor.models.list().data[0].id, messages=messages, stream=True, max_tokens=8, logprobs=True
         )
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-        tools: Any = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
         vectors = vendor.embeddings.create(model="auto", input=["a good day", "a fine day", "tax law"]).data
         good, fine, law = (entry.embedding for entry in vectors)
         assert sum(map(operator.mul, good, fine)) > sum(map(operator.mul, good, law))
+        picture: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}
         with pytest.raises(openai.BadRequestError) as caught:
-            vendor.chat.completions.create(model="auto", messages=messages, tools=tools)
+            vendor.chat.completions.create(model="auto", messages=[{"role": "user", "content": [picture]}])
         assert caught.value.code == "content_unsupported"
+
+
+def test_the_real_model_calls_the_tool_that_it_must(mesh: LiveMesh, client: SsopClient) -> None:
+    class File(pydantic.BaseModel):
+        """File a complaint."""
+
+        product: str = pydantic.Field(max_length=20)
+        severity: Literal["low", "high"]
+
+    messages: Any = [{"role": "user", "content": "The X200 is broken."}]
+    with openai.OpenAI(base_url=f"{mesh.url}/v1", api_key=mesh.key, max_retries=0, timeout=60) as vendor:
+        done = vendor.chat.completions.parse(
+            model="auto", messages=messages, tools=[openai.pydantic_function_tool(File)], tool_choice="required"
+        )
+        [call] = done.choices[0].message.tool_calls or []
+        assert isinstance(call.function.parsed_arguments, File)
+        answer: Any = {"role": "tool", "tool_call_id": call.id, "content": "filed under 7"}
+        again: Any = [*messages, done.choices[0].message, answer]
+        assert vendor.chat.completions.create(model="auto", messages=again, max_tokens=8).choices[0].message.content
 
 
 def test_a_client_that_was_cut_off_gets_the_rest(http: httpx.Client) -> None:

@@ -26,7 +26,7 @@ from helpers.answers import (
 from helpers.eventually import eventually
 from helpers.gateway import KEY, SSOP, Gateway, gateway, http, read_sse, router_address, run_gateway, scripted
 from helpers.scripted_router import ScriptedRouter, abort, as_script
-from ssop.v1 import mesh_pb2, rag_pb2
+from ssop.v1 import content_pb2, mesh_pb2, rag_pb2
 from ssop.v1 import router_pb2 as pb
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
@@ -146,8 +146,50 @@ async def test_tool_calls_that_the_mesh_makes_arrive(client: openai.AsyncOpenAI,
     assert (calls[0].id, calls[0].function.name, json.loads(calls[0].function.arguments)) == ("c1", "find", PERSON)
     assert done.choices[0].finish_reason == "tool_calls"
     stream = await client.chat.completions.create(model="small", messages=ASK, tools=tools, stream=True)
-    deltas = [chunk.choices[0].delta async for chunk in stream]
-    assert [delta.tool_calls[0].id for delta in deltas if delta.tool_calls] == ["c1"]
+    pieces = [call async for chunk in stream for call in chunk.choices[0].delta.tool_calls or []]
+    assert [piece.id for piece in pieces if piece.id] == ["c1"]
+    # The arguments leave as they are completed, and not at the end.
+    assert len(pieces) > 3
+    assert json.loads("".join(piece.function.arguments or "" for piece in pieces if piece.function)) == PERSON
+
+
+async def test_two_calls_and_a_text_arrive_apart(client: openai.AsyncOpenAI, scripted: ScriptedRouter) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "find", "parameters": PERSON_SCHEMA}}]
+    one = document_chunks(PERSON, document=1, tool_name="find", tool_call_id="c1")
+    two = document_chunks({"name": "Bo", "age": 3}, document=2, tool_name="find", tool_call_id="c2")
+    scripted.script = as_script(delivery([*document_chunks(TEXT, schema=None), *one, *two]))
+    async with client.chat.completions.stream(model="small", messages=ASK, tools=tools) as stream:
+        message = (await stream.get_final_completion()).choices[0].message
+    assert message.content == TEXT
+    calls: Any = message.tool_calls
+    assert [(call.id, json.loads(call.function.arguments)["name"]) for call in calls] == [("c1", "Ada"), ("c2", "Bo")]
+
+
+async def test_arguments_that_break_their_schema_are_an_error_and_no_call(
+    client: openai.AsyncOpenAI, scripted: ScriptedRouter
+) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "find", "parameters": PERSON_SCHEMA}}]
+    broken = document_chunks(text=b'{"name": "Ada", "age": 200}', document=1, tool_name="find", tool_call_id="c1")
+    scripted.script = as_script(delivery(broken))
+    with pytest.raises(openai.UnprocessableEntityError):
+        await client.chat.completions.create(model="small", messages=ASK, tools=tools)
+    stream = await client.chat.completions.create(model="small", messages=ASK, tools=tools, stream=True)
+    with pytest.raises(openai.APIError, match="maximum"):
+        async for _ in stream:
+            pass
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+async def test_at_most_one_call_is_asked_for(
+    client: openai.AsyncOpenAI, scripted: ScriptedRouter, parallel: bool
+) -> None:
+    scripted.script = as_script(text_answer())
+    tools: Any = [{"type": "function", "function": {"name": "find", "parameters": PERSON_SCHEMA}}]
+    await client.chat.completions.create(
+        model="small", messages=ASK, tools=tools, tool_choice="required", parallel_tool_calls=parallel
+    )
+    choice = scripted.requests[0].prompt.tool_choice
+    assert (choice.mode, choice.is_single) == (content_pb2.TOOL_MODE_REQUIRED, not parallel)
 
 
 async def test_tools_that_no_model_can_take_are_an_error_that_names_them(
@@ -347,9 +389,24 @@ async def test_models_are_listed_and_shown(client: openai.AsyncOpenAI, scripted:
         await client.models.retrieve("none")
 
 
+def _answer_with_tools(request: pb.GenerateRequest) -> list[bytes]:
+    """A call where tools are offered; a text once it has been answered."""
+    if not request.prompt.tools:
+        return document_chunks(PERSON)
+    if request.prompt.messages[-1].role == content_pb2.ROLE_TOOL:
+        return document_chunks(TEXT, schema=None)
+    return document_chunks(PERSON, document=1, tool_name="find", tool_call_id="c1")
+
+
 @pytest.mark.needs("openai_node")
 async def test_the_sdk_for_node_works_unchanged(gateway: Gateway, scripted: ScriptedRouter) -> None:
     scripted.unary["ListModels"] = pb.ListModelsResponse(models=[pb.ModelInfo(model="small")])
+
+    async def answer(request: pb.GenerateRequest, _: Any) -> AsyncIterator[bytes]:
+        for chunk in delivery(_answer_with_tools(request)):
+            yield chunk
+
+    scripted.script = answer
     program = Path(__file__).parents[1] / "helpers" / "openai_client.cjs"
     node = await asyncio.create_subprocess_exec(
         "node", str(program), f"{gateway.url}/v1", KEY, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -362,6 +419,10 @@ async def test_the_sdk_for_node_works_unchanged(gateway: Gateway, scripted: Scri
         "streamed": PERSON,
         "streamUsage": 18,
         "models": ["small"],
+        "answered": TEXT,
+        "heard": [PERSON],
+        "call": {"name": "find", "finish": "tool_calls"},
+        "arguments": PERSON,
         "refused": {"kind": "BadRequestError", "status": 400, "param": "n", "code": "unsupported"},
     }
 

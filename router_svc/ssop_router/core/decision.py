@@ -362,6 +362,8 @@ def plan_cache(features: Features) -> tuple[CacheReason.ValueType, str]:
         return CacheReason.CACHE_REASON_POLICY_OFF, "cache: off by policy"
     if features.temperature > 0 and not features.is_sampled_cacheable and not features.is_cache_first:
         return CacheReason.CACHE_REASON_TEMPERATURE, "cache: the temperature is above 0"
+    if "tools" in features.capabilities:
+        return _CACHE_ASKED, "cache: answers that may call tools are not stored"
     if features.needs_logprobs:
         return _CACHE_ASKED, "cache: log-probabilities are not stored"
     return _CACHE_ASKED, "cache: to be asked"
@@ -370,7 +372,7 @@ def plan_cache(features: Features) -> tuple[CacheReason.ValueType, str]:
 def is_cacheable(features: Features) -> bool:
     """Whether the answer may be looked up and stored."""
     reason, _ = plan_cache(features)
-    return reason == _CACHE_ASKED and not features.needs_logprobs
+    return reason == _CACHE_ASKED and not features.needs_logprobs and "tools" not in features.capabilities
 
 
 def plan_retrieval(features: Features) -> tuple[RetrievalReason.ValueType, str]:

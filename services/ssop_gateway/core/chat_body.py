@@ -8,8 +8,10 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ssop.v1.content_pb2 import ToolChoice
 from ssop_gateway.core.faults import EdgeError, invalid, unsupported
 from ssop_gateway.core.generate_body import UInt32, plan
+from ssop_sdk.messages import read_tool_choice
 from ssop_sdk.request import Plan
 
 _UNLIMITED: Final = 0
@@ -82,7 +84,7 @@ class ChatBody(BaseModel):
     top_logprobs: int | None = Field(None, description="0: alternatives of a token are not kept.")
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
+    parallel_tool_calls: bool | None = Field(None, description="False: at most one call.")
     n: int | None = Field(None, description="1: a request has one answer.")
     # They name the caller's things and change no answer.
     user: str | None = None
@@ -132,8 +134,19 @@ def plan_chat(body: ChatBody, *, request_id: str, timeout_ms: int) -> Plan:
     options["max_output_tokens"] = min(limits, default=_UNLIMITED)
     options["logprobs"] = bool(body.logprobs)
     options["model"] = "" if body.model == "auto" else body.model
+    if body.parallel_tool_calls is False and body.tools:
+        options["tool_choice"] = _single(body.tool_choice)
     schema = _schema(body.response_format)
     return plan(body.messages, schema, options, request_id=request_id, timeout_ms=timeout_ms)
+
+
+def _single(choice: Any) -> ToolChoice:
+    try:
+        found = read_tool_choice(choice) or ToolChoice()
+    except (TypeError, ValueError) as error:
+        raise EdgeError("REQUEST_INVALID", str(error)) from None
+    found.is_single = True
+    return found
 
 
 def _refuse(body: ChatBody) -> None:

@@ -31,7 +31,8 @@ class ChatReply:
         self._asked_model = model
         self._writer = JsonWriter()
         self._text: list[str] = []
-        self._tools_sent = 0
+        self._calls: dict[int, JsonWriter] = {}
+        self._call_deltas: list[dict[str, Any]] = []
         self._logprobs_sent = 0
         # Of the values whose log-probabilities have not come yet, by sequence number.
         self._values: dict[int, tuple[str, str]] = {}
@@ -49,6 +50,7 @@ class ChatReply:
 
     def _take(self, frame: Frame) -> tuple[str, ...]:
         if frame.document:
+            self._take_call(frame)
             return ()
         if self._has_schema:
             text = self._writer.write(frame)
@@ -57,6 +59,26 @@ class ChatReply:
         if self._has_logprobs:
             self._note_value(frame)
         return (text,)
+
+    def _take_call(self, frame: Frame) -> None:
+        """A frame of a call's arguments: what it adds to them, the first one with the call's name before it."""
+        index = frame.document - 1
+        if frame.document not in self._calls:
+            self._calls[frame.document] = JsonWriter()
+            header = self._answer.header_of(frame.document)
+            self._call_deltas.append(
+                {
+                    "index": index,
+                    "id": header.tool_call_id,
+                    "type": "function",
+                    "function": {"name": header.tool_name, "arguments": ""},
+                }
+            )
+        text = self._calls[frame.document].write(frame)
+        if not self._call_deltas or self._call_deltas[-1]["index"] != index:
+            self._call_deltas.append({"index": index, "function": {"arguments": ""}})
+        # One entry for each call in a chunk: clients take the first ones that they get as they are.
+        self._call_deltas[-1]["function"]["arguments"] += text
 
     def _note_value(self, frame: Frame) -> None:
         if frame.kind == FrameKind.PART:
@@ -87,14 +109,21 @@ class ChatReply:
 
     def whole(self, content: str) -> dict[str, Any]:
         """The completion."""
-        calls = self.new_tool_calls()
+        calls = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": dump_json(call.arguments)},
+            }
+            for call in self._answer.tool_calls
+        ]
         message: dict[str, Any] = {
             "role": "assistant",
             "content": None if calls and not content else content,
             "refusal": None,
         }
         if calls:
-            message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+            message["tool_calls"] = calls
         choice = {
             "index": 0,
             "message": message,
@@ -146,20 +175,13 @@ class ChatReply:
         flags = delivery.flags()
         return {**(flags if delivery.is_degraded else {}), "ssop": {**flags, **told}}
 
-    def new_tool_calls(self) -> list[dict[str, Any]]:
-        """Tool calls that were completed since the last time."""
-        calls = list(self._answer.tool_calls)
-        fresh, first = calls[self._tools_sent :], self._tools_sent
-        self._tools_sent = len(calls)
-        return [
-            {
-                "index": index,
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": dump_json(call.arguments)},
-            }
-            for index, call in enumerate(fresh, first)
-        ]
+    def new_call_deltas(self) -> list[dict[str, Any]]:
+        """What calls have gained since the last time: their names, and their arguments as they are completed.
+
+        They are final, and provisional until the end: whether the whole conforms is known there.
+        """
+        deltas, self._call_deltas = self._call_deltas, []
+        return deltas
 
     def new_logprobs(self) -> dict[str, Any] | None:
         """Log-probabilities that came since the last time: one entry for each value, None where there are none.

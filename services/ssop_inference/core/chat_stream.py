@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ssop_inference.core.tokens import Stop, Token
+from ssop_inference.core.tools import MAX_CALLS, MAX_ID_CHARS
 from ssop_inference.core.upstream_counts import Counts
 from ssop_inference.core.upstream_errors import WireError, event_error, parse_object
 
@@ -54,8 +55,11 @@ class TextJoiner:
 class ChatStreamReader:
     """Reads the events of one answer. Raises WireError for what breaks the format, MeshError for errors in it."""
 
-    def __init__(self, *, score: Score | None = None) -> None:
-        """`score` says log-probabilities instead of the server's own."""
+    def __init__(self, *, score: Score | None = None, has_tools: bool = False) -> None:
+        """`score` says log-probabilities instead of the server's own. `has_tools`: the answer may be calls."""
+        self._has_tools = has_tools
+        self._calls: dict[int, int] = {}
+        self._argument_joiner = TextJoiner()
         self._score = score
         self._joiner = TextJoiner()
         self.pieces = 0
@@ -113,6 +117,8 @@ class ChatStreamReader:
             raise WireError("text came after the finish_reason")
         self.signs += bool(content or delta.get("reasoning_content") or delta.get("reasoning"))
         tokens = self._tokens(content, choice) if content else []
+        if self._has_tools and delta.get("tool_calls"):
+            tokens += self._take_calls(delta["tool_calls"])
         self._finish(choice.get("finish_reason"), is_refused=bool(delta.get("refusal")))
         return tokens
 
@@ -120,12 +126,52 @@ class ChatStreamReader:
         if is_refused:
             self.stop = Stop.CONTENT_FILTER
         elif reason is not None and self.stop is None:
-            stop = _STOPS.get(reason) if isinstance(reason, str) else None
+            stop = self._stop_of(reason) if isinstance(reason, str) else None
             if stop is None:
                 raise WireError("the finish_reason is none that ends a text")
             self.stop = stop
         if self.stop is not None:
             self._joiner.end()
+            self._argument_joiner.end()
+
+    def _stop_of(self, reason: str) -> Stop | None:
+        return Stop.END if self._has_tools and reason == "tool_calls" else _STOPS.get(reason)
+
+    def _take_calls(self, deltas: Any) -> list[Token]:
+        if not isinstance(deltas, list):
+            raise WireError("`tool_calls` is no list")
+        if self.stop is not None:
+            self.stop = None
+            raise WireError("a tool call came after the finish_reason")
+        return [token for delta in deltas for token in self._take_call(delta)]
+
+    def _take_call(self, delta: Any) -> list[Token]:
+        """One piece of a call: the first one names it, and calls come one after the other."""
+        if not isinstance(delta, Mapping) or not isinstance(function := delta.get("function") or {}, Mapping):
+            raise WireError("a tool call is no object")
+        name, text, call_id = function.get("name"), function.get("arguments"), delta.get("id") or ""
+        if not isinstance(text, str | None) or not isinstance(name, str | None) or not isinstance(call_id, str):
+            raise WireError("a tool call holds what is no text")
+        index = delta.get("index")
+        if not isinstance(index, int):
+            # Some servers send each call whole, and no number.
+            index = len(self._calls) if name else len(self._calls) - 1
+        is_new = index not in self._calls
+        if is_new:
+            if not name or len(self._calls) >= MAX_CALLS or len(call_id) > MAX_ID_CHARS:
+                raise WireError("a tool call begins without a name, or is one too many")
+            self._argument_joiner.end()
+            self._calls[index] = len(self._calls) + 1
+        elif self._calls[index] != len(self._calls):
+            raise WireError("a tool call goes on after another one has begun")
+        self.signs += 1
+        piece = self._argument_joiner.take(text or "")
+        if not piece and not is_new:
+            return []
+        self.pieces += 1
+        return [
+            Token(piece, call=self._calls[index], name=(name or "") if is_new else "", id=call_id if is_new else "")
+        ]
 
     def _tokens(self, content: str, choice: Mapping[str, Any]) -> list[Token]:
         text = self._joiner.take(content)

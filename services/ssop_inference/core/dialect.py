@@ -70,6 +70,10 @@ class Dialect:
     has_seed: bool = True
     has_penalties: bool = True
     has_usage_option: bool = True
+    has_tools: bool = False
+    """Its documentation says that it calls tools."""
+    has_tools_with_schema: bool = False
+    """It takes tools together with a schema of the answer."""
     extra: Mapping[str, Any] | None = None
     """What every request of it carries."""
 
@@ -87,6 +91,8 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             | {"contains", "minContains", "maxContains", "uniqueItems", "prefixItems", "default", "examples", "format"},
             is_strict=True,
             max_tokens_key="max_completion_tokens",
+            has_tools=True,
+            has_tools_with_schema=True,
         ),
         Dialect("vllm", Form.STRUCTURED_OUTPUTS, enforced=_XGRAMMAR, has_top_k=True),
         Dialect("vllm-guided", Form.GUIDED_JSON, enforced=_XGRAMMAR, has_top_k=True),
@@ -114,9 +120,11 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
             max_tokens_key="max_completion_tokens",
             # Its reasoning models refuse them.
             has_penalties=False,
+            has_tools=True,
+            has_tools_with_schema=True,
         ),
-        Dialect("deepseek", Form.JSON_OBJECT, has_seed=False),
-        Dialect("qwen", Form.JSON_OBJECT, has_top_k=True, extra={"enable_thinking": False}),
+        Dialect("deepseek", Form.JSON_OBJECT, has_seed=False, has_tools=True),
+        Dialect("qwen", Form.JSON_OBJECT, has_top_k=True, has_tools=True, extra={"enable_thinking": False}),
         # A server of which only the endpoint is known.
         Dialect("json-schema", Form.RESPONSE_FORMAT, enforced=_NOTES | _SHAPES),
         Dialect("json-object", Form.JSON_OBJECT),

@@ -44,15 +44,24 @@ class DocumentWriter:
         has_logprobs: bool,
         confidence: ConfidenceWriter | None = None,
         beginning: Beginning | None = None,
+        document: int = 0,
+        tool_name: str = "",
+        tool_call_id: str = "",
         stream: int = 0,
     ) -> None:
-        """`stream` is the number that tracers know the document's stream by; 0 for one of its own."""
+        """`document` from 1, `tool_name` and `tool_call_id`: the document is the arguments of a call.
+
+        `stream` is the number that tracers know the document's stream by; 0 for one of its own.
+        """
         self._encoder = Encoder(
             schema,
             stream_id=stream,
             stream_buffer_bytes=stream_buffer_bytes,
             envelope=is_envelope,
             track_spans=has_logprobs or confidence is not None,
+            document=document,
+            tool_name=tool_name,
+            tool_call_id=tool_call_id,
         )
         self._scorer = FieldScorer() if has_logprobs or confidence is not None else None
         self._has_logprobs = has_logprobs

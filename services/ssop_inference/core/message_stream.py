@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ssop_inference.core.chat_stream import TextJoiner
 from ssop_inference.core.tokens import Stop, Token
+from ssop_inference.core.tools import MAX_CALLS, MAX_ID_CHARS
 from ssop_inference.core.upstream_counts import Counts
 from ssop_inference.core.upstream_errors import WireError, event_error, parse_object
 
@@ -27,9 +28,11 @@ _STOPS: Final[Mapping[str, Stop]] = {
 class MessageStreamReader:
     """See `wire.Reader`."""
 
-    def __init__(self, *, is_tool: bool) -> None:
-        """`is_tool`: the answer is the input of a tool; text beside it is none."""
+    def __init__(self, *, is_tool: bool, has_tools: bool = False) -> None:
+        """`is_tool`: the answer is the input of a tool; text beside it is none. `has_tools`: it may be calls."""
         self._is_tool = is_tool
+        self._has_tools = has_tools
+        self._calls = 0
         self._joiner = TextJoiner()
         self._has_begun = False
         self._block = ""
@@ -86,6 +89,8 @@ class MessageStreamReader:
             raise WireError("a content block is no object")
         self._block = str(block.get("type", ""))
         self._block_pieces = 0
+        if self._block == "tool_use" and self._has_tools:
+            return self._begin_call(block)
         text = block.get("text")
         return self._take(text) if self._block == "text" and not self._is_tool and text else []
 
@@ -97,9 +102,20 @@ class MessageStreamReader:
             self.signs += 1
         if kind == "text_delta" and not self._is_tool:
             return self._take(delta.get("text"))
-        if kind == "input_json_delta" and self._is_tool:
+        if kind == "input_json_delta" and (self._is_tool or (self._has_tools and self._block == "tool_use")):
             return self._take(delta.get("partial_json"))
         return []
+
+    def _begin_call(self, block: Mapping[str, Any]) -> list[Token]:
+        name, call_id = block.get("name"), block.get("id") or ""
+        if not isinstance(name, str) or not name or not isinstance(call_id, str) or len(call_id) > MAX_ID_CHARS:
+            raise WireError("a tool call has no name")
+        if self._calls >= MAX_CALLS or self.stop is not None:
+            raise WireError("a tool call is one too many")
+        self._calls += 1
+        self.pieces += 1
+        self.signs += 1
+        return [Token(b"", call=self._calls, name=name, id=call_id)]
 
     def _close_block(self) -> list[Token]:
         is_empty_input = self._is_tool and self._block == "tool_use" and not self._block_pieces
@@ -119,7 +135,8 @@ class MessageStreamReader:
             return []
         self.pieces += 1
         self._block_pieces += 1
-        return [Token(piece)]
+        is_call = self._has_tools and self._block == "tool_use"
+        return [Token(piece, call=self._calls if is_call else 0)]
 
     def _finish(self, message: Mapping[str, Any]) -> None:
         delta = message.get("delta")

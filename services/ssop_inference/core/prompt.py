@@ -6,8 +6,8 @@ a turn of the conversation.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ssop.v1 import content_pb2, inference_pb2
@@ -22,15 +22,42 @@ _ROLES: Final = {
     content_pb2.ROLE_SYSTEM: "system",
     content_pb2.ROLE_USER: "user",
     content_pb2.ROLE_ASSISTANT: "assistant",
+    content_pb2.ROLE_TOOL: "tool",
 }
+IMAGE: Final = "image"
+TOOLS: Final = "tools"
+_IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture of a message."""
+
+    mime_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCall:
+    """A call that the model made in an earlier turn; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One turn: `role` is `system`, `user` or `assistant`."""
+    """One turn: `role` is `system`, `user`, `assistant`, or `tool` for the result of the call `call_id`.
+
+    `content` is all its text. `parts` are text and images in order, where there are images.
+    """
 
     role: str
     content: str
+    parts: tuple["str | Image", ...] = ()
+    calls: tuple[MadeCall, ...] = ()
+    call_id: str = ""
 
 
 class ControlTokens:
@@ -78,32 +105,72 @@ def build_messages(
     control: ControlTokens,
     *,
     schema_hint: str | None = None,
+    features: Collection[str] = (),
+    write_call: Callable[[str, str], str] | None = None,
+    tool_hint: str = "",
 ) -> tuple[ChatMessage, ...]:
-    """The conversation for a text model: passages stand before the last user message, best first.
+    """The conversation for a model: passages stand before the last user message, best first.
 
-    `schema_hint` is a JSON Schema that the system message asks to follow. Raises REQUEST_INVALID for missing or
-    malformed messages and CONTENT_UNSUPPORTED for images, audio and tools (metadata `content`).
+    `schema_hint` is a JSON Schema that the system message asks to follow, `tool_hint` what it says of tools. `features`
+    are what the model takes of `image` and `tools`. `write_call` makes text of earlier calls (name, arguments), for a
+    model whose turns are text alone. Raises REQUEST_INVALID for missing or malformed messages, and
+    CONTENT_UNSUPPORTED for what the model can't take (metadata `content`).
     """
     if not prompt.messages:
         raise invalid_request(("prompt.messages", "at least one message is needed"))
-    if prompt.tools:
-        raise _unsupported("tools", "prompt.tools")
-    turns = [_turn(message, number) for number, message in enumerate(prompt.messages)]
+    if prompt.tools and prompt.tool_choice.mode != content_pb2.TOOL_MODE_NONE and TOOLS not in features:
+        raise refuse_content(TOOLS, "prompt.tools")
+    turns = [_turn(message, number, features) for number, message in enumerate(prompt.messages)]
+    if write_call is not None:
+        turns = _as_text(turns, write_call)
     if passages:
         last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1)
         context = "\n\n".join(f"[{n}] {passage.text}" for n, passage in enumerate(passages, 1))
-        turns[last] = ChatMessage(
-            turns[last].role, f"Use these passages where they help.\n\n{context}\n\n{turns[last].content}"
+        before = f"Use these passages where they help.\n\n{context}"
+        turn = turns[last]
+        turns[last] = replace(
+            turn, content=f"{before}\n\n{turn.content}", parts=(before, *turn.parts) if turn.parts else ()
         )
     if schema_hint is not None:
-        instruction = (
-            "Answer with one JSON document and nothing else. It must conform to this JSON Schema:\n" + schema_hint
+        _instruct(
+            turns,
+            "Answer with one JSON document and nothing else. It must conform to this JSON Schema:\n" + schema_hint,
         )
-        if turns[0].role == "system":
-            turns[0] = ChatMessage("system", f"{turns[0].content}\n\n{instruction}")
+    if tool_hint:
+        _instruct(turns, tool_hint)
+    return tuple(_broken(turn, control) for turn in turns)
+
+
+def _instruct(turns: list[ChatMessage], instruction: str) -> None:
+    if turns[0].role == "system":
+        turns[0] = replace(turns[0], content=f"{turns[0].content}\n\n{instruction}")
+    else:
+        turns.insert(0, ChatMessage("system", instruction))
+
+
+def _broken(turn: ChatMessage, control: ControlTokens) -> ChatMessage:
+    """A turn without control tokens in what it says."""
+    parts = tuple(control.break_up(part) if isinstance(part, str) else part for part in turn.parts)
+    calls = tuple(
+        replace(call, name=control.break_up(call.name), arguments=control.break_up(call.arguments))
+        for call in turn.calls
+    )
+    return replace(turn, content=control.break_up(turn.content), parts=parts, calls=calls)
+
+
+def _as_text(turns: Sequence[ChatMessage], write_call: Callable[[str, str], str]) -> list[ChatMessage]:
+    """Turns of text alone: calls in the form that the model is asked to write them in, results as the user's words."""
+    names = {call.id: call.name for turn in turns for call in turn.calls}
+    texts: list[ChatMessage] = []
+    for turn in turns:
+        if turn.role == "tool":
+            texts.append(ChatMessage("user", f"Result of {names.get(turn.call_id, 'the tool')}:\n{turn.content}"))
+        elif turn.calls:
+            calls = "\n".join(write_call(call.name, call.arguments) for call in turn.calls)
+            texts.append(ChatMessage("assistant", f"{turn.content}\n\n{calls}" if turn.content else calls))
         else:
-            turns.insert(0, ChatMessage("system", instruction))
-    return tuple(ChatMessage(turn.role, control.break_up(turn.content)) for turn in turns)
+            texts.append(turn)
+    return texts
 
 
 def render_plain(messages: Sequence[ChatMessage]) -> str:
@@ -116,19 +183,29 @@ def compact_schema(schema: Any) -> str:
     return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
 
 
-def _turn(message: content_pb2.Message, number: int) -> ChatMessage:
+def _turn(message: content_pb2.Message, number: int, features: Collection[str]) -> ChatMessage:
     where = f"prompt.messages[{number}]"
-    if message.role == content_pb2.ROLE_TOOL or message.tool_calls:
-        raise _unsupported("tools", where)
+    if (message.role == content_pb2.ROLE_TOOL or message.tool_calls) and TOOLS not in features:
+        raise refuse_content(TOOLS, where)
     role = _ROLES.get(message.role)
     if role is None:
-        raise invalid_request((f"{where}.role", "must be SYSTEM, USER or ASSISTANT"))
-    if not message.parts:
+        raise invalid_request((f"{where}.role", "must be SYSTEM, USER, ASSISTANT or TOOL"))
+    if message.tool_calls and role != "assistant":
+        raise invalid_request((f"{where}.tool_calls", "are the assistant's"))
+    if not message.parts and not message.tool_calls:
         raise invalid_request((f"{where}.parts", "at least one part is needed"))
-    return ChatMessage(role, "\n\n".join(_text(part, where, n) for n, part in enumerate(message.parts)))
+    is_pictured = IMAGE in features and role == "user"
+    parts = tuple(_part(part, where, n, is_pictured=is_pictured) for n, part in enumerate(message.parts))
+    return ChatMessage(
+        role,
+        "\n\n".join(part for part in parts if isinstance(part, str)),
+        parts if any(isinstance(part, Image) for part in parts) else (),
+        tuple(MadeCall(call.id, call.name, call.arguments or "{}") for call in message.tool_calls),
+        message.tool_call_id if role == "tool" else "",
+    )
 
 
-def _text(part: content_pb2.ContentPart, where: str, number: int) -> str:
+def _part(part: content_pb2.ContentPart, where: str, number: int, *, is_pictured: bool) -> "str | Image":
     kind = part.WhichOneof("part")
     if kind == "text":
         return part.text
@@ -136,10 +213,15 @@ def _text(part: content_pb2.ContentPart, where: str, number: int) -> str:
         return f"Document: {part.document.title}\n{part.document.text}"
     if kind is None:
         raise invalid_request((f"{where}.parts[{number}]", "is empty"))
-    raise _unsupported(kind, f"{where}.parts[{number}]")
+    if kind == IMAGE and is_pictured:
+        if part.image.mime_type not in _IMAGE_TYPES:
+            raise refuse_content("an image of this type", f"{where}.parts[{number}]")
+        return Image(part.image.mime_type, part.image.data)
+    raise refuse_content(kind, f"{where}.parts[{number}]")
 
 
-def _unsupported(content: str, where: str) -> MeshError:
+def refuse_content(content: str, where: str) -> MeshError:
+    """CONTENT_UNSUPPORTED for a part of a prompt; `content` is what it is, such as `image`."""
     return MeshError(
         ErrorReason.ERROR_REASON_CONTENT_UNSUPPORTED,
         f"{where}: this model can't take {content}",

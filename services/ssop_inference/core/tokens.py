@@ -6,10 +6,17 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the answer, in the order of generation. Never splits a code point. `logprob` natural, at most 0."""
+    """A piece of the answer, in the order of generation. Never splits a code point. `logprob` natural, at most 0.
+
+    `call` 0: of the text; from 1: of the arguments of that call, in the order in which they began. `name` and `id` of
+    the call are on its first piece at least; an `id` may be empty.
+    """
 
     text: bytes
     logprob: float | None = None
+    call: int = 0
+    name: str = ""
+    id: str = ""
 
 
 class Stop(Enum):

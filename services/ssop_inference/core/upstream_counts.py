@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ssop_inference.core.prompt import ChatMessage
+from ssop_inference.core.prompt import ChatMessage, Image
 
 # English takes about four bytes a token, Chinese about three; both are common vocabularies' averages.
 _BYTES_PER_TOKEN: Final = 3.5
 _TOKENS_PER_MESSAGE: Final = 4
+# What the largest picture that Anthropic does not shrink takes; OpenAI's take less.
+_TOKENS_PER_IMAGE: Final = 1_600
 MAX_TOKENS: Final = 2**31
 
 
@@ -55,13 +57,28 @@ class Counts:
 
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
     """About how many tokens a prompt has, for models whose tokenizer is out of reach."""
-    size = sum(len(message.content.encode()) for message in messages)
-    return int(size / _BYTES_PER_TOKEN) + _TOKENS_PER_MESSAGE * len(messages) + 1
+    text = estimate_text(sum(map(_text_bytes, messages)))
+    return text + _TOKENS_PER_MESSAGE * len(messages) + _TOKENS_PER_IMAGE * _count_images(messages) + 1
+
+
+def estimate_text(size_bytes: int) -> int:
+    """About how many tokens a text of so many bytes has."""
+    return int(size_bytes / _BYTES_PER_TOKEN)
 
 
 def most_tokens(messages: Sequence[ChatMessage]) -> int:
     """More tokens than a prompt can have: every byte one, and a template around each message."""
-    return sum(len(message.content.encode()) + 16 for message in messages) + 64
+    text = sum(_text_bytes(message) + 16 for message in messages)
+    return text + _TOKENS_PER_IMAGE * _count_images(messages) + 64
+
+
+def _text_bytes(message: ChatMessage) -> int:
+    calls = sum(len(call.name) + len(call.arguments.encode()) + 16 for call in message.calls)
+    return len(message.content.encode()) + calls
+
+
+def _count_images(messages: Sequence[ChatMessage]) -> int:
+    return sum(isinstance(part, Image) for message in messages for part in message.parts)
 
 
 def _count(value: Any, otherwise: int | None) -> int | None:

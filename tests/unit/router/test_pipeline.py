@@ -96,7 +96,7 @@ async def test_documents_of_tool_calls_are_one_answer(mesh: Mesh) -> None:
     first.feed(b"Let me look.")
     first.finish(finish_reason=3)
     chunks = first.drain(flush=True)
-    second = Encoder(compile_schema("{}"), document=1, first_seq=first.frames + 1, tool_name="look", tool_call_id="1")
+    second = Encoder(compile_schema("{}"), document=1, tool_name="look", tool_call_id="1")
     second.feed(b'{"q":"x"}')
     second.finish(finish_reason=3)
     chunks += second.drain(flush=True)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ssop/v1/content.proto\x12\x07ssop.v1\"\x88\x01\n\x07Message\x12\x1b\n\x04role\x18\x01 \x01(\x0e\x32\r.ssop.v1.Role\x12#\n\x05parts\x18\x02 \x03(\x0b\x32\x14.ssop.v1.ContentPart\x12%\n\ntool_calls\x18\x03 \x03(\x0b\x32\x11.ssop.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"\x8e\x01\n\x0b\x43ontentPart\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x1f\n\x05image\x18\x02 \x01(\x0b\x32\x0e.ssop.v1.MediaH\x00\x12\x1f\n\x05\x61udio\x18\x03 \x01(\x0b\x32\x0e.ssop.v1.MediaH\x00\x12%\n\x08\x64ocument\x18\x04 \x01(\x0b\x32\x11.ssop.v1.DocumentH\x00\x42\x06\n\x04part\"(\n\x05Media\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\'\n\x08\x44ocument\x12\r\n\x05title\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"D\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11parameters_schema\x18\x03 \x01(\t\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"@\n\nToolChoice\x12\x1f\n\x04mode\x18\x01 \x01(\x0e\x32\x11.ssop.v1.ToolMode\x12\x11\n\ttool_name\x18\x02 \x01(\t\"\xc6\x01\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x00\x88\x01\x01\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x19\n\x11max_output_tokens\x18\x05 \x01(\r\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\x18\n\x10presence_penalty\x18\x07 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x08 \x01(\x02\x42\x08\n\x06_top_pB\x07\n\x05_seed\"W\n\x0cOutputSchema\x12\x13\n\x0bjson_schema\x18\x01 \x01(\t\x12\x1d\n\x10\x66ormat_assertion\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x13\n\x11_format_assertion\"\xf5\x01\n\x06Prompt\x12\"\n\x08messages\x18\x01 \x03(\x0b\x32\x10.ssop.v1.Message\x12,\n\routput_schema\x18\x02 \x01(\x0b\x32\x15.ssop.v1.OutputSchema\x12#\n\x08sampling\x18\x03 \x01(\x0b\x32\x11.ssop.v1.Sampling\x12\x1c\n\x05tools\x18\x04 \x03(\x0b\x32\r.ssop.v1.Tool\x12(\n\x0btool_choice\x18\x05 \x01(\x0b\x32\x13.ssop.v1.ToolChoice\x12\x1a\n\x12stream_buffer_size\x18\x06 \x01(\r\x12\x10\n\x08logprobs\x18\x07 \x01(\x08*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x12\r\n\tROLE_TOOL\x10\x04*e\n\x08ToolMode\x12\x19\n\x15TOOL_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTOOL_MODE_AUTO\x10\x01\x12\x12\n\x0eTOOL_MODE_NONE\x10\x02\x12\x16\n\x12TOOL_MODE_REQUIRED\x10\x03\x42@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15ssop/v1/content.proto\x12\x07ssop.v1\"\x88\x01\n\x07Message\x12\x1b\n\x04role\x18\x01 \x01(\x0e\x32\r.ssop.v1.Role\x12#\n\x05parts\x18\x02 \x03(\x0b\x32\x14.ssop.v1.ContentPart\x12%\n\ntool_calls\x18\x03 \x03(\x0b\x32\x11.ssop.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"\x8e\x01\n\x0b\x43ontentPart\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x1f\n\x05image\x18\x02 \x01(\x0b\x32\x0e.ssop.v1.MediaH\x00\x12\x1f\n\x05\x61udio\x18\x03 \x01(\x0b\x32\x0e.ssop.v1.MediaH\x00\x12%\n\x08\x64ocument\x18\x04 \x01(\x0b\x32\x11.ssop.v1.DocumentH\x00\x42\x06\n\x04part\"(\n\x05Media\x12\x11\n\tmime_type\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\'\n\x08\x44ocument\x12\r\n\x05title\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"D\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x19\n\x11parameters_schema\x18\x03 \x01(\t\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"S\n\nToolChoice\x12\x1f\n\x04mode\x18\x01 \x01(\x0e\x32\x11.ssop.v1.ToolMode\x12\x11\n\ttool_name\x18\x02 \x01(\t\x12\x11\n\tis_single\x18\x03 \x01(\x08\"\xc6\x01\n\x08Sampling\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\x12\n\x05top_p\x18\x02 \x01(\x02H\x00\x88\x01\x01\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x19\n\x11max_output_tokens\x18\x05 \x01(\r\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\x18\n\x10presence_penalty\x18\x07 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x08 \x01(\x02\x42\x08\n\x06_top_pB\x07\n\x05_seed\"W\n\x0cOutputSchema\x12\x13\n\x0bjson_schema\x18\x01 \x01(\t\x12\x1d\n\x10\x66ormat_assertion\x18\x02 \x01(\x08H\x00\x88\x01\x01\x42\x13\n\x11_format_assertion\"\xf5\x01\n\x06Prompt\x12\"\n\x08messages\x18\x01 \x03(\x0b\x32\x10.ssop.v1.Message\x12,\n\routput_schema\x18\x02 \x01(\x0b\x32\x15.ssop.v1.OutputSchema\x12#\n\x08sampling\x18\x03 \x01(\x0b\x32\x11.ssop.v1.Sampling\x12\x1c\n\x05tools\x18\x04 \x03(\x0b\x32\r.ssop.v1.Tool\x12(\n\x0btool_choice\x18\x05 \x01(\x0b\x32\x13.ssop.v1.ToolChoice\x12\x1a\n\x12stream_buffer_size\x18\x06 \x01(\r\x12\x10\n\x08logprobs\x18\x07 \x01(\x08*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x12\r\n\tROLE_TOOL\x10\x04*e\n\x08ToolMode\x12\x19\n\x15TOOL_MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eTOOL_MODE_AUTO\x10\x01\x12\x12\n\x0eTOOL_MODE_NONE\x10\x02\x12\x16\n\x12TOOL_MODE_REQUIRED\x10\x03\x42@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,10 +32,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'ssop.v1.content_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\013dev.ssop.v1P\001Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1'
-  _globals['_ROLE']._serialized_start=1132
-  _globals['_ROLE']._serialized_end=1227
-  _globals['_TOOLMODE']._serialized_start=1229
-  _globals['_TOOLMODE']._serialized_end=1330
+  _globals['_ROLE']._serialized_start=1151
+  _globals['_ROLE']._serialized_end=1246
+  _globals['_TOOLMODE']._serialized_start=1248
+  _globals['_TOOLMODE']._serialized_end=1349
   _globals['_MESSAGE']._serialized_start=35
   _globals['_MESSAGE']._serialized_end=171
   _globals['_CONTENTPART']._serialized_start=174
@@ -49,11 +49,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLCALL']._serialized_start=471
   _globals['_TOOLCALL']._serialized_end=526
   _globals['_TOOLCHOICE']._serialized_start=528
-  _globals['_TOOLCHOICE']._serialized_end=592
-  _globals['_SAMPLING']._serialized_start=595
-  _globals['_SAMPLING']._serialized_end=793
-  _globals['_OUTPUTSCHEMA']._serialized_start=795
-  _globals['_OUTPUTSCHEMA']._serialized_end=882
-  _globals['_PROMPT']._serialized_start=885
-  _globals['_PROMPT']._serialized_end=1130
+  _globals['_TOOLCHOICE']._serialized_end=611
+  _globals['_SAMPLING']._serialized_start=614
+  _globals['_SAMPLING']._serialized_end=812
+  _globals['_OUTPUTSCHEMA']._serialized_start=814
+  _globals['_OUTPUTSCHEMA']._serialized_end=901
+  _globals['_PROMPT']._serialized_start=904
+  _globals['_PROMPT']._serialized_end=1149
 # @@protoc_insertion_point(module_scope)

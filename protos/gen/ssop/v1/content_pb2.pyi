@@ -281,19 +281,23 @@ class ToolChoice(_message.Message):
 
     MODE_FIELD_NUMBER: _builtins.int
     TOOL_NAME_FIELD_NUMBER: _builtins.int
+    IS_SINGLE_FIELD_NUMBER: _builtins.int
     mode: Global___ToolMode.ValueType
     """Whether tools are called."""
     tool_name: _builtins.str
     """REQUIRED: only this tool. Must be one of the request's tools."""
+    is_single: _builtins.bool
+    """At most one call."""
     def __init__(
         self,
         *,
         mode: Global___ToolMode.ValueType = ...,
         tool_name: _builtins.str = ...,
+        is_single: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "tool_name", b"tool_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_single", b"is_single", "mode", b"mode", "tool_name", b"tool_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
