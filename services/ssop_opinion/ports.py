@@ -90,5 +90,8 @@ class AlertDesk(Protocol):
         ...
 
     async def record_stored(self, record: Record, now_ms: int) -> None:
-        """The record of a post is in the sink: confirm, correct or withdraw what its fields had caused."""
+        """The record of a post is in the sink: confirm, correct or withdraw what its fields had caused.
+
+        Called before the post leaves the queue: after a crash in between it is called again for the same key.
+        """
         ...

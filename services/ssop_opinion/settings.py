@@ -121,13 +121,18 @@ class OpinionSettings(Settings):
         600_000, gt=0, description="How long a post's id is remembered: a second delivery is taken, and not queued."
     )
     max_queued: int = Field(50_000, gt=0, description="Posts that wait or are worked on.")
+    max_queued_bytes: int = Field(
+        67_108_864,
+        gt=0,
+        description="Their bytes; the Redis that holds them needs about twice that beside its other data.",
+    )
     overflow: Overflow = Field(
         "shed",
         description="Above that: `shed` refuses (429), `oldest` drops the oldest into the dead letters, `sample` takes"
         " one of `sample_one_in` and refuses only above twice the bound.",
     )
     sample_one_in: int = Field(10, ge=2, description="Share that `sample` takes.")
-    max_dead_letters: int = Field(100_000, gt=0, description="Dead letters that are kept; the oldest go, counted.")
+    max_dead_letters: int = Field(10_000, gt=0, description="Dead letters that are kept; the oldest go, counted.")
     x_streams: tuple[XStreamSettings, ...] = Field((), description="Filtered streams of X.")
     redis_sources: tuple[RedisSourceSettings, ...] = Field((), description="Redis streams to read.")
     kafka_sources: tuple[KafkaSourceSettings, ...] = Field((), description="Kafka topics to read.")

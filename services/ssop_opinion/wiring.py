@@ -32,3 +32,13 @@ OpenSink = Callable[[Setup], AbstractAsyncContextManager[Sink]]
 OpenDesk = Callable[[Setup, Sink], AbstractAsyncContextManager[AlertDesk]]
 PageRoutes = Callable[[Setup, Sink, AlertDesk], Sequence[BaseRoute]]
 """Routes of the page, mounted beside the doors; they live below `/opinion` and `/v1/opinion/...`, but /posts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a process; `main` has the real ones."""
+
+    open_analyst: OpenAnalyst
+    open_sink: OpenSink
+    open_desk: OpenDesk
+    page_routes: PageRoutes

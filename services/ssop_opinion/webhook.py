@@ -1,0 +1,202 @@
+"""POST /v1/opinion/posts: signed posts, one or many, answered when they are on disk.
+
+202 says that every post is queued, was queued before, or was left out by sampling; what is no post is named by its
+place and is a dead letter, unless nothing was one: 422. 429 says that some or all found no room: send it again, signed
+anew; posts that were taken are known by their ids.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from ssop_opinion.core.post import PostError
+from ssop_opinion.core.reading import split_body
+from ssop_opinion.core.signature import SignatureError, Signed, check_signature
+from ssop_opinion.intake import Intake, Judged, Origin
+from ssop_opinion.metrics import OpinionMetrics
+from ssop_opinion.queue import DUPLICATE, QUEUED, REFUSED, SAMPLED_OUT, Appended, QueueAwayError, ReplayedError
+from ssop_opinion.settings import OpinionSettings
+from ssop_opinion.tenants import MIN_SECRET_BYTES, Tenants, read_secret
+
+PATH: Final = "/v1/opinion/posts"
+MAX_NAMED_FAULTS: Final = 100
+_RETRY_AFTER: Final = {"retry-after": "1"}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    secret: bytes
+    origin: Origin
+
+
+class WebhookError(Exception):
+    """A request that is refused as a whole. `reason` is a word for programs."""
+
+    def __init__(self, status: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+
+
+def load_keys(tenants: Tenants) -> dict[str, _Key]:
+    """The keys of all tenants, by id. Raises SettingsError."""
+    keys: dict[str, _Key] = {}
+    for tenant in tenants.values():
+        for key in tenant.webhook_keys:
+            defaults = {"region": key.region, "product_line": key.product_line}
+            origin = Origin(tenant.name, key.source, "webhook", defaults, tenant.has_unknown_members)
+            keys[key.id] = _Key(read_secret(key.secret_file, at_least_bytes=MIN_SECRET_BYTES).encode(), origin)
+    return keys
+
+
+class Webhook:
+    """The door. `now_ms` is the wall clock."""
+
+    def __init__(
+        self,
+        settings: OpinionSettings,
+        keys: Mapping[str, _Key],
+        intake: Intake,
+        metrics: OpinionMetrics,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._intake = intake
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._running = 0
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request."""
+        try:
+            response = await self._answer(request)
+        except WebhookError as error:
+            response = JSONResponse(
+                {"error": {"reason": error.reason, "message": str(error)}}, error.status, error.headers
+            )
+        self._metrics.requests.labels(str(response.status_code)).inc()
+        return response
+
+    async def _answer(self, request: Request) -> Response:
+        if self._running >= self._settings.max_in_flight:
+            raise WebhookError(429, "OVERLOADED", "as many webhooks run as may", _RETRY_AFTER)
+        self._running += 1
+        try:
+            body = await self._read_body(request)
+            key, nonce = self._check(request, body)
+            return await self._take(body, _media_type(request), key.origin, nonce)
+        finally:
+            self._running -= 1
+
+    async def _read_body(self, request: Request) -> bytes:
+        if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
+            raise WebhookError(415, "UNSUPPORTED_MEDIA_TYPE", "bodies are taken without a content encoding")
+        limit = self._settings.max_body_bytes
+        length = request.headers.get("content-length", "")
+        parts: list[bytes] = []
+        size = int(length) if length.isascii() and length.isdecimal() and len(length) < 16 else 0
+        if size <= limit:
+            size = 0
+            with contextlib.suppress(ClientDisconnect):
+                try:
+                    async with asyncio.timeout(self._settings.body_timeout_ms / 1000):
+                        async for part in request.stream():
+                            size += len(part)
+                            if size > limit:
+                                break
+                            parts.append(part)
+                        else:
+                            return b"".join(parts)
+                except TimeoutError:
+                    raise WebhookError(408, "BODY_TIMEOUT", "the body did not arrive in time", _CLOSE) from None
+        if size > limit:
+            raise WebhookError(413, "MESSAGE_TOO_LARGE", f"a body has at most {limit} bytes", _CLOSE)
+        raise WebhookError(400, "BODY_INCOMPLETE", "the body ended before its length", _CLOSE)
+
+    def _check(self, request: Request, body: bytes) -> tuple[_Key, str]:
+        """Who sends. An unknown key and a wrong signature are answered alike."""
+        headers = request.headers
+        signed = Signed(
+            *(headers.get(f"x-ssop-{name}", "").strip() for name in ("key", "timestamp", "nonce", "signature"))
+        )
+        key = self._keys.get(signed.key_id)
+        try:
+            check_signature(
+                signed,
+                key.secret if key is not None else None,
+                body,
+                now_ms=self._now_ms(),
+                window_ms=self._settings.signature_window_ms,
+            )
+        except SignatureError as error:
+            raise WebhookError(401, f"SIGNATURE_{error.reason.upper()}", str(error)) from None
+        if key is None:
+            raise WebhookError(401, "SIGNATURE_MISMATCH", "the signature is not that of the key")
+        return key, f"{signed.key_id}:{signed.nonce}"
+
+    async def _take(self, body: bytes, media_type: str, origin: Origin, nonce: str) -> Response:
+        try:
+            found = split_body(body, media_type, self._settings.max_batch_posts)
+        except PostError as error:
+            if error.reason == "too_many_posts":
+                raise WebhookError(413, "TOO_MANY_POSTS", str(error)) from None
+            judged = Judged((), [(0, error, body)])
+        else:
+            judged = self._intake.judge(((one, b"") for one in found), origin)
+        try:
+            appended = await self._append(judged, origin, nonce)
+        except ReplayedError:
+            raise WebhookError(
+                409, "REPLAYED", "the nonce was used before: sign each request anew, with a nonce of its own"
+            ) from None
+        except QueueAwayError:
+            raise WebhookError(
+                503, "QUEUE_UNAVAILABLE", "posts can't be kept now; nothing was accepted", _RETRY_AFTER
+            ) from None
+        await self._intake.note(judged, origin)
+        return self._response(judged, appended)
+
+    async def _append(self, judged: Judged, origin: Origin, nonce: str) -> Appended:
+        # Also without posts: the nonce is used up by a request of faults, too.
+        return await self._intake.append([post for _, post in judged.posts], origin, nonce)
+
+    @staticmethod
+    def _response(judged: Judged, appended: Appended) -> Response:
+        outcomes = appended.outcomes
+        refused = outcomes.count(REFUSED)
+        faults = [
+            {"index": place, "reason": error.reason, "message": str(error)}
+            for place, error, _ in judged.faults[:MAX_NAMED_FAULTS]
+        ]
+        answer: dict[str, Any] = {
+            "accepted": outcomes.count(QUEUED),
+            "duplicates": outcomes.count(DUPLICATE),
+            "sampled_out": outcomes.count(SAMPLED_OUT),
+            "refused": refused,
+            "faulty": len(judged.faults),
+            "faults": faults,
+        }
+        if refused:
+            answer["error"] = {"reason": "QUEUE_FULL", "message": "too many posts wait; send it again, signed anew"}
+            return JSONResponse(answer, 429, _RETRY_AFTER)
+        if not judged.posts:
+            answer["error"] = {"reason": "NO_POST", "message": "nothing in the body is a post"}
+            return JSONResponse(answer, 422)
+        return JSONResponse(answer, 202)
+
+
+_CLOSE: Final = {"connection": "close"}
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
