@@ -73,7 +73,9 @@ export function seriesChart(summary, width) {
     const anchor = index === 0 ? "start" : index === marks ? "end" : "middle";
     root.append(svg("text", { x: at, y: height - 14, "text-anchor": anchor }, timeLabel(since + ((until - since) * index) / marks, until - since)));
   }
-  root.append(svg("text", { x: 4, y: 12 }, "posts"), svg("text", { x: width - 4, y: 12, "text-anchor": "end" }, "mean score"));
+  root.append(svg("text", { x: 4, y: 12 }, "posts"));
+  // The legend names the line; the axis is named where there is room.
+  if (width > 480) root.append(svg("text", { x: width - 4, y: 12, "text-anchor": "end" }, "mean score"));
   let legend = edge.left + 10;
   for (const label of [...LABELS, "mean"]) {
     root.append(
