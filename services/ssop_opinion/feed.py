@@ -13,6 +13,7 @@ from ssop_opinion.core.record import Record
 MAX_EVENTS: Final = 256
 """Events that wait for one watcher; beyond it the oldest go, and the watcher is told how many."""
 MAX_WATCHERS: Final = 64
+MAX_OF_TENANT: Final = 16
 MAX_POSTS: Final = 2_000
 """Posts whose frames are remembered."""
 MAX_FRAMES: Final = 64
@@ -61,7 +62,8 @@ class Feed:
     @contextmanager
     def watch(self, tenant: str) -> Iterator[Watcher]:
         """Watch a tenant's events until the block ends. Raises FullError."""
-        if sum(map(len, self._watchers.values())) >= MAX_WATCHERS:
+        of_tenant = len(self._watchers.get(tenant, ()))
+        if of_tenant >= MAX_OF_TENANT or sum(map(len, self._watchers.values())) >= MAX_WATCHERS:
             raise FullError
         watcher = Watcher()
         self._watchers.setdefault(tenant, set()).add(watcher)

@@ -34,6 +34,7 @@ def terms_of(record: Record) -> dict[str, str]:
     """
     post, analysis = record.post, record.analysis
     terms = {
+        "key": record.key,
         "source": post.source,
         "channel": post.channel,
         "region": post.region,
