@@ -1,6 +1,7 @@
 """What handlers and callers may rely on, on every transport."""
 
 import asyncio
+import struct
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -264,3 +265,32 @@ async def test_crowd_waits_and_nobody_is_cancelled(tmp_path: Path) -> None:
         answers = await asyncio.gather(*(call(b"%d" % number, timeout=30) for number in range(3_000)))
     await server.stop(0)
     assert answers == [b"%d" % number for number in range(3_000)]
+
+
+@pytest.mark.parametrize(("pings", "is_ended"), [(10, False), (60, True)])
+async def test_pings_that_come_together_after_a_stall_end_no_connection_and_a_flood_does(
+    tmp_path: Path, pings: int, is_ended: bool
+) -> None:
+    frame, go_away = struct.Struct(">BHBBL"), 7
+    server = await start_server(
+        [one_method(Arity.UNARY, echo)], [f"unix:{tmp_path}/s"], authenticate=inner_authenticate(SECRET)
+    )
+    reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/s")
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame.pack(0, 0, 4, 0, 0))
+    seen: list[int] = []
+
+    async def ping(count: int) -> None:
+        writer.write(b"".join(frame.pack(0, 8, 6, 0, 0) + bytes(8) for _ in range(count)))
+        while count and go_away not in seen:
+            high, low, kind, flags, _ = frame.unpack(await reader.readexactly(frame.size))
+            await reader.readexactly(high << 16 | low)
+            seen.append(kind)
+            count -= kind == 6 and flags == 1
+
+    async with asyncio.timeout(60):
+        await ping(pings)
+        # What ended the connection comes behind the answers.
+        await ping(1)
+    writer.close()
+    await server.stop(0)
+    assert (go_away in seen) is is_ended
