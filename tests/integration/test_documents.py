@@ -52,7 +52,7 @@ CITED = {
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
-    with run_mesh(tmp_path_factory.mktemp("documents")) as mesh:
+    with run_mesh(tmp_path_factory.mktemp("documents"), {"rag": {"prefetch_ttl_ms": 60_000}}) as mesh:
         yield mesh
 
 

@@ -15,7 +15,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Call, Method, Peer, Service
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import start_server
+from ssop_chassis.grpc_transport import connect, start_server
 from ssop_chassis.identity import PRINCIPAL_METADATA, Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from unit.chassis.transports import PRINCIPAL, SECRET, SIGNED, TRANSPORTS, echo, hang, one_method, serve
@@ -294,3 +294,28 @@ async def test_pings_that_come_together_after_a_stall_end_no_connection_and_a_fl
     writer.close()
     await server.stop(0)
     assert (go_away in seen) is is_ended
+
+
+async def test_calls_that_come_while_a_server_drains_are_not_said_to_be_cancelled(tmp_path: Path) -> None:
+    server = await start_server(
+        [one_method(Arity.UNARY, echo)], [f"unix:{tmp_path}/s"], authenticate=inner_authenticate(SECRET)
+    )
+    peer = connect(f"unix:{tmp_path}/s")
+    reasons: list[str] = []
+
+    async def call() -> None:
+        try:
+            await peer.unary(METHOD, b"x", timeout_s=30, metadata=SIGNED)
+        except MeshError as error:
+            reasons.append(error.reason_name)
+
+    await call()
+    calls = [asyncio.ensure_future(call()) for _ in range(50)]
+    stopping = asyncio.ensure_future(server.stop(2))
+    for _ in range(30):
+        calls += [asyncio.ensure_future(call()) for _ in range(3)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*calls)
+    await stopping
+    await peer.close()
+    assert set(reasons) == {"BACKEND_FAILED"}
