@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,7 +21,6 @@ from ssop.v1.cache_pb2 import (
     SettleRequest,
     StoredAnswer,
 )
-from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Usage
 from ssop.v1.usage_pb2 import RequestCounts
 from ssop_chassis.errors import MeshError
@@ -31,6 +31,7 @@ from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.crowd import Crowd
 from ssop_router.dependency import Dependency, InnerMetadata, Lane, Unavailable
 from ssop_router.job import Job
+from ssop_router.kept import Kept
 from ssop_router.lease import Lease
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
@@ -106,7 +107,7 @@ class Answers:
         levels: Dependency | None = None,
     ) -> None:
         self._cache = cache
-        self._levels = levels
+        self._kept = Kept(levels, settings, background) if levels is not None else None
         self._limits = limits
         self._settings = settings
         self._background = background
@@ -155,12 +156,16 @@ class Answers:
             no_lease=job.features.policy.is_cache_only,
         )
 
+        async def ask() -> AdmitResponse:
+            with self._kept.beside(job, key) if self._kept is not None else nullcontext():
+                return await self._admit(request, job.inner_metadata)
+
         async def has_kept(error: Unavailable) -> bool:
             return await self.find_kept(job, key, error) is not None
 
         asked_s = asyncio.get_running_loop().time()
         response = await self._promises.keep(
-            lambda: self._admit(request, job.inner_metadata),
+            ask,
             key,
             has_budget=self._limits.has_budget,
             remaining_s=job.remaining_s(),
@@ -217,26 +222,8 @@ class Answers:
         return response.outcome == CacheOutcome.CACHE_OUTCOME_HIT
 
     async def find_kept(self, job: Job, key: bytes, error: Unavailable) -> StoredAnswer | None:
-        """The stored answer after an admission failed, where a level that still answers has it.
-
-        Nobody is asked who has just let a request wait for nothing.
-        """
-        cause = error.__cause__
-        has_waited = isinstance(cause, MeshError) and cause.reason != ErrorReason.ERROR_REASON_STORE_UNAVAILABLE
-        if self._levels is None or not key or has_waited:
-            return None
-        request = LookupRequest(cache_key=key, max_age_ms=job.request.cache.max_age_ms)
-        # The host answers in a millisecond; who does not is as frozen as Redis.
-        timeout_s = min(max(0.01, self._settings.admission_timeout_ms / 4000), job.remaining_s())
-        try:
-            message = await self._levels.unary(
-                f"{_SERVICE}Lookup", request.SerializeToString(), timeout_s=timeout_s, metadata=job.inner_metadata
-            )
-        except (Unavailable, MeshError):
-            # Admission has flagged already that the cache does not answer.
-            return None
-        response = LookupResponse.FromString(message)
-        return response.answer if response.outcome == CacheOutcome.CACHE_OUTCOME_HIT else None
+        """The stored answer after an admission failed, where a level that still answers has it."""
+        return await self._kept.find(job, key, error) if self._kept is not None else None
 
     async def follow(self, job: Job, key: bytes, on_chunk: Callable[[bytes], Awaitable[None]]) -> None:
         """Follow the leader's frames until its commit. Raises LEASE_LOST, REQUEST_UNKNOWN and Unavailable."""

@@ -1,10 +1,12 @@
 """A request while it runs: what it asks, what was decided, and what has happened so far."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from ssop.v1.cache_pb2 import StoredAnswer
 from ssop.v1.frame_pb2 import End, FinishReason, IncompleteReason, Verdict, Violation
 from ssop.v1.inference_pb2 import Passage
 from ssop.v1.mesh_pb2 import (
@@ -137,6 +139,7 @@ class Job:
     target: Target | None = None
     canned_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
     question: Question | None = None
+    kept: asyncio.Task[StoredAnswer | None] | None = None
     is_similar: bool = False
     similar_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
     failed: tuple[str, ...] = ()

@@ -1,7 +1,9 @@
 """Stored answers at both levels: on this host, and in the cache instance. One key for both."""
 
+import asyncio
 import secrets
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass
 
 from ssop.v1.mesh_pb2 import CacheLevel
@@ -50,6 +52,7 @@ class AnswerStore:
         self._metrics = metrics
         self.local = local
         self.hits: Counter[CacheLevel.ValueType] = Counter()
+        self._asking: asyncio.Task[Answer | None] | None = None
 
     async def find(
         self, tenant: str, cache_key: bytes, *, max_age_ms: int = 0, timeout_s: float | None = None
@@ -57,18 +60,37 @@ class AnswerStore:
         """The answer, or None; a record that is not this tenant's and these versions' is none. Raises as RedisStore."""
         answer = self._find_local(tenant, cache_key, max_age_ms)
         if answer is None:
-            try:
-                answer = await self._find_shared(tenant, cache_key, max_age_ms, timeout_s)
-            except MeshError:
-                answer = self._find_local(tenant, cache_key, max_age_ms, is_last_resort=True)
-                if answer is None:
-                    raise
+            kept = self._find_unsynced(tenant, cache_key, max_age_ms)
+            asking = self._find_shared(tenant, cache_key, max_age_ms, timeout_s)
+            answer = await (asking if kept is None else self._prefer(asking, kept))
         # A look-up that found nothing counts under UNSPECIFIED.
         level = answer.level if answer is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED
         self.hits[level] += 1
         if answer is not None:
             self._metrics.hits.labels(CacheLevel.Name(level).removeprefix("CACHE_LEVEL_").lower()).inc()
         return answer
+
+    async def _prefer(self, asking: Coroutine[None, None, Answer | None], kept: Answer) -> Answer | None:
+        """What Redis has, if it says so as soon as one that is well; else what the host has kept.
+
+        One request's question then goes on beside it, so that silence opens the circuit and nobody waits for that.
+        """
+        if self._asking is not None:
+            asking.close()
+            return kept
+        task = self._asking = asyncio.ensure_future(asking)
+        task.add_done_callback(self._forget_asking)
+        try:
+            async with self._store.soon():
+                return await asyncio.shield(task)
+        except (TimeoutError, MeshError):
+            return kept
+
+    def _forget_asking(self, task: "asyncio.Task[Answer | None]") -> None:
+        self._asking = None
+        if not task.cancelled():
+            # What went wrong is in the store's log and metrics.
+            task.exception()
 
     async def put(self, tenant: str, cache_key: bytes, fence: int, chunk: bytes, *, model: str, ttl_ms: int) -> bool:
         """Store an answer; False when a later generation has stored one, or the tenant's answers were flushed since.
@@ -115,17 +137,21 @@ class AnswerStore:
     def _changes(self) -> int:
         return self.local.changes if self.local is not None else 0
 
-    def _find_local(
-        self, tenant: str, cache_key: bytes, max_age_ms: int, *, is_last_resort: bool = False
-    ) -> Answer | None:
+    def _find_local(self, tenant: str, cache_key: bytes, max_age_ms: int) -> Answer | None:
+        """What the host has, where it hears of changes."""
         local = self.local
         if local is None:
             return None
-        name = (self._layout.of_tenant(tenant).tag, cache_key)
-        found = local.find_unsynced(name, max_age_ms) if is_last_resort else local.find(name, max_age_ms)
-        if found is None:
+        found = local.find((self._layout.of_tenant(tenant).tag, cache_key), max_age_ms)
+        return self._read(tenant, found, local) if found is not None else None
+
+    def _find_unsynced(self, tenant: str, cache_key: bytes, max_age_ms: int) -> Answer | None:
+        """What the host has, where it hears of none."""
+        local = self.local
+        if local is None or local.is_synced:
             return None
-        return self._read(tenant, found, local)
+        found = local.find_unsynced((self._layout.of_tenant(tenant).tag, cache_key), max_age_ms)
+        return self._read(tenant, found, local) if found is not None else None
 
     async def _find_shared(
         self, tenant: str, cache_key: bytes, max_age_ms: int, timeout_s: float | None

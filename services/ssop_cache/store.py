@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib import resources
 from typing import Any, Final, cast
 
@@ -43,6 +44,8 @@ MAX_REDIRECTIONS: Final = 5
 """More than a slot that moves takes; two nodes that name each other would go on for ever."""
 _TRY_AGAIN_S: Final = 0.005
 _TELL_AGAIN_S: Final = 1.0
+_SOON: Final = 0.125
+"""A part of the bound that is configured, whatever the bound has become since."""
 _log = logging.getLogger(__name__)
 
 
@@ -119,6 +122,10 @@ class RedisStore:
     def clock_s(self) -> float:
         """The clock of the bounds, in seconds."""
         return self._attention.now_s
+
+    def soon(self) -> AbstractAsyncContextManager[None]:
+        """TimeoutError after the time in which an instance that is well answers many times over."""
+        return self._attention.timeout(_SOON * self._pace.floor_s)
 
     async def warm_up(self) -> None:
         """Make the connections that a crowd would need, and let the servers know the scripts. Raises RedisError."""

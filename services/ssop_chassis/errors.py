@@ -72,7 +72,9 @@ REASONS: Final[Mapping[int, ReasonInfo]] = {
 
 # A peer that is no mesh service, or a transport that failed by itself, sends a code without ErrorInfo.
 _REASON_OF_CODE: Final[Mapping[int, int]] = {
-    code_pb2.CANCELLED: R.ERROR_REASON_CANCELLED,
+    # What this side cancels never comes back as a status. A server that drains ends so what comes before its clients
+    # know, and what still runs when its time is over.
+    code_pb2.CANCELLED: R.ERROR_REASON_BACKEND_FAILED,
     code_pb2.INVALID_ARGUMENT: R.ERROR_REASON_REQUEST_INVALID,
     code_pb2.DEADLINE_EXCEEDED: R.ERROR_REASON_DEADLINE_EXCEEDED,
     code_pb2.PERMISSION_DENIED: R.ERROR_REASON_SCOPE_MISSING,

@@ -26,6 +26,8 @@ _LOOKAHEAD_BYTES: Final = 16384
 # Of calls that wait to be taken gRPC cancels some at random, from 1,000 on, without a reason that a caller could read.
 # A crowd is to wait, or to be refused as OVERLOADED.
 _PENDING_PER_CALL: Final = 4
+# Pings that a stall had held up arrive together, and by default the third of them would end the connection.
+_PING_STRIKES: Final = 20
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 Options = list[tuple[str, int]]
@@ -191,6 +193,7 @@ async def start_server(
             ("grpc.server.max_pending_requests", _PENDING_PER_CALL * max_concurrent_calls),
             ("grpc.server.max_pending_requests_hard_limit", _PENDING_PER_CALL * max_concurrent_calls),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 4000),
+            ("grpc.http2.max_ping_strikes", _PING_STRIKES),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.so_reuseport", 0),
         ],

@@ -4,6 +4,7 @@ import json
 import secrets
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,10 @@ FIRST_FIELD_TIMEOUT_MS: Final = 60_000
 STORE_TIMEOUT_MS: Final = 250
 """Longer than the services' own default: here the model takes the same cores as the stores that it waits for."""
 _KEY_ID: Final = "local"
+_LOWEST_PORT: Final = 16_384
+_PORT_TRIES: Final = 64
+_GIVEN_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""Where Linux says which ports connections get by themselves."""
 _HEAD: Final = """\
 # Written by `ssop up` at each start: changes here are lost.
 # To run a mesh of your own, copy this file, change the copy, and start it with `ssop up --config COPY`.
@@ -120,11 +125,28 @@ def _comments(kind: type[BaseModel], given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now."""
+    """A TCP port of 127.0.0.1 that nobody listens on now.
+
+    It is below those that the kernel gives to connections by itself, so that none of them takes it before it is used.
+    """
+    first = _first_given_port()
+    for _ in range(_PORT_TRIES if first > _LOWEST_PORT else 0):
+        with socket.socket() as probe, suppress(OSError):
+            port = _LOWEST_PORT + secrets.randbelow(first - _LOWEST_PORT)
+            probe.bind(("127.0.0.1", port))
+            return port
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        given: int = probe.getsockname()[1]
+        return given
+
+
+def _first_given_port() -> int:
+    """The least port that the kernel gives to connections by itself; 0 where it does not say."""
+    try:
+        return int(_GIVEN_PORTS.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def http_port(asked: int | None, router_port: int, *, is_any: bool) -> int:

@@ -19,6 +19,7 @@ from ssop_sdk.async_stream import AsyncStream
 from ssop_sdk.batch import run_batch_async
 from ssop_sdk.cache import AsyncCacheAdmin
 from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan_resume
+from ssop_sdk.channels import Attempts, Channels
 from ssop_sdk.chat import AsyncChat
 from ssop_sdk.configuration import check_batch_size, set_up
 from ssop_sdk.index import AsyncIndex
@@ -29,7 +30,7 @@ from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_request_id, ch
 from ssop_sdk.retry import RetryPolicy, wait_before_retry_s
 from ssop_sdk.schema import SchemaLike
 from ssop_sdk.session import AsyncSession
-from ssop_sdk.target import Tls, channel_credentials, channel_options
+from ssop_sdk.target import Target, Tls, channel_credentials, channel_options
 
 M = TypeVar("M")
 P = TypeVar("P", bound=Message)
@@ -84,7 +85,7 @@ class AsyncSsopClient:
         self._clock: Callable[[], float] = time.monotonic
         self._sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
         self._is_closed = False
-        self._channel: grpc.aio.Channel | None = None
+        self._channels = Channels(self._setup.targets, _open_channel)
         self.chat = AsyncChat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
         self.cache = AsyncCacheAdmin(self._unary)
@@ -95,7 +96,7 @@ class AsyncSsopClient:
         """Documents for answers to draw on: `client.index.upsert(...)`, `search`, `delete`, `collections`."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(target={self._setup.target.address!r}, api_key=<hidden>)"
+        return f"{type(self).__name__}(target={self._setup.addresses!r}, api_key=<hidden>)"
 
     @property
     def streaming(self) -> bool:
@@ -113,8 +114,8 @@ class AsyncSsopClient:
     async def close(self) -> None:
         """Close the channel; what still runs is cancelled. Idempotent."""
         self._is_closed = True
-        if self._channel is not None:
-            await self._channel.close()
+        for channel in self._channels.take_opened():
+            await channel.close()
 
     @overload
     def generate(
@@ -181,7 +182,8 @@ class AsyncSsopClient:
         `timeout_s` is the life of the session in seconds; each request keeps its own deadline. `max_requests` are in
         flight at once, at most; `begin` waits beyond that.
         """
-        channel = self._connect()
+        self._check_open()
+        number, channel = self._channels.get()
         call = channel.stream_stream(
             connection.SESSION, pb.SessionRequest.SerializeToString, pb.SessionResponse.FromString
         )
@@ -190,6 +192,8 @@ class AsyncSsopClient:
             self._setup,
             self._receipts,
             max_requests=max_requests,
+            # Where several routers were named, the session after this one begins at another.
+            on_lost=lambda: self._channels.leave(number),
         )
 
     def resume(
@@ -286,10 +290,16 @@ class AsyncSsopClient:
         holds_back: bool,
         carrier: pb.GenerateRequest | None,
     ) -> AsyncStream[Any]:
-        call: Any = self._connect().unary_stream(method, type(request).SerializeToString)
+        self._check_open()
+        attempts = Attempts(self._channels)
         metadata = self._setup.call_metadata(answer.request_id)
+
+        def open_call(remaining_s: float) -> Any:
+            call: Any = attempts.next().unary_stream(method, type(request).SerializeToString)
+            return call(request, timeout=remaining_s, metadata=metadata)
+
         return AsyncStream(
-            lambda remaining_s: call(request, timeout=remaining_s, metadata=metadata),
+            open_call,
             answer,
             timeout_s=timeout_s,
             retry=self._setup.retry,
@@ -302,11 +312,13 @@ class AsyncSsopClient:
         )
 
     async def _unary(self, method: str, request: Message, kind: type[P], timeout_s: float | None) -> P:
-        call = self._connect().unary_unary(method, type(request).SerializeToString, kind.FromString)
+        self._check_open()
+        attempts = Attempts(self._channels)
         deadline = self._clock() + check_timeout(timeout_s or self._setup.defaults.timeout_s)
         attempt = 1
         while True:
             remaining_s = deadline - self._clock()
+            call = attempts.next().unary_unary(method, type(request).SerializeToString, kind.FromString)
             try:
                 response: P = await call(request, timeout=remaining_s, metadata=self._setup.metadata)
             except grpc.RpcError as failure:
@@ -325,15 +337,14 @@ class AsyncSsopClient:
             else:
                 return response
 
-    def _connect(self) -> grpc.aio.Channel:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("the client is closed")
-        if self._channel is None:
-            target = self._setup.target
-            credentials = channel_credentials(target)
-            options = channel_options(target)
-            if credentials is None:
-                self._channel = grpc.aio.insecure_channel(target.address, options)
-            else:
-                self._channel = grpc.aio.secure_channel(target.address, credentials, options)
-        return self._channel
+
+
+def _open_channel(target: Target) -> grpc.aio.Channel:
+    credentials = channel_credentials(target)
+    options = channel_options(target)
+    if credentials is None:
+        return grpc.aio.insecure_channel(target.address, options)
+    return grpc.aio.secure_channel(target.address, credentials, options)

@@ -17,8 +17,9 @@ from ssop_sdk.answer import Answer
 from ssop_sdk.batch import run_batch
 from ssop_sdk.cache import CacheAdmin
 from ssop_sdk.calls import answer_of, check_schema_request, item_arguments, plan_resume
+from ssop_sdk.channels import Attempts, Channels
 from ssop_sdk.chat import Chat
-from ssop_sdk.configuration import Setup, check_batch_size, set_up
+from ssop_sdk.configuration import check_batch_size, set_up
 from ssop_sdk.errors import SsopError
 from ssop_sdk.index import Index
 from ssop_sdk.keys import KeyAdmin
@@ -28,7 +29,7 @@ from ssop_sdk.request import UNSET, GenerateOptions, Unset, check_request_id, ch
 from ssop_sdk.retry import RetryPolicy, wait_before_retry_s
 from ssop_sdk.schema import SchemaLike
 from ssop_sdk.stream import Stream
-from ssop_sdk.target import Tls, channel_credentials, channel_options
+from ssop_sdk.target import Target, Tls, channel_credentials, channel_options
 
 M = TypeVar("M")
 P = TypeVar("P", bound=Message)
@@ -67,7 +68,9 @@ class SsopClient:
 
         api_key: the key; else SSOP_API_KEY.
         target: `host:port`, `unix:/path`, or `ssops://host[:port]` and `https://host[:port]` for TLS; else SSOP_TARGET,
-            else 127.0.0.1:7300. `ssops://host?ca=FILE&cert=FILE&key=FILE&name=HOST` names the files of TLS.
+            else 127.0.0.1:7300. `ssops://host?ca=FILE&cert=FILE&key=FILE&name=HOST` names the files of TLS. Several
+            routers of one mesh with commas between them: a call that is repeated goes to the next one, and so do those
+            after it.
         streaming: False holds frames back until the verdict on the whole is good, and makes `chat.completions.create`
             return a completion where `stream` is not given.
         output_schema: schema of answers unless a call names its own; see `SchemaLike`.
@@ -102,7 +105,9 @@ class SsopClient:
         self._clock: Callable[[], float] = time.monotonic
         self._sleep: Callable[[float], Any] | None = None
         self._closed = threading.Event()
-        self._channel = _connect(self._setup)
+        self._channels = Channels(self._setup.targets, _connect)
+        # So that certificates that can't be read are told here.
+        self._channels.get()
         self.chat = Chat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
         self.cache = CacheAdmin(self._unary)
@@ -113,7 +118,7 @@ class SsopClient:
         """Documents for answers to draw on: `client.index.upsert(...)`, `search`, `delete`, `collections`."""
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(target={self._setup.target.address!r}, api_key=<hidden>)"
+        return f"{type(self).__name__}(target={self._setup.addresses!r}, api_key=<hidden>)"
 
     @property
     def streaming(self) -> bool:
@@ -131,7 +136,8 @@ class SsopClient:
     def close(self) -> None:
         """Close the channel; what still runs is cancelled. Idempotent."""
         self._closed.set()
-        self._channel.close()
+        for channel in self._channels.take_opened():
+            channel.close()
 
     @overload
     def generate(
@@ -295,10 +301,15 @@ class SsopClient:
         carrier: pb.GenerateRequest | None,
     ) -> Stream[Any]:
         self._check_open()
-        call: Any = self._channel.unary_stream(method, type(request).SerializeToString)
+        attempts = Attempts(self._channels)
         metadata = self._setup.call_metadata(answer.request_id)
+
+        def open_call(remaining_s: float) -> Any:
+            call: Any = attempts.next().unary_stream(method, type(request).SerializeToString)
+            return call(request, timeout=remaining_s, metadata=metadata)
+
         return Stream(
-            lambda remaining_s: call(request, timeout=remaining_s, metadata=metadata),
+            open_call,
             answer,
             timeout_s=timeout_s,
             retry=self._setup.retry,
@@ -312,11 +323,12 @@ class SsopClient:
 
     def _unary(self, method: str, request: Message, kind: type[P], timeout_s: float | None) -> P:
         self._check_open()
-        call = self._channel.unary_unary(method, type(request).SerializeToString, kind.FromString)
+        attempts = Attempts(self._channels)
         deadline = self._clock() + check_timeout(timeout_s or self._setup.defaults.timeout_s)
         attempt = 1
         while True:
             remaining_s = deadline - self._clock()
+            call = attempts.next().unary_unary(method, type(request).SerializeToString, kind.FromString)
             try:
                 response: P = call(request, timeout=remaining_s, metadata=self._setup.metadata)
             except grpc.RpcError as failure:
@@ -340,9 +352,9 @@ class SsopClient:
             raise RuntimeError("the client is closed")
 
 
-def _connect(setup: Setup) -> grpc.Channel:
-    credentials = channel_credentials(setup.target)
-    options = channel_options(setup.target)
+def _connect(target: Target) -> grpc.Channel:
+    credentials = channel_credentials(target)
+    options = channel_options(target)
     if credentials is None:
-        return grpc.insecure_channel(setup.target.address, options)
-    return grpc.secure_channel(setup.target.address, credentials, options)
+        return grpc.insecure_channel(target.address, options)
+    return grpc.secure_channel(target.address, credentials, options)

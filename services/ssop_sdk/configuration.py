@@ -10,7 +10,7 @@ from ssop_sdk.errors import ConfigurationError
 from ssop_sdk.request import Defaults, check_level, check_timeout
 from ssop_sdk.retry import RetryPolicy
 from ssop_sdk.schema import SchemaLike, read_schema
-from ssop_sdk.target import DEFAULT_TARGET, Target, Tls, parse_target
+from ssop_sdk.target import DEFAULT_TARGET, Target, Tls, parse_targets
 
 _log = logging.getLogger(__name__)
 
@@ -23,11 +23,16 @@ MAX_BATCH_SIZE: Final = 1_024
 class Setup:
     """What a client works with. Its repr shows no key."""
 
-    target: Target
+    targets: tuple[Target, ...]
     metadata: Metadata = field(repr=False)
     defaults: Defaults
     retry: RetryPolicy
     batch_size: int
+
+    @property
+    def addresses(self) -> str:
+        """Where the mesh is, as it was told."""
+        return ",".join(target.address for target in self.targets)
 
     def call_metadata(self, request_id: str = "") -> Metadata:
         """Metadata of one call."""
@@ -73,10 +78,11 @@ def set_up(
     environ = os.environ if environ is None else environ
     if stream_buffer_size and stream_buffer_size not in range(64, 16_385):
         raise ConfigurationError("stream_buffer_size is 0 (auto) or from 64 to 16384 bytes")
-    where = parse_target(target or environ.get("SSOP_TARGET") or DEFAULT_TARGET, tls, environ)
+    where = parse_targets(target or environ.get("SSOP_TARGET") or DEFAULT_TARGET, tls, environ)
     key = _read_key(api_key, environ)
-    if where.is_exposed:
-        _log.warning("the API key travels unencrypted to %s; use ssops:// or tls=True", where.address)
+    for one in where:
+        if one.is_exposed:
+            _log.warning("the API key travels unencrypted to %s; use ssops:// or tls=True", one.address)
     return Setup(
         where,
         (("authorization", f"Bearer {key}"),),

@@ -18,7 +18,7 @@ from ssop_sdk.errors import DeadlineExceeded, ProtocolError, RequestDuplicate, S
 from ssop_sdk.messages import PromptLike
 from ssop_sdk.receipts import ReceiptBook
 from ssop_sdk.request import UNSET, GenerateOptions, Plan, Unset, plan_request
-from ssop_sdk.retry import RetryPolicy
+from ssop_sdk.retry import RetryPolicy, is_retryable
 from ssop_sdk.schema import SchemaLike
 from ssop_sdk.statuses import error_of_status
 from ssop_sdk.stream_base import StreamBase
@@ -196,8 +196,17 @@ class AsyncSession:
     are consumed, so a request that nobody reads holds up no other. Nothing on a session is ever repeated.
     """
 
-    def __init__(self, open_call: Callable[[], Any], setup: Setup, receipts: ReceiptBook, *, max_requests: int) -> None:
+    def __init__(
+        self,
+        open_call: Callable[[], Any],
+        setup: Setup,
+        receipts: ReceiptBook,
+        *,
+        max_requests: int,
+        on_lost: Callable[[], None],
+    ) -> None:
         self._open_call = open_call
+        self._on_lost = on_lost
         self._setup = setup
         self._receipts = receipts
         self._slots = asyncio.Semaphore(max_requests)
@@ -320,6 +329,8 @@ class AsyncSession:
             if self._writing.locked() and error.code is grpc.StatusCode.INTERNAL and not error.from_mesh:
                 # grpc.aio puts INTERNAL in the place of the call's status when a write meets the end of the call.
                 error = Unavailable("the session ended while this side wrote, and its status is lost")
+            if is_retryable(error):
+                self._on_lost()
         finally:
             # Also when the session was closed here: whoever waits must hear of it.
             self._error = error

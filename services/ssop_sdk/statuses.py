@@ -100,6 +100,8 @@ CLASS_OF_CODE: Final[Mapping[grpc.StatusCode, type[SsopError]]] = {
     grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
 }
 
+# gRPC's own words for what this process cancelled itself.
+_CANCELLED_HERE: Final = frozenset({"Locally cancelled by application!", "Channel closed!"})
 # gRPC's own words for a message over the limit; it has no code for that alone.
 _TOO_LARGE: Final = "message larger than max"
 
@@ -108,8 +110,7 @@ def error_of_status(
     code: grpc.StatusCode | int, message: str, details: bytes | None = None, *, request_id: str = ""
 ) -> SsopError:
     """The error for a status: a gRPC code, its message and the bytes of `grpc-status-details-bin`, if any."""
-    if not isinstance(code, grpc.StatusCode):
-        code = _CODE_BY_NUMBER.get(code, grpc.StatusCode.UNKNOWN)
+    code = _read_code(code, message, details)
     status = status_pb2.Status()
     if details:
         try:
@@ -147,3 +148,12 @@ def error_of_status(
         request_id=request_id,
         from_mesh=reason is not None,
     )
+
+
+def _read_code(code: grpc.StatusCode | int, message: str, details: bytes | None) -> grpc.StatusCode:
+    if not isinstance(code, grpc.StatusCode):
+        code = _CODE_BY_NUMBER.get(code, grpc.StatusCode.UNKNOWN)
+    if code is grpc.StatusCode.CANCELLED and not details and message not in _CANCELLED_HERE:
+        # A server that drains ends so what comes before its clients know that. The mesh itself says who cancelled.
+        return grpc.StatusCode.UNAVAILABLE
+    return code

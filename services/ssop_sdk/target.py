@@ -114,6 +114,21 @@ def _read_tls(query: str, environ: Mapping[str, str]) -> Tls:
     return Tls(**found)
 
 
+def parse_targets(
+    text: str, tls: "Tls | bool | None" = None, environ: Mapping[str, str] | None = None
+) -> tuple[Target, ...]:
+    """Read targets of routers of one mesh, with commas between them; each as `parse_target` does.
+
+    A comma within a list of gRPC's own (`ipv4:10.0.0.1:7300,10.0.0.2:7300`) belongs to it. Raises ConfigurationError.
+    """
+    if text.strip().startswith(("ipv4:", "ipv6:")):
+        return (parse_target(text, tls, environ),)
+    targets = tuple(parse_target(part, tls, environ) for part in text.split(","))
+    if len(set(targets)) < len(targets):
+        raise ConfigurationError("the same target is there twice")
+    return targets
+
+
 def _pem(source: bytes | str | Path | None) -> bytes | None:
     if source is None or isinstance(source, bytes):
         return source

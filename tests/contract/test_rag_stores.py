@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.machine import stretched
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_rag.core.model import Document, Query
@@ -339,7 +340,7 @@ async def test_a_server_that_is_away_is_a_clear_error() -> None:
     reader = MilvusReader(link, "t", "e/1", RankerChoice(), lambda *_: None)
     store = PooledStore(MilvusIndex(reader, DIM), pool)
     with pytest.raises(MeshError) as caught:
-        await asyncio.wait_for(store.stats("acme", now_ms=NOW), 10)
+        await asyncio.wait_for(store.stats("acme", now_ms=NOW), 60)
     pool.close()
     assert caught.value.reason == ErrorReason.ERROR_REASON_STORE_UNAVAILABLE
     assert isinstance(caught.value.__cause__, MilvusError)
@@ -353,7 +354,7 @@ def test_a_server_that_never_answers_is_given_up_in_time() -> None:
         started_s = time.monotonic()
         with pytest.raises(MilvusError):
             link.has("x")
-        assert time.monotonic() - started_s < 10
+        assert time.monotonic() - started_s < stretched(10)
 
 
 @pytest.mark.needs("milvus_lite")

@@ -44,7 +44,7 @@ async def open_page(browser: Any, url: str, **options: Any) -> AsyncIterator[Pag
         page.on("console", note)
         page.on("pageerror", lambda error: page.faults.append(str(error)))
         page.on("request", lambda request: page.loaded.append(request.url))
-        page.set_default_timeout(5_000)
+        page.set_default_timeout(60_000)
         response = await page.goto(url)
         page.policy = response.headers["content-security-policy"]
         yield page

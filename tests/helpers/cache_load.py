@@ -83,9 +83,9 @@ class CacheLoad:
         """Requests that began after that and went well."""
         return sum(seen.started_s > at_s and not seen.reason for seen in self.seen)
 
-    async def back_after_s(self, since_s: float, timeout_s: float, least: int = 20) -> float:
+    async def back_after_s(self, since_s: float, least: int = 20) -> float:
         """Seconds until the first of `least` requests that go well began."""
-        await eventually(lambda: self.served_since(since_s + 0.3) >= least, timeout_s=timeout_s)
+        await eventually(lambda: self.served_since(since_s + 0.3) >= least)
         return min(seen.started_s for seen in self.seen if seen.started_s > since_s + 0.3 and not seen.reason) - since_s
 
 
@@ -95,7 +95,7 @@ async def under_load(clients: Sequence[CacheClient]) -> AsyncIterator[CacheLoad]
     load = CacheLoad(clients)
     tasks = [asyncio.ensure_future(load.run(number)) for number in range(len(clients))]
     try:
-        await eventually(lambda: load.served_since(0) >= 5 * len(clients), timeout_s=20)
+        await eventually(lambda: load.served_since(0) >= 5 * len(clients))
         yield load
     finally:
         for task in tasks:

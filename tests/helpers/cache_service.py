@@ -26,6 +26,8 @@ FOLLOW = CacheOutcome.CACHE_OUTCOME_FOLLOW
 MISS = CacheOutcome.CACHE_OUTCOME_MISS
 
 
+LEASE_MS = 60_000
+"""Long enough for the slowest test; what is about its end names its own."""
 SCOPE = b"\7" * 32
 """A scope of similar answers."""
 
@@ -62,7 +64,7 @@ class CacheClient:
 
     async def _unary(self, name: str, request: Any, response: Any) -> Any:
         path = f"/ssop.v1.CacheService/{name}"
-        data = await self._peer.unary(path, request.SerializeToString(), timeout_s=30, metadata=self._metadata)
+        data = await self._peer.unary(path, request.SerializeToString(), timeout_s=60, metadata=self._metadata)
         return response.FromString(data)
 
     async def admit(
@@ -71,7 +73,7 @@ class CacheClient:
         key: bytes = b"",
         *,
         tokens: int = 10,
-        lease_ms: int = 5000,
+        lease_ms: int = LEASE_MS,
         max_age_ms: int = 0,
         no_lease: bool = False,
     ) -> cache_pb2.AdmitResponse:
@@ -103,7 +105,7 @@ class CacheClient:
         response: cache_pb2.LookupResponse = await self._unary("Lookup", request, cache_pb2.LookupResponse)
         return response
 
-    async def append(self, key: bytes, fence: int, chunk: bytes = b"", *, lease_ms: int = 5000) -> bool:
+    async def append(self, key: bytes, fence: int, chunk: bytes = b"", *, lease_ms: int = LEASE_MS) -> bool:
         request = cache_pb2.AppendRequest(cache_key=key, fencing_token=fence, chunk=chunk, lease_ms=lease_ms)
         response: cache_pb2.AppendResponse = await self._unary("Append", request, cache_pb2.AppendResponse)
         return response.has_followers
@@ -158,7 +160,7 @@ class CacheClient:
     def open_follow(self, key: bytes) -> MemoryStream:
         request = cache_pb2.FollowRequest(cache_key=key)
         path = "/ssop.v1.CacheService/Follow"
-        return self._peer.open(path, request.SerializeToString(), timeout_s=10, metadata=self._metadata)
+        return self._peer.open(path, request.SerializeToString(), timeout_s=60, metadata=self._metadata)
 
     async def follow(self, key: bytes) -> bytes:
         """All that comes, joined; raises the error that ends it."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-async def eventually(predicate: Callable[[], bool], timeout_s: float = 5.0) -> None:
+async def eventually(predicate: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Return when the predicate holds; fail when it does not within `timeout_s` seconds."""
     deadline_s = time.monotonic() + timeout_s
     while not predicate():

@@ -158,7 +158,7 @@ class KillMesh:
 
     async def settle(self) -> None:
         """Wait until nothing is reserved."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await asyncio.to_thread(self.fleet.books)).reserved:
                 await asyncio.sleep(0.05)
 
@@ -186,7 +186,7 @@ async def run_kill_mesh(folder: Path, *, without: str = "") -> AsyncIterator[Kil
         ) as fleet:
             mesh = KillMesh(fleet, folder)
             router = fleet.routers[0]
-            async with AsyncSsopClient(router.key, router.address, policy="full,no_cache", timeout_s=5) as client:
+            async with AsyncSsopClient(router.key, router.address, policy="full,no_cache", timeout_s=20) as client:
 
                 async def serves() -> bool:
                     try:

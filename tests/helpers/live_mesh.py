@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from helpers.machine import stretched
 from ssop_chassis.identity import Principal, Signer, load_secret
 from ssop_chassis.serving import wall_clock_ms
-from ssop_cli.embedded import default_settings, dump_toml, free_port, make_identity
+from ssop_cli.embedded import STORE_TIMEOUT_MS, default_settings, dump_toml, free_port, make_identity
 from ssop_cli.places import Places, find_places, make_places
 from ssop_cli.report import ChildReport, Report, read_report
 from ssop_inference.models import fetch_model
@@ -131,6 +132,9 @@ def run_mesh(
     make_identity(places)
     http_port = free_port() if has_http else 0
     document = default_settings(places, port=free_port(), models_dir=models_cache(), model=MODEL, http_port=http_port)
+    # A machine that has much to do is late; what a test says of time it says by `stretched` too.
+    bound_ms = round(stretched(STORE_TIMEOUT_MS))
+    document["router"]["admission_timeout_ms"] = document["cache"]["redis_timeout_ms"] = bound_ms
     for section, values in (changes or {}).items():
         document.setdefault(section, {}).update(values)
     config = folder / "test.toml"

@@ -1,8 +1,13 @@
 """What the machine is doing meanwhile."""
 
 import os
+from pathlib import Path
 
 
-def stretched(seconds: float) -> float:
-    """A bound on a time, longer by as much as the machine has more to do than it has cores."""
-    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+def stretched(bound: float) -> float:
+    """A bound on a time, in any unit, longer by as much as the machine has more to do than it has cores.
+
+    What it has to do is the mean of the last minute, or what runs now where that is more: load that has just begun.
+    """
+    running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    return bound * max(1.0, max(os.getloadavg()[0], running) / (os.cpu_count() or 1))

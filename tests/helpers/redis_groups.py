@@ -164,7 +164,7 @@ class SentinelGroup(Group):
             self.sentinels.append(sentinel)
         for sentinel in self.sentinels:
             wait_until(sentinel.is_serving, "a sentinel")
-        wait_until(lambda: all(self._knows_all(sentinel) for sentinel in self.sentinels), "sentinels that know all", 20)
+        wait_until(lambda: all(self._knows_all(sentinel) for sentinel in self.sentinels), "sentinels that know all")
 
     def __exit__(self, *_: object) -> None:
         for sentinel in self.sentinels:
@@ -237,7 +237,7 @@ class ClusterGroup(Group):
                 self.servers[self._masters + number].ask("CLUSTER", "REPLICATE", node_id(self.servers[number]))
             for master in self.servers[: self._masters]:
                 wait_until(lambda server=master: _is_online(server, 0), "a replica in step")  # type: ignore[misc]
-        wait_until(lambda: all(_is_covered(server, count) for server in self.servers), "a cluster that is whole", 20)
+        wait_until(lambda: all(_is_covered(server, count) for server in self.servers), "a cluster that is whole")
 
     def owner(self, key: str) -> TcpServer:
         """Who has a key."""

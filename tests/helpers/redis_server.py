@@ -17,7 +17,7 @@ import redis
 
 from ssop_cache.redis_process import Role, bundled_redis_binary, redis_command
 
-START_S: Final = 10.0
+START_S: Final = 60.0
 MEMORY: Final = Path("/dev/shm")
 
 

@@ -49,7 +49,7 @@ class Process:
     def metadata(self, key: str | None = None, **more: str) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {key or self.key}"), *more.items())
 
-    async def generate(self, request: router_pb2.GenerateRequest, timeout_s: float = 10) -> tuple[list[Any], Any]:
+    async def generate(self, request: router_pb2.GenerateRequest, timeout_s: float = 60) -> tuple[list[Any], Any]:
         """Frames and trailers; raises the call's MeshError."""
         call = self.stub.Generate(request, timeout=timeout_s, metadata=self.metadata())
         try:
@@ -98,7 +98,8 @@ async def run_process(folder: Path, **settings: Any) -> AsyncIterator[Process]:
             "rag_address": f"unix:{folder}/rag.sock",
             "keys_file": str(folder / "keys.toml"),
             "keys_poll_ms": 50,
-            "admission_timeout_ms": 300,
+            # What shows a cache that is gone is that nobody listens, and not that a loaded machine is late.
+            "admission_timeout_ms": 10_000,
             **settings,
         }
         lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
@@ -131,13 +132,13 @@ async def run_process(folder: Path, **settings: Any) -> AsyncIterator[Process]:
             await channel.close()
             if running is None or not running.is_stopping:
                 process.terminate()
-            code = await asyncio.to_thread(process.wait, 20)
+            code = await asyncio.to_thread(process.wait, 60)
         assert code == 0, (folder / "router.log").read_text()
 
 
 async def wait_serving(channel: "grpc.aio.Channel") -> None:
     stub = health_pb2_grpc.HealthStub(channel)
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while True:
         try:
             response = await stub.Check(health_pb2.HealthCheckRequest(), timeout=1, wait_for_ready=True)

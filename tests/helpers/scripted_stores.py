@@ -43,10 +43,12 @@ class ScriptedCache:
         self.is_similar_frozen = False
         self.appends = 0
         self.calls = 0
+        self.lookups = 0
         self.error: MeshError | None = None
         self.admission_error: MeshError | None = None
         self.append_error: MeshError | None = None
         self.is_frozen = False
+        self.is_admission_frozen = False
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -60,6 +62,8 @@ class ScriptedCache:
 
     async def admit(self, call: Call) -> None:
         await self._meet()
+        if self.is_admission_frozen:
+            await asyncio.Event().wait()
         if self.admission_error is not None:
             raise self.admission_error
         request = cache_pb2.AdmitRequest.FromString(call.request)
@@ -111,6 +115,7 @@ class ScriptedCache:
         await call.write(cache_pb2.ReadUsageResponse(days=self.usage).SerializeToString())
 
     async def lookup(self, call: Call) -> None:
+        self.lookups += 1
         await self._meet()
         request = cache_pb2.LookupRequest.FromString(call.request)
         kept = self.stored.get((call.principal.tenant, request.cache_key))
@@ -220,6 +225,7 @@ class ScriptedRag:
         self.calls: list[Call] = []
         self.error: MeshError | None = None
         self.is_frozen = False
+        self.is_admission_frozen = False
 
     async def _meet(self) -> None:
         if self.is_frozen:

@@ -32,7 +32,8 @@ def mesh(tmp_path_factory: pytest.TempPathFactory, ports: dict[str, int], collec
     listen = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     changes: dict[str, dict[str, Any]] = {
         "mesh": {"metrics_listen": listen, "otlp_endpoint": collector.endpoint},
-        "rag": {"prefetch_max_stretch": 0},
+        # What was prefetched waits for the longest pause that a busy machine is given.
+        "rag": {"prefetch_max_stretch": 0, "prefetch_ttl_ms": 60_000},
         # A machine that is busy takes its time to start a model again.
         "router": {"continue_wait_ms": 60_000},
     }

@@ -377,7 +377,7 @@ async def test_storm_of_cancels_leaves_nothing_behind() -> None:
 async def test_caller_that_does_not_read_is_no_stall_of_the_server() -> None:
     vendor = VENDORS["openai"]
     async with upstream_node(vendor, vendor.stream(("a",) * 6_000), stall_timeout_ms=100) as node:
-        deadline_s = asyncio.get_running_loop().time() + 10
+        deadline_s = asyncio.get_running_loop().time() + 60
         sampling = SamplingOptions(max_output_tokens=6_000)
         request = GenerateRequest((ChatMessage("user", "Say it."),), deadline_s, sampling)
         async with node.backend.generate(request) as generation:

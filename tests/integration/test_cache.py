@@ -17,6 +17,8 @@ from ssop_chassis.errors import MeshError
 
 Servers = tuple[RedisServer, RedisServer]
 KEY = b"\1" * 32
+MONTH_MS = 2_678_400_000
+"""A window of the budget whose end no test sees."""
 
 
 @pytest.fixture(scope="module", params=EVERY_REDIS)
@@ -77,7 +79,7 @@ async def test_answer_older_than_asked_is_a_miss(servers: Servers, tenant: str) 
             while not ages or ages[-1] < 5:
                 ages.append((await client.lookup(KEY)).answer.age_ms)
 
-        await asyncio.wait_for(grow(), 5)
+        await asyncio.wait_for(grow(), 60)
         assert (await client.lookup(KEY, max_age_ms=2)).outcome == MISS
         assert (await client.lookup(KEY, max_age_ms=60_000)).outcome == HIT
 
@@ -93,7 +95,7 @@ async def test_answer_goes_after_its_time_to_live(servers: Servers, tenant: str)
             while not outcomes or outcomes[-1] != MISS:
                 outcomes.append((await client.lookup(KEY)).outcome)
 
-        await asyncio.wait_for(wait(), 5)
+        await asyncio.wait_for(wait(), 60)
 
 
 async def test_no_lease_was_asked_for_and_none_is_given(servers: Servers, tenant: str) -> None:
@@ -104,7 +106,7 @@ async def test_no_lease_was_asked_for_and_none_is_given(servers: Servers, tenant
 
 
 async def test_repeated_admission_is_the_same_admission(servers: Servers, tenant: str) -> None:
-    async with running_cache(*servers, budget_tokens=100, budget_window_ms=3_600_000, max_rps=0.001, burst=1) as t:
+    async with running_cache(*servers, budget_tokens=100, budget_window_ms=MONTH_MS, max_rps=0.001, burst=1) as t:
         client = t.client(tenant)
         first = await client.admit("a", KEY, tokens=60)
         again = await client.admit("a", KEY, tokens=60)
@@ -120,22 +122,22 @@ async def test_same_id_with_another_question_is_a_duplicate(servers: Servers, te
 
 
 async def test_rate_is_refused_with_the_time_to_wait(servers: Servers, tenant: str) -> None:
-    async with running_cache(*servers, max_rps=0.5, burst=2) as under_test:
+    async with running_cache(*servers, max_rps=0.005, burst=2) as under_test:
         client = under_test.client(tenant)
         await client.admit("a")
         await client.admit("b")
         error = await refused("RATE_LIMITED", client.admit("c"))
         assert error.retry_after_ms is not None
-        assert 1000 < error.retry_after_ms <= 2000
-        assert error.quotas == ((f"tenant:{tenant}", "0.5 requests per second, 2 at once"),)
+        assert 100_000 < error.retry_after_ms <= 200_000
+        assert error.quotas == ((f"tenant:{tenant}", "0.005 requests per second, 2 at once"),)
 
 
 async def test_budget_is_refused_and_settling_gives_back(servers: Servers, tenant: str) -> None:
-    async with running_cache(*servers, budget_tokens=100, budget_window_ms=3_600_000) as under_test:
+    async with running_cache(*servers, budget_tokens=100, budget_window_ms=MONTH_MS) as under_test:
         client = under_test.client(tenant)
         assert (await client.admit("a", tokens=70)).budget_left_tokens == 30
         error = await refused("QUOTA_EXHAUSTED", client.admit("b", tokens=31))
-        assert error.quotas == ((f"tenant:{tenant}", "100 tokens per 3600000 ms"),)
+        assert error.quotas == ((f"tenant:{tenant}", f"100 tokens per {MONTH_MS} ms"),)
         assert await client.settle("a", 10, 5) == 15
         assert (await client.admit("b", tokens=31)).budget_left_tokens == 54
 
@@ -160,7 +162,7 @@ async def test_settling_an_unknown_request_charges_nothing(servers: Servers, ten
 
 
 async def test_late_settlement_is_charged_although_the_reservation_lapsed(servers: Servers, tenant: str) -> None:
-    async with running_cache(*servers, budget_tokens=100, budget_window_ms=3_600_000) as under_test:
+    async with running_cache(*servers, budget_tokens=100, budget_window_ms=MONTH_MS) as under_test:
         client = under_test.client(tenant)
         await client.admit("a", tokens=90, lease_ms=1)
         left: list[int] = []
@@ -170,13 +172,13 @@ async def test_late_settlement_is_charged_although_the_reservation_lapsed(server
                 left.append((await client.admit(f"probe{len(left)}", tokens=1, lease_ms=1)).budget_left_tokens)
                 await client.settle(f"probe{len(left) - 1}", 0)
 
-        await asyncio.wait_for(lapse(), 5)
+        await asyncio.wait_for(lapse(), 60)
         assert await client.settle("a", 50) == 50
         assert (await client.admit("b", tokens=1)).budget_left_tokens == 49
 
 
 async def test_cached_answer_costs_no_budget(servers: Servers, tenant: str) -> None:
-    async with running_cache(*servers, budget_tokens=100, budget_window_ms=3_600_000) as under_test:
+    async with running_cache(*servers, budget_tokens=100, budget_window_ms=MONTH_MS) as under_test:
         client = under_test.client(tenant)
         fence = (await client.admit("a", KEY, tokens=100)).fencing_token
         await client.commit(KEY, fence, answer())
@@ -192,7 +194,7 @@ async def test_thousand_at_once_get_one_lease(servers: Servers, tenant: str) -> 
 
 
 async def test_thousand_at_once_never_pass_the_budget(servers: Servers, tenant: str) -> None:
-    async with running_cache(*servers, budget_tokens=1000, budget_window_ms=3_600_000) as under_test:
+    async with running_cache(*servers, budget_tokens=1000, budget_window_ms=MONTH_MS) as under_test:
         client = under_test.client(tenant)
         asked = (client.admit(f"r{n}", tokens=7, lease_ms=60_000) for n in range(400))
         results = await asyncio.gather(*asked, return_exceptions=True)
@@ -209,7 +211,7 @@ async def test_abandoned_requests_leave_nothing_after_the_lease(servers: Servers
         )
         base = Layout(1, "").of_tenant(tenant).base
         state, _ = servers
-        await eventually(lambda: not [key for key in state.keys(f"{base}:*") if not is_memory(key)], timeout_s=8)
+        await eventually(lambda: not [key for key in state.keys(f"{base}:*") if not is_memory(key)])
         assert (await client.admit("after", tokens=1)).budget_left_tokens == 10**6 - 1
 
 
@@ -229,7 +231,7 @@ async def test_stale_fencing_token_is_refused_everywhere(servers: Servers, tenan
             while not fresh:
                 fresh = (await client.admit("b", KEY)).fencing_token
 
-        await asyncio.wait_for(take_over(), 5)
+        await asyncio.wait_for(take_over(), 60)
         assert fresh > stale
         await refused("LEASE_LOST", client.append(KEY, stale, answer("old")))
         await refused("LEASE_LOST", client.commit(KEY, stale, answer("old")))
@@ -298,7 +300,7 @@ async def test_other_tenants_lease_is_not_mine(servers: Servers, tenant: str) ->
 
 async def test_flushed_scripts_cost_nothing_and_run_once(servers: Servers, tenant: str) -> None:
     state, cache = servers
-    async with running_cache(*servers, budget_tokens=1000, budget_window_ms=3_600_000) as under_test:
+    async with running_cache(*servers, budget_tokens=1000, budget_window_ms=MONTH_MS) as under_test:
         client = under_test.client(tenant)
         for n in range(10):
             state.ask("SCRIPT", "FLUSH")

@@ -20,6 +20,8 @@ from ssop_cache.batches import MAX_ENTRIES
 from ssop_chassis.errors import MeshError, parse_status
 
 KEY = b"\1" * 32
+MONTH_MS = 2_678_400_000
+"""A window of the budget whose end no test sees."""
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def servers() -> Iterator[tuple[RedisServer, RedisServer]]:
 @pytest.fixture
 async def under_test(servers: tuple[RedisServer, RedisServer]) -> AsyncIterator[CacheUnderTest]:
     servers[0].ask("FLUSHALL")
-    async with running_cache(*servers, budget_tokens=100, budget_window_ms=3_600_000) as running:
+    async with running_cache(*servers, budget_tokens=100, budget_window_ms=MONTH_MS) as running:
         yield running
 
 
@@ -46,7 +48,7 @@ async def run(under_test: CacheUnderTest, entries: Sequence[BatchEntry], tenant:
 
 
 def admit(tenant: str, request_id: str, *, tokens: int = 10, key: bytes = b"") -> BatchEntry:
-    request = AdmitRequest(request_id=request_id, cache_key=key, reserve_tokens=tokens, lease_ms=5_000)
+    request = AdmitRequest(request_id=request_id, cache_key=key, reserve_tokens=tokens, lease_ms=60_000)
     return BatchEntry(principal=tenant.encode(), admit=request)
 
 

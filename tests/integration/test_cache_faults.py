@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from helpers.cache_service import HIT, LEASE, MISS, CacheUnderTest, answer, running_cache
 from helpers.eventually import eventually
+from helpers.machine import stretched
 from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
 from ssop_cache.deployment import SingleDeployment
 from ssop_cache.main import open_cache
@@ -21,6 +22,8 @@ from ssop_chassis.errors import MeshError
 
 Servers = tuple[RedisServer, RedisServer]
 KEY = b"\1" * 32
+MONTH_MS = 2_678_400_000
+"""A window of the budget whose end no test sees."""
 TIMEOUT_MS = 50
 SLACK_S = 0.1
 """The bound is on the wait for Redis; the rest is what two shared cores take to run the test itself."""
@@ -42,8 +45,8 @@ async def unavailable(call: object) -> float:
 
 
 def bound_of(under_test: CacheUnderTest) -> float:
-    """Seconds that a frozen state may cost: 50 ms, or more where it was just slower than a quarter of that."""
-    return under_test.cache.state.timeout_s + SLACK_S
+    """Seconds that a frozen state may cost: 50 ms; more where it was just slow, or the machine is busy."""
+    return stretched(under_test.cache.state.timeout_s + SLACK_S)
 
 
 def is_up(under_test: CacheUnderTest) -> bool:
@@ -61,7 +64,7 @@ async def test_frozen_state_costs_a_call_its_bound_and_then_nothing(servers: Ser
         assert max(costs_s) < bound_s
         assert not under_test.cache.state.is_up
         costs_s = [await unavailable(client.admit(f"s{n}", KEY)) for n in range(20)]
-        assert sorted(costs_s)[10] < 0.01
+        assert sorted(costs_s)[10] < stretched(0.01)
         assert under_test.metric("ssop_cache_store_up", role="state") == 0
         state.thaw()
         await eventually(lambda: is_up(under_test))
@@ -93,7 +96,7 @@ async def test_hundred_callers_of_a_frozen_store_all_return_in_its_bound(servers
 
 async def test_without_the_cache_instance_leases_and_budgets_hold(servers: Servers) -> None:
     _, cache = servers
-    async with running_cache(*servers, budget_tokens=100, budget_window_ms=3_600_000) as under_test:
+    async with running_cache(*servers, budget_tokens=100, budget_window_ms=MONTH_MS) as under_test:
         client = under_test.client()
         lease = await client.admit("a", KEY, tokens=60)
         cache.kill()
@@ -127,7 +130,7 @@ async def test_cache_instance_that_comes_back_empty_stores_again(servers: Server
 @pytest.mark.parametrize("version", EVERY_REDIS)
 async def test_nothing_acknowledged_is_lost_by_kill_9(version: str) -> None:
     with redis_pair(version) as (state, cache):
-        async with running_cache(state, cache, budget_tokens=10**6, budget_window_ms=3_600_000) as under_test:
+        async with running_cache(state, cache, budget_tokens=10**6, budget_window_ms=MONTH_MS) as under_test:
             client = under_test.client()
             acknowledged: list[int] = []
 
@@ -265,7 +268,9 @@ async def test_one_instance_is_refused_whatever_it_says_of_itself(
     assert "are one instance" in await wrong_role(state.url, f"unix://{link}")
 
 
-async def test_instance_that_comes_back_in_the_wrong_role_is_not_used(servers: Servers) -> None:
+async def test_instance_that_comes_back_in_the_wrong_role_is_not_used(
+    servers: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
     state, _ = servers
     async with running_cache(*servers, probe_interval_ms=10) as under_test:
         client = under_test.client()
@@ -273,7 +278,7 @@ async def test_instance_that_comes_back_in_the_wrong_role_is_not_used(servers: S
         await unavailable(client.admit("a"))
         state.role = "cache"
         state.start()
-        await asyncio.sleep(0.1)
+        await eventually(lambda: "came back in the wrong role" in caplog.text)
         await unavailable(client.admit("b"))
         state.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
         state.ask("CONFIG", "SET", "appendonly", "yes")

@@ -4,6 +4,7 @@ import signal
 import time
 
 from helpers.live_mesh import LiveMesh, wait_until
+from helpers.machine import stretched
 from ssop.v1.mesh_pb2 import CACHE_LEVEL_LOCAL, DeliveryStatus
 from ssop_sdk import SsopClient
 
@@ -28,16 +29,15 @@ def test_host_answers_at_once_and_flagged_while_both_redis_are_frozen(mesh: Live
     assert ask(client).served_by == "cache"
     pids = {name: mesh.signal(name, signal.SIGSTOP) for name in STORES}
     try:
-        # The first requests wait for Redis, and generate.
-        wait_until(lambda: ask(client).served_by == "cache", 10, "the host answers")
+        # The first request waits for Redis as long as it may.
+        wait_until(lambda: ask(client).served_by == "cache", 60, "the host answers")
         started_s = time.monotonic()
         found = [ask(client) for _ in range(10)]
-        # Once in a second one looks whether Redis is back, waits for it, and generates: docs/open-work.md.
-        assert [status.cache_level for status in found].count(CACHE_LEVEL_LOCAL) >= 9
+        assert [status.cache_level for status in found] == [CACHE_LEVEL_LOCAL] * 10
         assert all("cache" in status.unavailable for status in found)
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < stretched(5)
     finally:
         for name in STORES:
             mesh.signal(name, signal.SIGCONT)
     assert {name: mesh.child(name).pid for name in STORES} == pids
-    wait_until(lambda: not ask(client).unavailable, 10, "Redis is asked again")
+    wait_until(lambda: not ask(client).unavailable, 60, "Redis is asked again")

@@ -156,7 +156,7 @@ def test_metrics_never_quote_what_was_sent(watched: LiveMesh, errors: list[Any],
     assert errors
     wait_until(watched.is_ready, 60, "the mesh is ready")
     for port in ports.values():
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
             text = page.read()
         assert b"# HELP" in text
         assert not holds(text)

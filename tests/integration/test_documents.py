@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.live_mesh import LiveMesh, run_mesh
+from helpers.machine import stretched
 from helpers.pdfs import HOSTILE_PDFS, make_pdf
 from ssop.v1.mesh_pb2 import RetrievalReason
 from ssop_sdk import AsyncSsopClient, SsopClient
@@ -51,7 +52,7 @@ CITED = {
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
-    with run_mesh(tmp_path_factory.mktemp("documents")) as mesh:
+    with run_mesh(tmp_path_factory.mktemp("documents"), {"rag": {"prefetch_ttl_ms": 60_000}}) as mesh:
         yield mesh
 
 
@@ -168,7 +169,7 @@ async def test_a_question_typed_in_pieces_has_its_passages_by_the_time_it_is_com
         for piece in ("can customers ", "return goods?"):
             await stream.piece(piece)
         # A pause before the question is sent, as people make it.
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(stretched(1.5))
         await stream.commit()
         result = await stream.result()
     assert stream.sources[0].document_id == "docs/returns.md"

@@ -121,7 +121,7 @@ def _trace(mesh: LiveMesh) -> Iterator[None]:
     before = count_descriptors(pids)
     yield
     with SsopClient(mesh.key, mesh.target, timeout_s=60) as client:
-        wait_until(lambda: client.mesh_status().in_flight == 0, 30, "no request runs")
+        wait_until(lambda: client.mesh_status().in_flight == 0, 60, "no request runs")
     assert {name: mesh.child(name).pid for name in SERVICES} == pids
     for name, size in logs.items():
         faults = [line for line in mesh.log(name)[size:].splitlines() if is_fault(line)]

@@ -34,6 +34,7 @@ from helpers.gateway import (
     run_gateway,
     scripted,
 )
+from helpers.machine import stretched
 from helpers.scripted_router import ScriptedRouter, abort, as_script
 from ssop.v1 import router_pb2 as pb
 from ssop.v1.errors_pb2 import ErrorReason
@@ -101,6 +102,7 @@ async def test_the_request_travels_with_key_policy_id_and_deadline(
             yield chunk
 
     scripted.script = script
+    began_s = time.monotonic()
     response = await post(
         http, {**ASK, "timeout_ms": 7_000}, **{"x-request-id": "r-1", "x-router-policy": "lite,no_cache"}
     )
@@ -109,7 +111,7 @@ async def test_the_request_travels_with_key_policy_id_and_deadline(
     assert metadata["x-router-policy"] == "lite,no_cache"
     assert scripted.requests[0].request_id == response.headers["x-request-id"] == "r-1"
     # gRPC rounds deadlines up.
-    assert 5 < left[0] < 7.1
+    assert 6.9 - (time.monotonic() - began_s) < left[0] < 7.1
 
 
 async def test_x_api_key_is_a_key(gateway: Gateway, scripted: ScriptedRouter) -> None:
@@ -263,10 +265,10 @@ async def test_a_client_that_goes_away_cancels_the_generation_within_100_ms(
     writer.close()
     gone_s = time.monotonic()
     await eventually(lambda: scripted.in_flight == 0)
-    assert time.monotonic() - gone_s < 0.1
+    assert time.monotonic() - gone_s < stretched(0.1)
     labels = {"http_route": "/v1/generate", "http_request_method": "POST", "http_response_status_code": "499"}
     await eventually(lambda: gateway.metric("http_server_request_duration_seconds_count", **labels) == 1)
-    assert gateway.metric("http_server_active_requests") == 0
+    await eventually(lambda: gateway.metric("http_server_active_requests") == 0)
 
 
 async def test_the_first_field_arrives_while_the_rest_is_being_written(
@@ -354,7 +356,7 @@ async def test_a_reader_that_stops_stops_the_model_and_is_dropped_in_time(
         await eventually(lambda: scripted.in_flight == 1)
         await eventually(lambda: scripted.in_flight == 0)
         # Dropped, not waited for: what had been sent can be read, and then there is no connection.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with contextlib.suppress(ConnectionResetError):
                 await reader.read()
         writer.close()

@@ -13,6 +13,7 @@ from helpers.answers import PERSON, accounting_chunk, decision_chunk, document_c
 from helpers.browser import Page, open_browser, open_page
 from helpers.eventually import eventually
 from helpers.gateway import KEY, Gateway, run_gateway
+from helpers.machine import stretched
 from helpers.scripted_router import ScriptedRouter, abort, as_script, serve
 from ssop.v1 import mesh_pb2
 from ssop.v1 import router_pb2 as pb
@@ -55,7 +56,7 @@ async def page(shared: tuple[ScriptedRouter, Gateway, Any], scripted: ScriptedRo
 
 async def until(page: Page, expression: str) -> None:
     """Wait until something holds in the page. Playwright's own way needs `eval`, which the page's policy forbids."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not await page.evaluate(expression):
             await asyncio.sleep(0.02)
 
@@ -101,13 +102,15 @@ async def cells(page: Page) -> list[list[str]]:
 
 async def test_the_first_field_is_visible_within_100_ms_of_its_frame(page: Page, scripted: ScriptedRouter) -> None:
     sent_ms: list[float] = []
+    is_seen = asyncio.Event()
     chunks = document_chunks(PERSON)
 
     async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
         for chunk in [*told(), *chunks[:2]]:
             yield chunk
         sent_ms.append(time.time() * 1000)
-        await asyncio.sleep(0.2)
+        await is_seen.wait()
+        is_seen.clear()
         for chunk in [*chunks[2:], accounting_chunk()]:
             yield chunk
 
@@ -126,12 +129,13 @@ async def test_the_first_field_is_visible_within_100_ms_of_its_frame(page: Page,
     for count in range(1, 6):
         await ask(page)
         await until(page, f"window.seenMs.length === {count}")
+        is_seen.set()
         await page.get_by_text("verdict: ok").wait_for()
         await until(page, "!document.querySelector('#send').disabled")
     seen_ms = await page.evaluate("window.seenMs")
     waits_ms = sorted(seen - sent for seen, sent in zip(seen_ms, sent_ms, strict=True))
     print(f"first field visible after {waits_ms} ms")
-    assert waits_ms[2] < 100
+    assert waits_ms[2] < stretched(100)
 
 
 async def test_fields_fill_in_as_frames_arrive_and_the_rest_is_told(page: Page, scripted: ScriptedRouter) -> None:

@@ -48,7 +48,7 @@ def ejections(router: FleetRouter) -> list[str]:
 
 
 async def ask_until_out(router: FleetRouter) -> None:
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 60
     while not ejections(router):
         assert time.monotonic() < deadline_s, "the node is still in"
         replies = await asyncio.gather(
@@ -62,7 +62,7 @@ async def test_second_router_sends_no_call_to_a_node_that_the_first_took_out(ser
     async with run_fleet(tmp_path, nodes, servers=servers, routers=2, health={"hint_poll_ms": 200}) as fleet:
         first, second = fleet.routers
         await ask_until_out(first)
-        await eventually(lambda: bool(ejections(second)), timeout_s=10)
+        await eventually(lambda: bool(ejections(second)))
         nodes["full-1"].forget()
         replies = [await second.ask(ask(f"{number}", policy="full,no_cache")) for number in range(32)]
         assert [reply.error for reply in replies] == [None] * 32
@@ -90,7 +90,7 @@ async def say(peer: MemoryPeer, router_id: str, *addresses: str, age_ms: int = 0
     for address in addresses:
         request.hints.add(address=address, rule="slow", age_ms=age_ms)
     metadata = Signer(SECRET, "router", wall_clock_ms).metadata(Principal(tenant, "k1"))
-    data = await peer.unary(SHARE_METHOD, request.SerializeToString(), timeout_s=10, metadata=metadata)
+    data = await peer.unary(SHARE_METHOD, request.SerializeToString(), timeout_s=30, metadata=metadata)
     return hints_pb2.ShareHintsResponse.FromString(data).hints
 
 
@@ -151,7 +151,7 @@ async def test_malformed_hints_are_refused(
         request = hints_pb2.ShareHintsRequest(router_id=router_id, hints=hints).SerializeToString()
         metadata = Signer(SECRET, "router", wall_clock_ms).metadata(Principal(RESERVED_TENANT, "k1"))
         with pytest.raises(MeshError) as caught:
-            await peer.unary(SHARE_METHOD, request, timeout_s=10, metadata=metadata)
+            await peer.unary(SHARE_METHOD, request, timeout_s=30, metadata=metadata)
         assert caught.value.reason_name == "REQUEST_INVALID"
 
 
@@ -188,7 +188,7 @@ async def test_old_hint_is_ignored(servers: Servers) -> None:
 
 
 async def test_without_redis_a_router_judges_alone(servers: Servers) -> None:
-    async with running_cache(*servers, redis_timeout_ms=200) as under_test:
+    async with running_cache(*servers, redis_timeout_ms=1_000) as under_test:
         peer = MemoryPeer(under_test.cache.services, inner_authenticate(SECRET), address="cache")
         nodes = four_nodes()
         async with run_router(nodes, cache_peer=peer, has_rag=False) as mesh:
@@ -199,4 +199,4 @@ async def test_without_redis_a_router_judges_alone(servers: Servers) -> None:
             assert mesh.metric("ssop_router_hints_shared") == 0
             await generate_until_out(mesh)
             nodes["full-1"].script, nodes["full-1"].is_well = answering(), True
-            await eventually(lambda: mesh.metric("ssop_router_node_ejected", address="full-1") == 0, timeout_s=10)
+            await eventually(lambda: mesh.metric("ssop_router_node_ejected", address="full-1") == 0)

@@ -12,6 +12,7 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.ledger import check_flight, check_terminal
+from helpers.machine import stretched
 from helpers.redis_server import RedisServer, redis_pair
 from helpers.router_fleet import FleetRouter, Reply, run_fleet
 from helpers.router_process import as_error
@@ -22,7 +23,7 @@ from ssop.v1.frame_pb2 import FrameKind
 from ssop_chassis.call import Call
 from ssop_sdk import AsyncSsopClient
 
-LEASE_MS = 1_500
+LEASE_MS = round(stretched(1_500))
 GOOD = '{"mood":"fine","score":3}'
 Servers = tuple[RedisServer, RedisServer]
 CLIENT = """
@@ -91,9 +92,9 @@ async def test_followers_of_a_killed_router_get_the_rest_for_one_more_call(serve
     nodes = {"full-1": ScriptedNode("full-1", [mesh_pb2.TIER_FULL], model)}
     async with run_fleet(tmp_path, nodes, servers=servers, routers=3, lease_ms=LEASE_MS) as fleet:
         leader = Reader(fleet.routers[0])
-        await eventually(lambda: leader.has_field, timeout_s=20)
+        await eventually(lambda: leader.has_field)
         followers = [Reader(fleet.routers[number]) for number in (1, 2, 1, 2)]
-        await eventually(lambda: all(follower.has_field for follower in followers), timeout_s=20)
+        await eventually(lambda: all(follower.has_field for follower in followers))
         fleet.routers[0].kill()
         await asyncio.gather(leader.task, *(follower.task for follower in followers))
     assert leader.reply.error is not None

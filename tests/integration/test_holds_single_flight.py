@@ -11,6 +11,7 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.ledger import LedgerFault, check_flight, check_newest
+from helpers.machine import stretched
 from helpers.redis_server import RedisServer, redis_pair
 from helpers.router_fleet import Fleet, Reply, run_fleet
 from helpers.scripted_mesh import ask
@@ -18,7 +19,7 @@ from helpers.scripted_node import ScriptedNode, encode, node_status_chunk
 from ssop.v1 import mesh_pb2
 from ssop_chassis.call import Call
 
-LEASE_MS = 1_500
+LEASE_MS = round(stretched(1_500))
 Servers = tuple[RedisServer, RedisServer]
 
 
@@ -62,7 +63,7 @@ async def test_1000_misses_on_four_routers_are_one_model_call(servers: Servers, 
     model = Model("fine")
     async with run_fleet(tmp_path, nodes_of(model), servers=servers) as fleet:
         tasks = [task for number in range(4) for task in start(fleet, number, 250)]
-        await eventually(lambda: model.calls > 0, timeout_s=20)
+        await eventually(lambda: model.calls > 0)
         model.open()
         replies = await asyncio.gather(*tasks)
     assert [reply.error for reply in replies] == [None] * 1_000
@@ -74,13 +75,13 @@ async def test_leader_that_is_killed_costs_one_more_call(servers: Servers, tmp_p
     model = Model("never", "fine")
     async with run_fleet(tmp_path, nodes_of(model), servers=servers) as fleet:
         led = start(fleet, 0, 1)
-        await eventually(lambda: model.calls == 1, timeout_s=20)
+        await eventually(lambda: model.calls == 1)
         tasks = [task for number in (1, 2, 3) for task in start(fleet, number, 333)]
         # The leader hears of its followers by the next append.
-        await eventually(lambda: _followers(fleet) > 0, timeout_s=20)
+        await eventually(lambda: _followers(fleet) > 0)
         fleet.routers[0].kill()
         killed_s = time.monotonic()
-        await eventually(lambda: model.calls == 2, timeout_s=20)
+        await eventually(lambda: model.calls == 2)
         print(f"taken over {time.monotonic() - killed_s:.2f} s after the kill")
         model.gates[1].set()
         replies = await asyncio.gather(*tasks)
@@ -111,10 +112,10 @@ async def outlive_the_lease(servers: Servers, folder: Path, without: str) -> Non
         cache={"local_bytes": 0},
     ) as fleet:
         led = start(fleet, 0, 1)
-        await eventually(lambda: model.calls == 1, timeout_s=20)
+        await eventually(lambda: model.calls == 1)
         fleet.routers[0].freeze()
         followed = start(fleet, 1, 1)
-        await eventually(lambda: model.calls == 2, timeout_s=20)
+        await eventually(lambda: model.calls == 2)
         model.gates[1].set()
         assert (await followed[0]).text == "fresh"
         model.gates[0].set()

@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Final
 
+from helpers.machine import stretched
 from helpers.router_fleet import run_fleet
 from helpers.scripted_node import ScriptedNode
 from helpers.streams import LONG_BYTES, by_text, cancel_streams, measure_p95_ms, question, stalled_readers
@@ -46,4 +47,4 @@ async def test_readers_that_stall_keep_neither_others_waiting_nor_memory(tmp_pat
     print(f"P95 {p95_ms:.1f} ms with 60 stalled readers, which hold {held / 60 / 1024:.0f} KiB each")
     # The answers are a megabyte each; what is held of them is flow control's windows.
     assert held < 60 * LONG_BYTES / 3
-    assert p95_ms < 1_000
+    assert p95_ms < stretched(1_000)

@@ -39,7 +39,7 @@ class NodeProcess:
     async def is_serving(self) -> bool:
         try:
             data = await self.peer.unary(
-                "/grpc.health.v1.Health/Check", health_pb2.HealthCheckRequest().SerializeToString(), timeout_s=5
+                "/grpc.health.v1.Health/Check", health_pb2.HealthCheckRequest().SerializeToString(), timeout_s=30
             )
         except MeshError:
             return False
@@ -117,7 +117,7 @@ async def test_process_serves_after_a_real_generation_and_drains(tmp_path: Path)
         running = asyncio.ensure_future(generate(node, Answer(), max_output_tokens=24, temperature=0.5))
         await asyncio.sleep(0)
         node.process.send_signal(signal.SIGTERM)
-        _, log = await asyncio.wait_for(node.process.communicate(), 30)
+        _, log = await asyncio.wait_for(node.process.communicate(), 60)
         await asyncio.wait({running})
         assert node.process.returncode == 0, log.decode()
 
@@ -126,7 +126,7 @@ async def test_call_without_a_principal_is_refused(tmp_path: Path) -> None:
     async with node_process(tmp_path) as node:
         await wait_until_serving(node)
         with pytest.raises(MeshError) as caught:
-            await node.peer.unary("/ssop.v1.InferenceService/WarmUp", b"", timeout_s=5)
+            await node.peer.unary("/ssop.v1.InferenceService/WarmUp", b"", timeout_s=30)
         assert caught.value.reason == ErrorReason.ERROR_REASON_PRINCIPAL_INVALID
 
 
@@ -138,7 +138,7 @@ async def test_sigterm_in_the_middle_of_a_long_generation_ends_cleanly(tmp_path:
         while len(answer.messages) < 5 and not running.done():
             await asyncio.sleep(0.02)
         node.process.send_signal(signal.SIGTERM)
-        _, log = await asyncio.wait_for(node.process.communicate(), 30)
+        _, log = await asyncio.wait_for(node.process.communicate(), 60)
         await asyncio.wait({running})
         assert node.process.returncode == 0, log.decode()
         assert b"Traceback" not in log

@@ -120,7 +120,7 @@ async def freed_within_s(server: LlamaServer, running: NodeUnderTest, begin: Cal
     took_s = []
     for _ in range(5):
         cancel = await begin()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await asyncio.to_thread(server.busy_slots):
                 await asyncio.sleep(0.005)
         started_s = time.monotonic()
@@ -244,7 +244,7 @@ async def test_server_that_is_gone_is_not_ready_until_it_has_generated_again() -
             call = running.client.generate(user_prompt("Hi", max_output_tokens=2))
             assert await reason_of(call) == R.ERROR_REASON_BACKEND_NOT_READY
             await asyncio.to_thread(mortal.start)
-            await eventually(lambda: model.state == inference_pb2.MODEL_STATE_READY, 20)
+            await eventually(lambda: model.state == inference_pb2.MODEL_STATE_READY)
             answer = await running.client.generate(user_prompt("Hi", max_output_tokens=2))
             assert answer.end.usage.output_tokens == 2
 

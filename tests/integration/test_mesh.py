@@ -22,6 +22,7 @@ import redis
 
 import ssop_sdk
 from helpers.live_mesh import LiveMesh, wait_until
+from helpers.machine import stretched
 from ssop.v1 import cache_pb2, inference_pb2
 from ssop.v1.mesh_pb2 import CacheReason
 from ssop_chassis.identity import Principal, Signer
@@ -47,7 +48,7 @@ LONG = {
 
 def metric(port: int, name: str) -> float:
     """The sum over all labels of a metric of a service."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
         lines = response.read().decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
@@ -81,7 +82,7 @@ def test_first_field_arrives_while_the_model_still_writes(client: SsopClient, me
     stream = client.generate("Write a long text.", output_schema=LONG, policy="no_cache")
     first = next(stream)
     assert first.path == "/first"
-    wait_until(lambda: busy_slots(client) > 0, 10, "the model still generates")
+    wait_until(lambda: busy_slots(client) > 0, 60, "the model still generates")
     stream.cancel()
 
 
@@ -190,7 +191,7 @@ def test_inner_service_refuses_whom_no_edge_has_vouched_for(
         "forged": list(forged.items()),
     }
     with mesh.channel(service) as channel, pytest.raises(grpc.RpcError) as caught:
-        list(channel.unary_stream(method)(b"", timeout=5, metadata=metadata[token]))
+        list(channel.unary_stream(method)(b"", timeout=30, metadata=metadata[token]))
     assert isinstance(caught.value, grpc.Call)
     assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
@@ -201,7 +202,7 @@ def test_tenants_do_not_see_each_others_answers(mesh: LiveMesh) -> None:
     encoder.feed(b'{"mood": "good", "reason": "sun"}')
     encoder.finish(finish_reason=1)
     answer = b"".join(encoder.drain(flush=True))
-    admit = cache_pb2.AdmitRequest(request_id="r", cache_key=key, lease_ms=5000)
+    admit = cache_pb2.AdmitRequest(request_id="r", cache_key=key, lease_ms=60_000)
     lease = mesh.call("cache", "CacheService/Admit", "a", admit, cache_pb2.AdmitResponse)
     commit = cache_pb2.CommitRequest(
         cache_key=key, fencing_token=lease.fencing_token, chunk=answer, is_complete=True, model="m"
@@ -240,7 +241,7 @@ def test_killed_inference_goes_on_when_it_is_started_again_and_the_mesh_recovers
         try:
             client.generate("x", output_schema=MOOD, policy="no_cache", timeout_s=10).result()
         except (ssop_sdk.Unavailable, ssop_sdk.DeadlineExceeded):
-            assert time.monotonic() - asked_s < 15
+            assert time.monotonic() - asked_s < stretched(15)
             return False
         return True
 
@@ -265,7 +266,7 @@ def test_frozen_redis_costs_no_answer_and_is_flagged(mesh: LiveMesh, client: Sso
         again.result()
         return again.decision is not None and again.decision.cache_reason == CacheReason.CACHE_REASON_HIT
 
-    wait_until(is_cached, 30, "the cache is used again")
+    wait_until(is_cached, 60, "the cache is used again")
 
 
 @pytest.mark.parametrize("child", ["redis-cache", "redis-state", "cache", "rag"])
@@ -305,10 +306,10 @@ def test_client_that_goes_away_frees_the_slot_long_before_the_answer_would_end(
         for _ in range(5):
             stream = client.generate("Write a long text.", output_schema=LONG, policy="no_cache")
             next(stream)
-            wait_until(lambda: bool(events) and events[-1][1] == 1, 10, "the slot is busy")
+            wait_until(lambda: bool(events) and events[-1][1] == 1, 60, "the slot is busy")
             gone_s = time.monotonic()
             stream.cancel()
-            wait_until(lambda: events[-1][1] == 0, 10, "the slot is free")
+            wait_until(lambda: events[-1][1] == 0, 60, "the slot is free")
             took_ms.append((events[-1][0] - gone_s) * 1000)
         watch.cancel()
         thread.join()

@@ -56,7 +56,7 @@ async def test_a_tracer_sees_each_frame_sent_and_received_once(tmp_path: Path) -
     with seen.open("w") as out:
         tracer = subprocess.Popen(["bpftrace", "-B", "line", "-e", program()], stdout=out, stderr=subprocess.STDOUT)
         try:
-            await eventually(is_attached, timeout_s=20)
+            await eventually(is_attached)
             number = next(numbers)
             sent = send(number)
             await eventually(lambda: lines_of("frame_sent", number) == sent)

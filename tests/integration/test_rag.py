@@ -66,9 +66,14 @@ async def test_a_prefetch_is_used_and_changes_nothing(rag: RagProcess) -> None:
 
 async def test_a_document_stops_being_found_when_it_expires(rag: RagProcess) -> None:
     caller = rag.caller("expirer")
-    expires_at_ms = time.time_ns() // 1_000_000 + 1_500
-    await caller.upsert("notes", document("brief", "A short-lived note.", expires_at_ms=expires_at_ms))
-    assert len((await caller.retrieve("short-lived note")).passages) == 1
+    for lasts_ms in (1_500, 6_000, 24_000):
+        expires_at_ms = time.time_ns() // 1_000_000 + lasts_ms
+        await caller.upsert("notes", document("brief", "A short-lived note.", expires_at_ms=expires_at_ms))
+        before = len((await caller.retrieve("short-lived note")).passages)
+        if before:
+            break
+    # A machine that has much to do may take longer to look than the shorter ones last.
+    assert before == 1
     while time.time_ns() // 1_000_000 < expires_at_ms:
         await asyncio.sleep(0.05)
     assert len((await caller.retrieve("short-lived note")).passages) == 0

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from helpers.cache_load import LEASE_MS, Seen, under_load
 from helpers.cache_service import FOLLOW, LEASE, CacheUnderTest, answer, pieces, running_cache
 from helpers.eventually import eventually
+from helpers.machine import stretched
 from helpers.redis_groups import ClusterGroup, TcpServer
 from helpers.redis_server import RedisServer
 from helpers.router_fleet import Fleet, Reply, run_fleet
@@ -129,14 +130,14 @@ async def test_slot_that_moves_under_load_costs_no_client_an_error_and_no_lease(
                 await asyncio.to_thread(group.move, place_of("acme"), there, 0.3)
                 moved_s = time.monotonic()
                 print(f"moved in {moved_s - began_s:.2f} s")
-                back_s = await load.back_after_s(moved_s, FAILOVER_S)
+                back_s = await load.back_after_s(moved_s)
                 assert group.owner(place_of("acme")) is there
                 assert back is not there
         has_lease = await client.append(KEY, lease.fencing_token, b"", lease_ms=LEASE_MS)
         charged = [await client.settle(f"held-{number}", 7) for number in range(20)]
         waited_s = await try_follow(under_test, "acme")
         is_over.set()
-        replies = await asyncio.wait_for(asking, FAILOVER_S)
+        replies = await asyncio.wait_for(asking, 60)
         moved = under_test.metric("ssop_cache_redirections_total", role="state", kind="moved")
     flagged = sum(said_unavailable(reply) for reply in replies)
     print(f"back {back_s:.2f} s after the move; {len(load.seen)} requests; {len(replies)} answers, {flagged} flagged")
@@ -146,7 +147,7 @@ async def test_slot_that_moves_under_load_costs_no_client_an_error_and_no_lease(
     assert load.forgotten == []
     assert charged == [7] * 20
     assert moved > 0
-    assert waited_s < 1
+    assert waited_s < stretched(1)
     assert [reply.error for reply in replies if reply.error is not None] == []
 
 
@@ -163,11 +164,12 @@ async def test_killed_master_costs_the_tenants_of_others_nothing(group: ClusterG
             under_load([under_test.client(name) for name in spared]) as others,
             under_load([under_test.client(name) for name in hit]) as load,
         ):
+            # What was admitted longer ago than a second is to have reached a replica.
             await asyncio.sleep(1.0)
             killed_s = time.monotonic()
             victim.signal(signal.SIGKILL)
             await eventually(lambda: under_test.metric("ssop_cache_store_up", role="state") == 0)
-            back_s = await load.back_after_s(killed_s, FAILOVER_S)
+            back_s = await load.back_after_s(killed_s)
             served = others.served_since(killed_s)
         charged = [await client.settle(f"held-{number}", 7) for number in range(20)]
         await eventually(lambda: under_test.cache.state.is_up)
@@ -179,7 +181,7 @@ async def test_killed_master_costs_the_tenants_of_others_nothing(group: ClusterG
     assert load.wrong == []
     assert [age_s for age_s in (killed_s - at_s for at_s in load.forgotten) if age_s > 1] == []
     assert charged == [7] * 20
-    assert waited_s < 1
+    assert waited_s < stretched(1)
 
 
 async def test_frozen_master_costs_a_request_its_bound_and_others_nothing(
@@ -203,11 +205,11 @@ async def test_frozen_master_costs_a_request_its_bound_and_others_nothing(
                 await spared.admit(f"frozen-{number}")
         finally:
             frozen.signal(signal.SIGCONT)
-        await eventually(lambda: under_test.cache.state.is_up, timeout_s=FAILOVER_S)
+        await eventually(lambda: under_test.cache.state.is_up)
         assert (await hit.admit("frozen-last", b"\3" * 32)).outcome == LEASE
-    assert max(costs_s) < TIMEOUT_MS / 1000 + SLACK_S
+    assert max(costs_s) < stretched(TIMEOUT_MS / 1000 + SLACK_S)
     # Two calls open the circuit.
-    assert sorted(costs_s)[5] < 0.1
+    assert sorted(costs_s)[5] < stretched(0.1)
 
 
 async def test_script_that_a_node_forgot_is_sent_again(group: ClusterGroup, cache: RedisServer) -> None:

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from helpers.cache_load import LEASE_MS, under_load
 from helpers.cache_service import FOLLOW, LEASE, CacheUnderTest, pieces, running_cache
 from helpers.eventually import eventually
+from helpers.machine import stretched
 from helpers.redis_groups import DOWN_AFTER_MS, SentinelGroup
 from helpers.redis_server import RedisServer
 from helpers.router_fleet import Fleet, Reply, run_fleet
@@ -85,12 +86,12 @@ async def test_master_killed_under_load_loses_nothing_that_a_replica_had(cache: 
             killed_s = time.monotonic()
             group.master.signal(signal.SIGKILL)
             await eventually(lambda: under_test.metric("ssop_cache_store_up", role="state") == 0)
-            back_s = await load.back_after_s(killed_s, FAILOVER_S)
+            back_s = await load.back_after_s(killed_s)
         charged = [await client.settle(f"held-{number}", 7) for number in range(20)]
         new = await client.admit("new", b"\7" * 32)
         waited_s = await follow_once(under_test, b"\5" * 32)
         is_over.set()
-        replies = await asyncio.wait_for(asking, FAILOVER_S)
+        replies = await asyncio.wait_for(asking, 60)
     lost = [killed_s - admitted_s for admitted_s in load.forgotten]
     dearest_s = max(seen.cost_s for seen in load.seen)
     flagged = sum(said_unavailable(reply) for reply in replies)
@@ -100,14 +101,14 @@ async def test_master_killed_under_load_loses_nothing_that_a_replica_had(cache: 
     print(f"{len(replies)} answers of a router, {flagged} of them flagged")
     assert load.reasons == {"STORE_UNAVAILABLE"}
     assert load.wrong == []
-    assert back_s < FAILOVER_S
+    assert back_s < stretched(FAILOVER_S)
     # Three calls in a row, each within its bound.
-    assert dearest_s < 3 * TIMEOUT_MS / 1000 + SLACK_S
+    assert dearest_s < stretched(3 * TIMEOUT_MS / 1000 + SLACK_S)
     assert charged == [7] * 20
     assert [age_s for age_s in lost if age_s > REPLICATION_S] == []
     assert new.outcome == LEASE
     assert new.fencing_token > old.fencing_token
-    assert waited_s < 1
+    assert waited_s < stretched(1)
     assert [reply.error for reply in replies if reply.error is not None] == []
     assert 0 < flagged < len(replies)
 
@@ -123,7 +124,7 @@ async def test_frozen_master_is_replaced_and_gets_nothing_when_it_thaws(cache: R
                 frozen.signal(signal.SIGSTOP)
                 frozen_s = time.monotonic()
                 try:
-                    back_s = await load.back_after_s(frozen_s, FAILOVER_S)
+                    back_s = await load.back_after_s(frozen_s)
                 finally:
                     frozen.signal(signal.SIGCONT)
             for number in range(50):
@@ -136,7 +137,7 @@ async def test_frozen_master_is_replaced_and_gets_nothing_when_it_thaws(cache: R
     assert back_s > DOWN_AFTER_MS / 1000 / 2
     assert load.reasons == {"STORE_UNAVAILABLE"}
     assert written == [50, 0]
-    assert waited_s < 1
+    assert waited_s < stretched(1)
 
 
 def said_unavailable(reply: Reply) -> bool:

@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from helpers.eventually import eventually
+from helpers.machine import stretched
 from helpers.router_process import Process, run_process
 from helpers.scripted_mesh import GOOD, R, answering, ask, encode, failing, hanging
 from ssop.v1 import router_pb2, router_pb2_grpc
@@ -68,13 +69,13 @@ async def test_node_that_fails_late_interrupts(mesh: Process) -> None:
 
 async def test_client_that_goes_away_cancels_the_node_within_100_ms(mesh: Process) -> None:
     mesh.nodes["full-1"].script = hanging(after=2)
-    call = mesh.stub.Generate(ask(model="grok-3"), timeout=10, metadata=mesh.metadata())
+    call = mesh.stub.Generate(ask(model="grok-3"), timeout=60, metadata=mesh.metadata())
     await call.read()
     started_s = time.monotonic()
     call.cancel()
     await eventually(lambda: mesh.nodes["full-1"].cancelled == 1)
     # The bound is 100 ms; the rest is for two shared cores.
-    assert time.monotonic() - started_s < 0.5
+    assert time.monotonic() - started_s < stretched(0.5)
 
 
 async def test_cache_that_dies_is_done_without(mesh: Process) -> None:
@@ -112,8 +113,9 @@ async def test_client_that_does_not_read_stops_the_node(mesh: Process) -> None:
         options=[("grpc.http2.lookahead_bytes", 16384), ("grpc.http2.bdp_probe", 0)],
     ) as channel:
         stub: Any = router_pb2_grpc.RouterServiceStub(channel)
-        call = stub.Generate(ask(model="grok-3"), timeout=20, metadata=mesh.metadata())
+        call = stub.Generate(ask(model="grok-3"), timeout=60, metadata=mesh.metadata())
         await call.read()
+        # Long enough for all of it, if nobody stopped the node.
         await asyncio.sleep(0.5)
         assert written < 200_000
         while await call.read() is not grpc.aio.EOF:
@@ -122,7 +124,7 @@ async def test_client_that_does_not_read_stops_the_node(mesh: Process) -> None:
 
 
 async def test_session_on_the_wire(mesh: Process) -> None:
-    call = mesh.stub.Session(timeout=10, metadata=mesh.metadata())
+    call = mesh.stub.Session(timeout=60, metadata=mesh.metadata())
     for name in ("a", "b"):
         begin = router_pb2.SessionBegin(request=ask(f"Translate {name}"), is_complete=False)
         await call.write(router_pb2.SessionRequest(request_id=name, begin=begin))
@@ -148,10 +150,10 @@ async def test_drain_lets_running_requests_finish(mesh: Process) -> None:
             await call.write(chunk)
 
     mesh.nodes["full-1"].script = script
-    call = mesh.stub.Generate(ask(model="grok-3"), timeout=10, metadata=mesh.metadata())
+    call = mesh.stub.Generate(ask(model="grok-3"), timeout=60, metadata=mesh.metadata())
     await call.read()
     mesh.terminate()
-    await asyncio.sleep(0.2)
+    await eventually(lambda: '"draining"' in (mesh.keys_path.parent / "router.log").read_text())
     go_on.set()
     kinds = []
     while (chunk := await call.read()) is not grpc.aio.EOF:

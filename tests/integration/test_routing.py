@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from helpers.live_mesh import LiveMesh, run_mesh, wait_until
+from helpers.machine import stretched
 from ssop_cli.embedded import dump_toml, free_port
 from ssop_cli.places import find_places
 from ssop_sdk import SsopClient, SsopError
@@ -81,7 +82,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
         def stop() -> None:
             second.send_signal(signal.SIGCONT)
             second.terminate()
-            second.wait(30)
+            second.wait(60)
 
         stack.callback(stop)
         running = TwoNodes(mesh, second, address, port, log)
@@ -140,25 +141,25 @@ def test_stopped_node_is_passed_by(nodes: TwoNodes, client: SsopClient) -> None:
         for number in range(3):
             # The first of them may still go to the stopped node, and fails over.
             ask(client, f"what is {number}?")
-        assert time.monotonic() - started_s < 30
+        assert time.monotonic() - started_s < stretched(30)
 
         def age_s() -> float:
             return nodes.metric("ssop_router_node_status_age_seconds", nodes.address)
 
-        wait_until(lambda: age_s() > STALE_MS / 1000, 20, "the stopped node's status is old")
+        wait_until(lambda: age_s() > STALE_MS / 1000, 60, "the stopped node's status is old")
         started_s = time.monotonic()
         ask(client, "and what is it now?")
-        assert time.monotonic() - started_s < 5
+        assert time.monotonic() - started_s < stretched(5)
     finally:
         os.kill(nodes.second.pid, signal.SIGCONT)
-    wait_until(lambda: age_s() < STALE_MS / 1000, 30, "the node says its status again")
+    wait_until(lambda: age_s() < STALE_MS / 1000, 60, "the node says its status again")
 
 
 def test_decision_log_replays(nodes: TwoNodes, client: SsopClient, tmp_path: Path) -> None:
     ask(client, "Translate this: CANARY")
     ask(client, "Explain why, step by step: CANARY")
-    wait_until(lambda: nodes.log.exists() and "short_instruction" in nodes.log.read_text(), 10, "the log is written")
-    wait_until(lambda: "multi_hop" in nodes.log.read_text(), 10, "all of it")
+    wait_until(lambda: nodes.log.exists() and "short_instruction" in nodes.log.read_text(), 60, "the log is written")
+    wait_until(lambda: "multi_hop" in nodes.log.read_text(), 60, "all of it")
     assert "CANARY" not in nodes.log.read_text()
     policy = tmp_path / "p.toml"
     policy.write_text('classifier_file = ""\ndefault_tier = "lite"\nrules = []\n')
@@ -179,7 +180,7 @@ def test_both_nodes_stopped_ends_in_a_typed_error_within_its_deadline(nodes: Two
         started_s = time.monotonic()
         with SsopClient(nodes.mesh.key, nodes.mesh.target, timeout_s=8) as client, pytest.raises(SsopError):
             ask(client, "is anybody there?")
-        assert time.monotonic() - started_s < 12
+        assert time.monotonic() - started_s < stretched(12)
     finally:
         for pid in (first, nodes.second.pid):
             os.kill(pid, signal.SIGCONT)

@@ -21,6 +21,7 @@ from helpers.answers import (
     status_chunk,
 )
 from helpers.eventually import eventually
+from helpers.machine import stretched
 from helpers.scripted_router import ScriptedRouter, abort, as_script
 from helpers.sdk_clients import GOOD, KEY, address, client, router, sync_client
 from ssop.v1 import router_pb2 as pb
@@ -82,11 +83,12 @@ async def test_key_deadline_and_request_id_travel(router: ScriptedRouter, client
             yield chunk
 
     router.script = script
+    began = time.monotonic()
     await client.generate("x", request_id="mine", timeout_s=5).result()
     assert router.metadata[0]["authorization"] == f"Bearer {KEY}"
     assert router.metadata[0]["x-ssop-request-id"] == router.requests[0].request_id == "mine"
     # gRPC rounds a time-out up by some milliseconds on its way.
-    assert 3 < left[0] < 5.5
+    assert 4.9 - (time.monotonic() - began) < left[0] < 5.5
 
 
 async def test_model_class_comes_back_as_an_instance(client: AsyncSsopClient) -> None:
@@ -140,7 +142,7 @@ async def test_cancel_reaches_the_mesh(router: ScriptedRouter, client: AsyncSsop
     with pytest.raises(Cancelled):
         await stream.result()
     await eventually(lambda: router.cancelled == 1 and router.in_flight == 0)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < stretched(1)
 
 
 async def test_cancel_while_the_mesh_writes_reaches_it(router: ScriptedRouter, client: AsyncSsopClient) -> None:
@@ -219,7 +221,7 @@ async def test_deadline_ends_a_hanging_answer(router: ScriptedRouter, client: As
     began = time.monotonic()
     with pytest.raises(DeadlineExceeded):
         await client.generate("x", timeout_s=0.3).result()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < stretched(2)
 
 
 async def test_nothing_listening_is_unavailable_and_quick(address: str) -> None:
@@ -228,7 +230,7 @@ async def test_nothing_listening_is_unavailable_and_quick(address: str) -> None:
         began = time.monotonic()
         with pytest.raises(Unavailable):
             await client.generate("x").result()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < stretched(5)
 
 
 async def test_degraded_answer_raises_and_stops_the_generation(router: ScriptedRouter, client: AsyncSsopClient) -> None:

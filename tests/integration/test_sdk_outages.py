@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.machine import stretched
 from helpers.sdk_clients import KEY, address
 from ssop_sdk import (
     AsyncSsopClient,
@@ -59,7 +60,7 @@ def killable_server(address: str, frames: int) -> Iterator[subprocess.Popen[str]
 
 async def test_killed_mesh_interrupts_an_answer_quickly(address: str) -> None:
     with killable_server(address, frames=2) as process:
-        async with AsyncSsopClient(KEY, address, timeout_s=20) as client:
+        async with AsyncSsopClient(KEY, address, timeout_s=60) as client:
             stream = client.generate("x")
             await anext(stream)
             began = time.monotonic()
@@ -67,12 +68,12 @@ async def test_killed_mesh_interrupts_an_answer_quickly(address: str) -> None:
             with pytest.raises(GenerationInterrupted) as caught:
                 await stream.result()
     assert caught.value.last_seq == 2
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < stretched(2)
 
 
 async def test_killed_mesh_interrupts_a_sync_answer_quickly(address: str) -> None:
     def use(process: subprocess.Popen[str]) -> float:
-        with SsopClient(KEY, address, timeout_s=20) as client:
+        with SsopClient(KEY, address, timeout_s=60) as client:
             stream = client.generate("x")
             next(stream)
             began = time.monotonic()
@@ -82,7 +83,7 @@ async def test_killed_mesh_interrupts_a_sync_answer_quickly(address: str) -> Non
             return time.monotonic() - began
 
     with killable_server(address, frames=2) as process:
-        assert await asyncio.to_thread(use, process) < 2
+        assert await asyncio.to_thread(use, process) < stretched(2)
 
 
 async def test_stopped_mesh_is_noticed_long_before_the_deadline(address: str) -> None:
@@ -94,4 +95,4 @@ async def test_stopped_mesh_is_noticed_long_before_the_deadline(address: str) ->
             process.send_signal(signal.SIGSTOP)
             with pytest.raises(GenerationInterrupted):
                 await stream.result()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < stretched(20)

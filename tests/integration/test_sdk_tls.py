@@ -60,7 +60,7 @@ async def test_sync_client_over_tls(target: str, certificate: tuple[Path, Path])
 
 
 async def test_certificate_of_an_unknown_authority_is_refused(target: str) -> None:
-    async with AsyncSsopClient(KEY, target, timeout_s=5, retry=RetryPolicy(max_retries=0)) as client:
+    async with AsyncSsopClient(KEY, target, timeout_s=30, retry=RetryPolicy(max_retries=0)) as client:
         with pytest.raises(Unavailable):
             await client.generate("x").result()
 
@@ -68,7 +68,7 @@ async def test_certificate_of_an_unknown_authority_is_refused(target: str) -> No
 async def test_certificate_of_another_name_is_refused(target: str, certificate: tuple[Path, Path]) -> None:
     tls = Tls(root_certificates=certificate[1], server_name="other.test")
     retry = RetryPolicy(max_retries=0)
-    async with AsyncSsopClient(KEY, target, tls=tls, timeout_s=5, retry=retry) as client:
+    async with AsyncSsopClient(KEY, target, tls=tls, timeout_s=30, retry=retry) as client:
         with pytest.raises(Unavailable):
             await client.generate("x").result()
 

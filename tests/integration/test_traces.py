@@ -31,7 +31,7 @@ def test_a_request_leaves_one_trace_over_all_services_that_holds_no_prompt(
     def services() -> set[str]:
         return {service for service, _ in collector.of_trace(TRACE)}
 
-    wait_until(lambda: services() >= {"ssop-router", "ssop-cache", "ssop-rag", "ssop-inference"}, 30, "all spans came")
+    wait_until(lambda: services() >= {"ssop-router", "ssop-cache", "ssop-rag", "ssop-inference"}, 60, "all spans came")
     spans = {span.name: (service, span) for service, span in collector.of_trace(TRACE)}
     service, generate = spans["ssop.v1.RouterService/Generate"]
     assert service == "ssop-router"

@@ -24,11 +24,11 @@ def requests(usage: GetUsageResponse) -> int:
 
 def test_requests_are_counted_once_with_their_tokens_and_cost(mesh: LiveMesh, client: SsopClient) -> None:
     key = client.keys.create("counted", ["lite", "full", "ssop"])
-    wait_until(lambda: _is_good(mesh, key.plain_key), 10, "the key is good")
+    wait_until(lambda: _is_good(mesh, key.plain_key), 60, "the key is good")
     with SsopClient(api_key=key.plain_key, target=mesh.target, timeout_s=60) as other:
         for _ in range(2):
             other.generate("The update is great.", output_schema=SCHEMA).result()
-        wait_until(lambda: requests(other.usage()) == 2, 10, "both requests are settled")
+        wait_until(lambda: requests(other.usage()) == 2, 60, "both requests are settled")
         (day,) = other.usage().days
         assert day.cached == 1
         generated = [tier for tier in day.tiers if tier.tier]

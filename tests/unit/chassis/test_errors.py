@@ -57,6 +57,8 @@ def test_refused_schema_names_pointer_and_keyword() -> None:
 
 def test_status_without_details_is_mapped_by_its_code() -> None:
     assert from_status(code_pb2.UNAVAILABLE, "down").reason == ErrorReason.ERROR_REASON_BACKEND_FAILED
+    # How gRPC ends what comes while a server drains.
+    assert from_status(code_pb2.CANCELLED, "CANCELLED").reason == ErrorReason.ERROR_REASON_BACKEND_FAILED
 
 
 def test_garbage_in_the_details_is_no_failure() -> None:

@@ -1,6 +1,7 @@
 """What handlers and callers may rely on, on every transport."""
 
 import asyncio
+import struct
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -14,7 +15,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Call, Method, Peer, Service
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import start_server
+from ssop_chassis.grpc_transport import connect, start_server
 from ssop_chassis.identity import PRINCIPAL_METADATA, Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from unit.chassis.transports import PRINCIPAL, SECRET, SIGNED, TRANSPORTS, echo, hang, one_method, serve
@@ -264,3 +265,57 @@ async def test_crowd_waits_and_nobody_is_cancelled(tmp_path: Path) -> None:
         answers = await asyncio.gather(*(call(b"%d" % number, timeout=30) for number in range(3_000)))
     await server.stop(0)
     assert answers == [b"%d" % number for number in range(3_000)]
+
+
+@pytest.mark.parametrize(("pings", "is_ended"), [(10, False), (60, True)])
+async def test_pings_that_come_together_after_a_stall_end_no_connection_and_a_flood_does(
+    tmp_path: Path, pings: int, is_ended: bool
+) -> None:
+    frame, go_away = struct.Struct(">BHBBL"), 7
+    server = await start_server(
+        [one_method(Arity.UNARY, echo)], [f"unix:{tmp_path}/s"], authenticate=inner_authenticate(SECRET)
+    )
+    reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/s")
+    writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame.pack(0, 0, 4, 0, 0))
+    seen: list[int] = []
+
+    async def ping(count: int) -> None:
+        writer.write(b"".join(frame.pack(0, 8, 6, 0, 0) + bytes(8) for _ in range(count)))
+        while count and go_away not in seen:
+            high, low, kind, flags, _ = frame.unpack(await reader.readexactly(frame.size))
+            await reader.readexactly(high << 16 | low)
+            seen.append(kind)
+            count -= kind == 6 and flags == 1
+
+    async with asyncio.timeout(60):
+        await ping(pings)
+        # What ended the connection comes behind the answers.
+        await ping(1)
+    writer.close()
+    await server.stop(0)
+    assert (go_away in seen) is is_ended
+
+
+async def test_calls_that_come_while_a_server_drains_are_not_said_to_be_cancelled(tmp_path: Path) -> None:
+    server = await start_server(
+        [one_method(Arity.UNARY, echo)], [f"unix:{tmp_path}/s"], authenticate=inner_authenticate(SECRET)
+    )
+    peer = connect(f"unix:{tmp_path}/s")
+    reasons: list[str] = []
+
+    async def call() -> None:
+        try:
+            await peer.unary(METHOD, b"x", timeout_s=30, metadata=SIGNED)
+        except MeshError as error:
+            reasons.append(error.reason_name)
+
+    await call()
+    calls = [asyncio.ensure_future(call()) for _ in range(50)]
+    stopping = asyncio.ensure_future(server.stop(2))
+    for _ in range(30):
+        calls += [asyncio.ensure_future(call()) for _ in range(3)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*calls)
+    await stopping
+    await peer.close()
+    assert set(reasons) == {"BACKEND_FAILED"}

@@ -9,7 +9,8 @@ import pytest
 from ssop_chassis.api_keys import KeyRing, load_keys
 from ssop_chassis.identity import SCOPES, Secrets, load_secret
 from ssop_chassis.settings import load_settings
-from ssop_cli.embedded import default_settings, dump_toml, make_identity, write_settings
+from ssop_cli import embedded
+from ssop_cli.embedded import default_settings, dump_toml, free_port, make_identity, write_settings
 from ssop_cli.failure import CommandError
 from ssop_cli.places import Places, make_places
 from ssop_cli.up import SECTIONS
@@ -103,3 +104,19 @@ def test_the_comments_are_settings_themselves(places: Places) -> None:
         assert load_settings(kind, name, path=path, environ={}) == load_settings(
             kind, name, path=places.settings, environ={}
         )
+
+
+def test_a_free_port_is_none_that_a_connection_may_get_meanwhile() -> None:
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = {free_port() for _ in range(20)}
+    assert len(ports) > 1
+    assert all(16_384 <= port < first for port in ports) or first <= 16_384
+
+
+@pytest.mark.parametrize("said", ["", "none", "1024 65535"])
+def test_where_the_kernel_says_nothing_or_gives_all_a_free_port_is_any(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "range").write_text(said)
+    monkeypatch.setattr(embedded, "_GIVEN_PORTS", tmp_path / "range")
+    assert 0 < free_port() < 65_536

@@ -62,7 +62,7 @@ async def run_until(supervisor: Supervisor, predicate: Callable[[], bool]) -> No
     stop = asyncio.Event()
     running = asyncio.ensure_future(supervisor.run(stop))
     try:
-        await eventually(predicate, 10)
+        await eventually(predicate)
     finally:
         stop.set()
         await running

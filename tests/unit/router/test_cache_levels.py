@@ -1,5 +1,7 @@
 """Where stored answers come from, as callers and operators see it; and answers for when limits can't be asked."""
 
+import asyncio
+
 import pytest
 
 from helpers.scripted_mesh import Mesh, R, ask, reason, used
@@ -65,6 +67,23 @@ async def test_service_that_let_a_request_wait_is_not_asked_again_for_it(mesh: M
     answer = await mesh.generate(ask(model="grok-3-lite"))
     assert answer.status.served_by == "lite-1"
     assert mesh.cache.calls - calls <= 2  # admission, and settlement perhaps
+
+
+async def test_admission_that_never_answers_costs_no_generation_of_what_is_stored(mesh: Mesh) -> None:
+    first = await mesh.generate(ask(model="grok-3-lite"))
+    mesh.cache.is_admission_frozen = True
+    second = await mesh.generate(ask(model="grok-3-lite"))
+    assert second.documents == first.documents
+    assert (second.status.served_by, second.status.cache_level) == ("cache", CACHE_LEVEL_LOCAL)
+    assert "cache" in second.status.unavailable
+    assert used(mesh) == ["lite-1"]
+
+
+async def test_crowd_whose_admissions_are_late_looks_for_few_answers(mesh: Mesh) -> None:
+    mesh.cache.is_frozen = True
+    lookups = mesh.cache.lookups
+    await asyncio.gather(*(mesh.generate(ask(f"question {n}", model="grok-3-lite")) for n in range(40)))
+    assert 0 < mesh.cache.lookups - lookups <= 8
 
 
 async def test_flush_is_for_operators_only(mesh: Mesh) -> None:

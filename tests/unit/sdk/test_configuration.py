@@ -10,7 +10,7 @@ from ssop.v1.content_pb2 import ROLE_USER
 from ssop_sdk import AsyncSsopClient, ConfigurationError, GrokClient, SsopClient, Tls
 from ssop_sdk.configuration import Setup, set_up
 from ssop_sdk.request import Defaults, Plan, plan_request
-from ssop_sdk.target import parse_target
+from ssop_sdk.target import parse_target, parse_targets
 
 KEY = "sk-very-secret"
 
@@ -79,26 +79,45 @@ def test_contradicting_target_is_refused(text: str, tls: bool | None) -> None:
 def test_target_names_the_files_of_tls_and_the_environment_the_others() -> None:
     environ = {"SSOP_TLS_CA": "/env.pem", "SSOP_TLS_KEY": "/env.key", "SSOP_TLS_CERTIFICATE": "/env.crt"}
     setup = make(environ, target="ssops://mesh?ca=/own.pem&name=mesh.test")
-    assert setup.target.tls == Tls("/own.pem", "/env.crt", "/env.key", "mesh.test")
+    assert setup.targets[0].tls == Tls("/own.pem", "/env.crt", "/env.key", "mesh.test")
 
 
 def test_tls_that_is_given_counts_alone() -> None:
     setup = make({"SSOP_TLS_CA": "/env.pem"}, target="ssops://mesh?ca=/own.pem", tls=Tls(server_name="a"))
-    assert setup.target.tls == Tls(server_name="a")
+    assert setup.targets[0].tls == Tls(server_name="a")
 
 
 def test_environment_makes_no_target_secure() -> None:
-    assert not make({"SSOP_TLS_CA": "/env.pem"}, target="mesh").target.is_tls
+    assert not make({"SSOP_TLS_CA": "/env.pem"}, target="mesh").targets[0].is_tls
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("a, b:1", ["a:7300", "b:1"]),
+        ("https://a,ssops://b:9", ["a:443", "b:9"]),
+        ("ipv4:10.0.0.1:1,10.0.0.2:2", ["ipv4:10.0.0.1:1,10.0.0.2:2"]),
+        ("unix:/a,unix:/b", ["unix:/a", "unix:/b"]),
+    ],
+)
+def test_several_routers_are_told_with_commas(text: str, addresses: list[str]) -> None:
+    assert [target.address for target in parse_targets(text)] == addresses
+
+
+@pytest.mark.parametrize("text", ["a,", ",", "a,,b", "a,a:7300"])
+def test_list_of_routers_with_a_hole_or_one_twice_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        parse_targets(text)
 
 
 def test_environment_fills_in_key_and_target() -> None:
     setup = make({"SSOP_API_KEY": "k", "SSOP_TARGET": "unix:/x"}, api_key=None)
-    assert setup.target.address == "unix:/x"
+    assert setup.addresses == "unix:/x"
     assert setup.metadata == (("authorization", "Bearer k"),)
 
 
 def test_default_target_is_the_local_mesh() -> None:
-    assert make().target.address == "127.0.0.1:7300"
+    assert make().addresses == "127.0.0.1:7300"
 
 
 def test_missing_key_is_refused() -> None:

@@ -90,3 +90,21 @@ def test_errors_survive_pickling() -> None:
         "r",
         "RATE_LIMITED: m",
     )
+
+
+def test_cancel_that_nobody_here_asked_for_is_a_peer_that_goes_away() -> None:
+    error = error_of_status(grpc.StatusCode.CANCELLED, "CANCELLED")
+    assert isinstance(error, errors.Unavailable)
+    assert (error.code, error.from_mesh) == (grpc.StatusCode.UNAVAILABLE, False)
+
+
+@pytest.mark.parametrize(
+    ("message", "sent"),
+    [
+        ("the caller cancelled", details("CANCELLED")),
+        ("Locally cancelled by application!", None),
+        ("Channel closed!", None),
+    ],
+)
+def test_cancel_of_this_side_stays_one(message: str, sent: bytes | None) -> None:
+    assert isinstance(error_of_status(grpc.StatusCode.CANCELLED, message, sent), errors.Cancelled)

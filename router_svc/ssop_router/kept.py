@@ -1,0 +1,77 @@
+"""Stored answers for requests whose admission fails: what the host of the cache service still has."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ssop.v1.cache_pb2 import CacheOutcome, LookupRequest, LookupResponse, StoredAnswer
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
+from ssop_router.background import Background
+from ssop_router.dependency import Dependency, Unavailable
+from ssop_router.job import Job
+from ssop_router.settings import RouterSettings
+
+_LOOKUP: Final = "/ssop.v1.CacheService/Lookup"
+_LATE: Final = 0.75
+"""After this part of its time an admission is late."""
+_LEAST_S: Final = 0.02
+_MOST_BESIDE: Final = 8
+"""Look-ups beside admissions at a time: where more are late, the cache service has enough to do."""
+
+
+class Kept:
+    """Looks answers up without admission. Owned by the event loop."""
+
+    def __init__(self, levels: Dependency, settings: RouterSettings, background: Background) -> None:
+        self._levels = levels
+        self._background = background
+        self._late_s = _LATE * settings.admission_timeout_ms / 1000
+        # A host whose Redis is silent says within an eighth of its bound what it has itself.
+        self._timeout_s = max(_LEAST_S, settings.admission_timeout_ms / 2000)
+        self._beside = 0
+
+    @contextmanager
+    def beside(self, job: Job, key: bytes) -> Iterator[None]:
+        """The block is an admission; while it is late an answer is looked for, so that nobody waits twice."""
+        timer = asyncio.get_running_loop().call_later(self._late_s, self._begin, job, key)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    async def find(self, job: Job, key: bytes, error: Unavailable) -> StoredAnswer | None:
+        """The answer after an admission failed, where there is one.
+
+        Nobody is asked anew who has just let a request wait for nothing.
+        """
+        if job.kept is not None:
+            return await job.kept
+        cause = error.__cause__
+        has_waited = isinstance(cause, MeshError) and cause.reason != ErrorReason.ERROR_REASON_STORE_UNAVAILABLE
+        return None if not key or has_waited else await self._ask(job, key)
+
+    def _begin(self, job: Job, key: bytes) -> None:
+        if key and job.kept is None and self._beside < _MOST_BESIDE:
+            self._beside += 1
+            job.kept = self._background.start(self._ask(job, key))
+            job.kept.add_done_callback(self._end)
+
+    def _end(self, _: "asyncio.Task[StoredAnswer | None]") -> None:
+        self._beside -= 1
+
+    async def _ask(self, job: Job, key: bytes) -> StoredAnswer | None:
+        request = LookupRequest(cache_key=key, max_age_ms=job.request.cache.max_age_ms)
+        try:
+            message = await self._levels.unary(
+                _LOOKUP,
+                request.SerializeToString(),
+                timeout_s=min(self._timeout_s, job.remaining_s()),
+                metadata=job.inner_metadata,
+            )
+        except (Unavailable, MeshError):
+            # Admission says that the cache does not answer.
+            return None
+        response = LookupResponse.FromString(message)
+        return response.answer if response.outcome == CacheOutcome.CACHE_OUTCOME_HIT else None
