@@ -67,7 +67,11 @@ class ModelSettings(Settings):
         30_000, gt=0, description="Longest time from a request to the server until its first token."
     )
     stall_timeout_ms: int = Field(10_000, gt=0, description="Longest time between two tokens of the server.")
-    load_period_ms: int = Field(1_000, ge=100, description="How often the server is asked how busy it is.")
+    load_period_ms: int = Field(
+        1_000,
+        ge=100,
+        description="How often the server is asked how busy it is; one that does not say is connected to half as often.",
+    )
     tiers: tuple[Tier, ...] = Field(("lite",), min_length=1, description="Tiers that it serves.")
     context_tokens: int = Field(
         0,
