@@ -21,13 +21,14 @@ from ssop_router.core.ahead import AheadJudge
 from ssop_router.core.policy import TIER_OF_WORD
 from ssop_router.core.success import Outcomes
 from ssop_router.dependency import Dependency, InnerMetadata
+from ssop_router.discovery import Discovery, Joining, make_discovery, show_age
 from ssop_router.documents import DocumentEdge
 from ssop_router.failpoint import open_failpoint
 from ssop_router.generation import Generator
 from ssop_router.hints import HintExchange
 from ssop_router.inspection import Inspection
 from ssop_router.limits import Limits
-from ssop_router.metrics import RouterMetrics
+from ssop_router.metrics import DiscoveryMetrics, RouterMetrics
 from ssop_router.nodes import Node, Nodes
 from ssop_router.passages import Passages
 from ssop_router.pipeline import Pipeline
@@ -58,8 +59,8 @@ OWN_PRINCIPAL = Principal("mesh", "router")
 class Router:
     """The parts that outlive a call. The owner runs `nodes.watch()`, `recorder.run()` and `background.finish()`.
 
-    It runs `hints.run()` too, where there are hints. Setting `draining` ends sessions once what runs on them has
-    finished.
+    It runs `hints.run()` and `discovery.run()` too, where there are. Setting `draining` ends sessions once what runs
+    on them has finished.
     """
 
     services: tuple[Service, ...]
@@ -72,6 +73,7 @@ class Router:
     regimes: Regimes
     draining: asyncio.Event
     hints: HintExchange | None
+    discovery: Discovery | None
 
 
 def assemble(
@@ -90,9 +92,11 @@ def assemble(
     canned: CannedDocuments = CannedDocuments(),  # noqa: B008 - never changed
     similar_rules: SimilarRules = SimilarRules(),  # noqa: B008 - immutable
     environ: Mapping[str, str] | None = None,
+    joining: Joining | None = None,
 ) -> Router:
-    """A router over the given peers; `node_peers` has one for each address of the settings.
+    """A router over the given peers; `node_peers` has one for each address of the settings that stays.
 
+    Nodes that join at run time need `joining`.
     `clock_ms` is monotonic, `wall_ms` tells the time; `environ` is where a failpoint may be asked for. Raises
     SettingsError for one that is asked for badly.
     """
@@ -124,7 +128,7 @@ def assemble(
     nodes = Nodes(
         [
             Node(node_peers[node.address], frozenset(TIER_OF_WORD[word] for word in node.tiers), new_outcomes())
-            for node in settings.nodes
+            for node in settings.static_nodes
         ],
         outcomes=new_outcomes(),
         rotation=make_rotation,
@@ -138,7 +142,7 @@ def assemble(
     )
 
     for node in nodes:
-        _show_age(node, metrics, clock_ms)
+        show_age(node, metrics, clock_ms)
 
     def depend(name: str, peer: Peer | None, attention: Attention | None = None) -> Dependency | None:
         if peer is None:
@@ -156,6 +160,20 @@ def assemble(
             timeout_ms=settings.keys_timeout_ms,
             metadata=lambda: sign(OWN_PRINCIPAL),
             metrics=metrics,
+        )
+    discovery = None
+    if joining is not None:
+        discovery = make_discovery(
+            settings,
+            nodes,
+            joining,
+            leases=depend("registry", cache_peer),
+            metadata=lambda: sign(OWN_PRINCIPAL),
+            new_outcomes=new_outcomes,
+            metrics=metrics,
+            own_metrics=DiscoveryMetrics(registry),
+            clock_ms=clock_ms,
+            wall_ms=wall_ms,
         )
     failpoint = open_failpoint(environ or {}, metrics)
     receipts = Receipts(metrics, thin=failpoint.thin if failpoint is not None else None)
@@ -219,6 +237,7 @@ def assemble(
         answers=answers,
         retrieval=retrieval,
         nodes=nodes,
+        discovery=discovery,
         receipts=receipts,
         limits=limits,
         levels=levels,
@@ -265,12 +284,5 @@ def assemble(
         regimes,
         draining,
         hints,
+        discovery,
     )
-
-
-def _show_age(node: Node, metrics: RouterMetrics, clock_ms: Callable[[], int]) -> None:
-    def age_s() -> float:
-        age_ms = node.view().age_ms(clock_ms())
-        return -1.0 if age_ms is None else age_ms / 1000
-
-    metrics.node_status_age_seconds.labels(node.peer.address).set_function(age_s)

@@ -35,10 +35,12 @@ from ssop_router.core.cascade import describe
 from ssop_router.core.decision import is_cacheable
 from ssop_router.core.frames import parse_frame, split_frames
 from ssop_router.core.ladder import Target
+from ssop_router.core.membership import STATIC
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.score import Score
 from ssop_router.delivery import describe_decision
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
+from ssop_router.discovery import Discovery
 from ssop_router.job import Intake, Job
 from ssop_router.limits import Limits as RateLimits
 from ssop_router.nodes import Node, Nodes
@@ -65,6 +67,7 @@ class Inspection:
     answers: Answers
     retrieval: Retrieval
     nodes: Nodes
+    discovery: Discovery | None
     receipts: Receipts
     limits: RateLimits
     levels: Dependency | None
@@ -159,6 +162,9 @@ class Inspection:
         nodes = []
         for node in self.nodes:
             view = node.view()
+            sources, source_age_ms = ([STATIC], 0)
+            if self.discovery is not None:
+                sources, source_age_ms = self.discovery.origin(view.address)
             nodes.append(
                 NodeView(
                     address=view.address,
@@ -167,6 +173,9 @@ class Inspection:
                     in_flight=view.in_flight,
                     is_ejected=view.is_ejected,
                     ejection_reason=view.ejection_reason,
+                    sources=sources,
+                    source_age_ms=source_age_ms,
+                    is_leaving=node.is_leaving,
                 )
             )
         return GetMeshStatusResponse(
@@ -187,6 +196,7 @@ class Inspection:
             frames_verified=self.receipts.verified,
             traffic=self.traffic.view(),
             trials=self.trials.view(),
+            node_sources=self.discovery.views() if self.discovery is not None else (),
             rate_limit=self.limits.view() if self.answers.is_configured else None,
             cache=await self._cache_stats(),
         )

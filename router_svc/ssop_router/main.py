@@ -9,13 +9,14 @@ from contextlib import AsyncExitStack, suppress
 
 from ssop.v1 import keys_pb2
 from ssop_chassis.call import Peer, bind
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_transport import GrpcPeer, connect
 from ssop_chassis.identity import Principal
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
 from ssop_router.assembly import OWN_PRINCIPAL, assemble
 from ssop_router.canned import load_canned
 from ssop_router.dependency import Dependency, InnerMetadata
+from ssop_router.discovery import Joining
 from ssop_router.inspection import monotonic_ms
 from ssop_router.key_admin import KeyServicer
 from ssop_router.keys import Keys, KeysFile, KeysStore
@@ -32,8 +33,10 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
     """Connect to everything, and serve. Raises SettingsError where the keys file can't be used."""
     settings = process.settings
 
+    joining = _make_joining(process)
+
     def open_peer(address: str) -> Peer:
-        peer = connect(address, max_message_bytes=process.mesh.max_message_bytes, tls=process.tls)
+        peer = joining.open_peer(address, "")
         stack.push_async_callback(peer.close)
         return peer
 
@@ -51,7 +54,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
     cache_peer = open_peer(settings.cache_address) if settings.cache_address else None
     router = assemble(
         settings,
-        node_peers={node.address: open_peer(node.address) for node in settings.nodes},
+        node_peers={node.address: open_peer(node.address) for node in settings.static_nodes},
         cache_peer=cache_peer,
         rag_peer=open_peer(settings.rag_address) if settings.rag_address else None,
         registry=process.registry,
@@ -64,6 +67,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         environ=os.environ,
         canned=load_canned(settings.canned),
         similar_rules=load_similar(settings.similar),
+        joining=joining,
     )
     process.reloads.append(lambda new: _reload(router.regimes, new))
     keys, key_servicer = _open_keys(process, cache_peer, router.metrics)
@@ -74,8 +78,9 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         router.nodes.watch(),
         keys.watch(settings.keys_poll_ms, key_servicer.rehash if cache_peer is not None else None),
     ]
-    if router.hints is not None:
-        works.append(router.hints.run())
+    if router.discovery is not None:
+        await router.discovery.look()
+    works += [part.run() for part in (router.hints, router.discovery) if part is not None]
     for work in works:
         stack.push_async_callback(_stop, asyncio.create_task(work))
 
@@ -92,6 +97,20 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         warm=warm,
         drain=router.draining.set,
     )
+
+
+def _make_joining(process: Process[RouterSettings]) -> Joining:
+    """How nodes are met that join at run time."""
+
+    def open_peer(address: str, server_name: str) -> Peer:
+        return connect(
+            address, max_message_bytes=process.mesh.max_message_bytes, tls=process.tls, server_name=server_name
+        )
+
+    async def close_peer(peer: Peer) -> None:
+        await (peer.finish() if isinstance(peer, GrpcPeer) else peer.close())
+
+    return Joining(open_peer, close_peer, process.secrets.accepted)
 
 
 def _reload(regimes: Regimes, settings: RouterSettings) -> Collection[str]:

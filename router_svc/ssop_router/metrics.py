@@ -204,3 +204,33 @@ class RouterMetrics:
         self.frames_dropped = Counter(
             "ssop_router_frames_dropped", "Document frames that a failpoint of a test lost.", registry=registry
         )
+
+
+class DiscoveryMetrics:
+    """Of a router whose nodes join and leave at run time."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.node_source_up = Gauge(
+            "ssop_router_node_source_up",
+            "1 while a source of nodes can be read; 0: its last list holds.",
+            ["source"],
+            registry=registry,
+        )
+        self.node_source_age_seconds = Gauge(
+            "ssop_router_node_source_age_seconds",
+            "Time since the last good reading of a source of nodes, or since the start.",
+            ["source"],
+            registry=registry,
+        )
+        self.node_changes = Counter(
+            "ssop_router_node_changes", "Nodes that joined and left at run time.", ["change"], registry=registry
+        )
+        self.nodes_refused = Gauge(
+            "ssop_router_nodes_refused", "Nodes that are left out, since there are too many.", registry=registry
+        )
+        self.announcements_refused = Counter(
+            "ssop_router_announcements_refused",
+            "Announcements of nodes, each time that they are read: not believed, or of a network that is not allowed.",
+            ["reason"],
+            registry=registry,
+        )

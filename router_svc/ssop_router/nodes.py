@@ -10,7 +10,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.inference_pb2 import ModelStatus, WatchStatusRequest, WatchStatusResponse
+from ssop.v1.inference_pb2 import ModelState, ModelStatus, WatchStatusRequest, WatchStatusResponse
 from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
@@ -27,11 +27,23 @@ _log = logging.getLogger(__name__)
 
 
 class Node:
-    """A node and what is known of it. Owned by the event loop of its process."""
+    """A node and what is known of it. Owned by the event loop of its process.
 
-    def __init__(self, peer: Peer, expected_tiers: frozenset[Tier.ValueType], outcomes: Outcomes) -> None:
+    With `needs_status` it is sent no request before it has said its status.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        expected_tiers: frozenset[Tier.ValueType],
+        outcomes: Outcomes,
+        *,
+        needs_status: bool = False,
+    ) -> None:
         self.peer = peer
         self.in_flight = 0
+        self.is_leaving = False
+        self._needs_status = needs_status
         self.status: WatchStatusResponse | None = None
         self.seen_at_ms: int | None = None
         self.is_connected = False
@@ -63,6 +75,17 @@ class Node:
         """Its status stream has ended."""
         self._view = None
         self.is_connected = False
+
+    @property
+    def is_known(self) -> bool:
+        """It may be sent requests, for all that can be said without its status."""
+        return not self.is_leaving and (self.status is not None or not self._needs_status)
+
+    @property
+    def is_alive(self) -> bool:
+        """It says its status, and that it takes requests or will."""
+        models = self.status.models if self.status is not None else ()
+        return self.is_connected and any(model.state != ModelState.MODEL_STATE_DRAINING for model in models)
 
     def occupy(self, requests: int) -> None:
         """So many more requests of this router run on it."""
@@ -128,8 +151,9 @@ def _view(status: ModelStatus) -> ModelView:
 
 
 class Nodes:
-    """All nodes of the settings. `clock_ms` is monotonic; `metadata` makes the router's own principal.
+    """All nodes. `clock_ms` is monotonic; `metadata` makes the router's own principal.
 
+    Nodes may join and leave while requests run. One that leaves gets no more of them, and goes with the last of them.
     `outcomes` takes those of all nodes together. `rotation` makes the rotation, given what hears of its changes.
     `on_fault` counts errors of watching that nobody foresaw.
     """
@@ -160,6 +184,9 @@ class Nodes:
         self._snapshot: Snapshot | None = None
         self._heard = asyncio.Event()
         self._rotation = rotation(self._stand)
+        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._is_watching = False
+        self._on_gone: dict[str, Callable[[], None]] = {}
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes.values())
@@ -167,10 +194,48 @@ class Nodes:
     def __getitem__(self, address: str) -> Node:
         return self._nodes[address]
 
+    def find(self, address: str) -> Node | None:
+        """The node at an address, unless it has gone."""
+        return self._nodes.get(address)
+
+    def join(self, node: Node) -> None:
+        """A node is new. One that is there already, and leaves, must have gone first: see `stay`."""
+        address = node.peer.address
+        self._nodes[address] = node
+        self._snapshot = None
+        self._rotation.add(address, node.peer)
+        if self._is_watching:
+            self._watches[address] = asyncio.ensure_future(self._watch(node))
+
+    def stay(self, address: str) -> None:
+        """A node that was leaving is wanted again."""
+        node = self._nodes[address]
+        node.is_leaving = False
+        self._on_gone.pop(address, None)
+        self.join(node)
+
+    def leave(self, address: str, on_gone: Callable[[], None]) -> None:
+        """A node gets no more requests. `on_gone` is called when those that run on it have ended."""
+        node = self._nodes[address]
+        node.is_leaving = True
+        node.lose()
+        self._snapshot = None
+        self._rotation.remove(address)
+        if (watch := self._watches.pop(address, None)) is not None:
+            watch.cancel()
+        self._on_gone[address] = on_gone
+        self._let_go(node)
+
+    def _let_go(self, node: Node) -> None:
+        address = node.peer.address
+        if node.is_leaving and node.in_flight == 0 and (on_gone := self._on_gone.pop(address, None)) is not None:
+            del self._nodes[address]
+            on_gone()
+
     def process(self, address: str) -> int:
         """When the process of a node was started, in milliseconds since the epoch: another value is a restart."""
-        status = self._nodes[address].status
-        return status.started_at_ms if status is not None else 0
+        node = self._nodes.get(address)
+        return node.status.started_at_ms if node is not None and node.status is not None else 0
 
     @property
     def rotation(self) -> Rotation:
@@ -180,13 +245,15 @@ class Nodes:
     def snapshot(self) -> Snapshot:
         """The nodes as they are known now."""
         if self._snapshot is None:
-            self._snapshot = Snapshot(tuple(node.view() for node in self))
+            self._snapshot = Snapshot(tuple(node.view() for node in self if node.is_known))
         return self._snapshot
 
     @contextmanager
     def occupy(self, address: str) -> Iterator[Node]:
-        """Count an attempt as in flight on its node."""
-        node = self._nodes[address]
+        """Count an attempt as in flight on its node. Raises BACKEND_NOT_READY where it has gone meanwhile."""
+        node = self._nodes.get(address)
+        if node is None or not node.is_known:
+            raise MeshError(ErrorReason.ERROR_REASON_BACKEND_NOT_READY, "the node has left")
         node.occupy(1)
         self._snapshot = None
         try:
@@ -194,13 +261,16 @@ class Nodes:
         finally:
             node.occupy(-1)
             self._snapshot = None
+            self._let_go(node)
 
     def record(self, address: str, outcome: Outcome, latency_ms: float) -> None:
         """An attempt at a node has ended, or given its first field, after so long."""
         now_ms = self._clock_ms()
-        node = self._nodes[address]
-        node.record(outcome, now_ms)
         self.outcomes.record(outcome, now_ms)
+        node = self._nodes.get(address)
+        if node is None or node.is_leaving:
+            return
+        node.record(outcome, now_ms)
         # Counted while it still is in flight.
         self._rotation.record(address, outcome, latency_ms, node.in_flight)
         self._stand(address)
@@ -215,10 +285,16 @@ class Nodes:
 
     async def watch(self) -> None:
         """Follow the status of every node; runs until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._rotation.watch())
-            for node in self:
-                group.create_task(self._watch(node))
+        self._is_watching = True
+        self._watches = {address: asyncio.ensure_future(self._watch(node)) for address, node in self._nodes.items()}
+        try:
+            await self._rotation.watch()
+        finally:
+            self._is_watching = False
+            watches = list(self._watches.values())
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
 
     async def _watch(self, node: Node) -> None:
         least_ms, most_ms = self._reconnect_ms

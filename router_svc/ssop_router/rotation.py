@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -59,10 +60,12 @@ class Rotation:
         metadata: Callable[[], Mapping[str, str | bytes]],
         on_change: Callable[[str], None],
     ) -> None:
-        self._peers = peers
+        self._peers: dict[str, Peer] = {}
         self._settings = breaker
+        self._concurrency = concurrency
+        self._rng = rng
         self._pool = Pool(pool)
-        self._windows = {address: Window(concurrency) for address in peers}
+        self._windows: dict[str, Window] = {}
         self._metrics = metrics
         self._clock_ms = clock_ms
         self._metadata = metadata
@@ -71,8 +74,21 @@ class Rotation:
         self._warned_ms: dict[str, int] = {}
         self.changed = asyncio.Event()
         """Set when a node goes or comes back; who tells others of that clears it."""
-        for address in peers:
-            self._pool.members[address] = Member(Breaker(breaker, rng), frozenset())
+        for address, peer in peers.items():
+            self.add(address, peer)
+
+    def add(self, address: str, peer: Peer) -> None:
+        """A node is new, and in."""
+        self._peers[address] = peer
+        self._windows[address] = Window(self._concurrency)
+        self._pool.members[address] = Member(Breaker(self._settings, self._rng), frozenset())
+
+    def remove(self, address: str) -> None:
+        """A node has left. A probe of it that still runs says nothing any more."""
+        del self._peers[address], self._windows[address], self._pool.members[address]
+        self._warned_ms.pop(address, None)
+        with suppress(KeyError):
+            self._metrics.ejected.remove(address)
 
     def standing(self, address: str) -> Standing:
         """Where a node stands now."""
@@ -154,7 +170,8 @@ class Rotation:
 
     async def _probe(self, address: str) -> None:
         """One real generation. Whatever it ends with, its place is given up."""
-        breaker = self._pool.members[address].breaker
+        member = self._pool.members[address]
+        breaker = member.breaker
         verdict = Probe.BAD
         try:
             await self._peers[address].unary(
@@ -173,6 +190,8 @@ class Rotation:
             was_out = breaker.phase is Phase.OUT
             trip = breaker.end_probe(verdict, self._clock_ms())
             self._metrics.probes.labels(verdict.value).inc()
+        if self._pool.members.get(address) is not member:
+            return
         self._propose(address, trip)
         if was_out and breaker.phase is not Phase.OUT:
             _log.info("a node is in rotation again", extra={"address": address})

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ssop_chassis.settings import Settings
 from ssop_router.canned import CannedSettings
 from ssop_router.core.arrival import Timing
 from ssop_router.core.cascade import CascadeSettings
+from ssop_router.discovery_settings import DiscoveryTable
 from ssop_router.health_settings import HealthTable
+from ssop_router.node_sources import is_dns, read_dns
 from ssop_router.policy_settings import PolicySettings, TierWord
 from ssop_router.profiles import RouterProfile
 from ssop_router.similar_settings import SimilarSettings
@@ -19,7 +21,10 @@ from ssop_router.similar_settings import SimilarSettings
 class NodeSettings(Settings):
     """A node. `tiers` speak only until its first status has arrived."""
 
-    address: str = Field(min_length=1, description="Address of an inference service: host:port or unix:/path.")
+    address: str = Field(
+        min_length=1,
+        description="Address of an inference service: host:port or unix:/path. dns:///host:port: all of the name's.",
+    )
     tiers: list[TierWord] = Field(default=[], description="Tiers expected of it before its first status; none: any.")
 
 
@@ -27,7 +32,12 @@ class RouterSettings(PolicySettings):
     """What a router is told."""
 
     listen: list[str] = Field(default=["127.0.0.1:7300"], min_length=1, description="Addresses to listen on.")
-    nodes: list[NodeSettings] = Field(min_length=1, description="The nodes, as addresses or tables.")
+    nodes: list[NodeSettings] = Field(
+        default=[], description="The nodes, as addresses or tables; needed unless `discovery` finds some."
+    )
+    discovery: DiscoveryTable = Field(
+        default_factory=DiscoveryTable, description="Nodes that join and leave at run time: a table. See docs/nodes.md."
+    )
     cache_address: str = Field("", description="Address of the cache service; empty: none, and no limits.")
     rag_address: str = Field("", description="Address of the retrieval service; empty: none.")
     keys_file: Path = Field(description="API keys that hold on this router whatever the mesh's store says.")
@@ -170,6 +180,22 @@ class RouterSettings(PolicySettings):
         if not isinstance(value, Sequence) or isinstance(value, str):
             return value
         return [{"address": node} if isinstance(node, str) else node for node in value]
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> Self:
+        for node in self.nodes:
+            if is_dns(node.address):
+                read_dns(node.address)
+        if not self.nodes and not self.discovery.has_leases:
+            raise ValueError("there are no nodes: name them in `nodes`, or set discovery.has_leases")
+        if self.discovery.has_leases and not self.cache_address:
+            raise ValueError("discovery.has_leases needs a cache_address: leases are kept there")
+        return self
+
+    @property
+    def static_nodes(self) -> list[NodeSettings]:
+        """Those that stay."""
+        return [node for node in self.nodes if not is_dns(node.address)]
 
     def prefetch_timing(self) -> Timing:
         """When prefetches of a text that arrives in pieces are due."""

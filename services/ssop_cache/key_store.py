@@ -60,6 +60,6 @@ class KeyStoreServicer:
 
 
 def require_router(call: Call) -> None:
-    """Raise PRINCIPAL_INVALID for all but routers, who speak for the mesh; callers' principals come here too."""
+    """Raise PRINCIPAL_INVALID for all but services that speak for the mesh; callers' principals come here too."""
     if call.principal.tenant != RESERVED_TENANT:
-        raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "only routers may call this")
+        raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "only services of the mesh may call this")

@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 from prometheus_client import CollectorRegistry
 from redis.exceptions import RedisError
 
-from ssop.v1 import cache_pb2, hints_pb2, keys_pb2
+from ssop.v1 import cache_pb2, hints_pb2, keys_pb2, registry_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
@@ -21,6 +21,7 @@ from ssop_cache.key_store import KeyStoreServicer
 from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.redis_settings import Role
+from ssop_cache.registry_store import RegistryServicer
 from ssop_cache.roles import RoleChecker
 from ssop_cache.servicer import CacheServicer
 from ssop_cache.settings import CacheSettings
@@ -125,6 +126,7 @@ def open_cache(
         bind(cache_pb2.DESCRIPTOR.services_by_name["CacheService"], servicer),
         bind(keys_pb2.DESCRIPTOR.services_by_name["KeyStoreService"], KeyStoreServicer(state)),
         bind(hints_pb2.DESCRIPTOR.services_by_name["HintService"], HintServicer(state)),
+        bind(registry_pb2.DESCRIPTOR.services_by_name["RegistryService"], RegistryServicer(state)),
     )
     return Cache(services, state, cache, roles, answers)
 

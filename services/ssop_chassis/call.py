@@ -117,7 +117,7 @@ class Arity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method and its handler. `needs_principal` is false for health and reflection only."""
+    """A method and its handler. `needs_principal` is false for health, reflection and proofs of membership only."""
 
     path: str
     arity: Arity

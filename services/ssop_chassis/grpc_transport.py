@@ -250,6 +250,7 @@ class GrpcPeer:
         self._line = _Line(*open_channel())
         self._lines = {self._line}
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_quiet = asyncio.Event()
 
     async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
         """See Peer.unary."""
@@ -297,6 +298,8 @@ class GrpcPeer:
             yield line
         finally:
             line.calls -= 1
+            if not line.calls:
+                self._is_quiet.set()
             self._let_go(line)
 
     def _let_go(self, line: _Line) -> None:
@@ -307,6 +310,13 @@ class GrpcPeer:
         task = asyncio.ensure_future(line.channel.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+    async def finish(self) -> None:
+        """Close once the calls that run have ended; each has a deadline."""
+        while any(line.calls for line in self._lines):
+            self._is_quiet.clear()
+            await self._is_quiet.wait()
+        await self.close()
 
     async def close(self) -> None:
         """See Peer.close."""

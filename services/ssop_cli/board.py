@@ -94,16 +94,21 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     columns = ["model", "state", "tiers", "mode", "busy", "waiting", "tokens/s"]
     has_names = len(nodes) > 1
+    has_sources = any(list(node.sources) not in ([], ["static"]) for node in nodes)
+    columns += ["from"] if has_sources else []
     for name in (["node"] if has_names else []) + columns:
         table.add_column(name, justify="right" if name in {"busy", "waiting", "tokens/s"} else "left", no_wrap=True)
     for node in nodes:
         head = [node.status.node or short_address(node.address)] if has_names else []
+        tail = [_source(node)] if has_sources else []
         if not node.HasField("status"):
-            table.add_row(*head, "-", Text("unknown", style="red"))
+            table.add_row(*head, "-", Text("unknown", style="red"), *[""] * 5, *tail)
         for model in node.status.models:
             state = inference_pb2.ModelState.Name(model.state).removeprefix("MODEL_STATE_").lower()
             if node.is_ejected:
                 state = f"ejected: {node.ejection_reason}"
+            if node.is_leaving:
+                state = "leaving"
             table.add_row(
                 *head,
                 f"{model.model} ({model.backend})" if model.backend not in {"", "embedded"} else model.model,
@@ -113,8 +118,15 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
                 f"{model.slots_busy.value:.0f}/{model.slots_total}",
                 f"{model.queue_length.value:.0f}",
                 f"{model.output_tokens_per_s.value:.0f}",
+                *tail,
             )
     return table
+
+
+def _source(node: router_pb2.NodeView) -> str:
+    """Where the router has a node from; of what can go stale, how long ago it was said."""
+    names = ", ".join(node.sources) or "nowhere"
+    return names if "static" in node.sources else f"{names} {show_age(node.source_age_ms)} ago"
 
 
 def trials_table(trials: Sequence[router_pb2.TrialView]) -> Table:

@@ -106,6 +106,9 @@ def status_json(
                 "in_flight": node.in_flight,
                 "is_ejected": node.is_ejected,
                 "ejection_reason": node.ejection_reason,
+                "sources": list(node.sources),
+                "source_age_ms": node.source_age_ms,
+                "is_leaving": node.is_leaving,
                 "models": [
                     {
                         "model": model.model,
@@ -124,6 +127,15 @@ def status_json(
                 ],
             }
             for node in status.nodes
+        ],
+        "node_sources": [
+            {
+                "name": source.name,
+                "is_available": source.is_available,
+                "age_ms": source.age_ms,
+                "nodes": source.nodes,
+            }
+            for source in status.node_sources
         ],
         "dependencies": [
             {
@@ -183,6 +195,10 @@ def status_view(
         parts += [nodes_table(status.nodes), Text()]
         if status.trials:
             parts += [trials_table(status.trials), Text()]
+        for source in status.node_sources:
+            state = ("can be read", "green") if source.is_available else ("can't be read; its last list holds", "red")
+            detail = f"  {source.nodes} nodes, {show_age(source.age_ms)} ago"
+            parts.append(Text.assemble(f"nodes by {source.name}: ", state, detail))
         for dependency in status.dependencies:
             state = ("answers", "green") if dependency.is_available else ("does not answer", "red")
             parts.append(Text.assemble(f"{dependency.name}: ", state, f"  {short_address(dependency.address)}"))

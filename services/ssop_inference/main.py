@@ -1,18 +1,26 @@
 """The `ssop-inference` process: a node."""
 
 import logging
+import secrets
 from contextlib import AsyncExitStack
+from typing import Final
 
 from ssop.v1 import inference_pb2
 from ssop_chassis.call import bind
 from ssop_chassis.errors import MeshError
-from ssop_chassis.serving import Process, Serving, run_service
+from ssop_chassis.grpc_transport import connect
+from ssop_chassis.identity import RESERVED_TENANT, Principal
+from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
+from ssop_inference.announcing import Announcer, AnnouncingMetrics
 from ssop_inference.assembly import build_node
+from ssop_inference.membership import MembershipServicer
 from ssop_inference.metrics import NodeMetrics
 from ssop_inference.models import ModelError
 from ssop_inference.servicer import InferenceServicer
 from ssop_inference.settings import InferenceSettings
+
+_OWN_PRINCIPAL: Final = Principal(RESERVED_TENANT, "inference")
 
 
 async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> Serving:
@@ -33,14 +41,44 @@ async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> S
         warm_up_timeout_s=warm_up_timeout_s,
     )
 
+    announcer = open_announcer(process, stack) if settings.announce else None
+    listened: list[str] = []
+
     async def warm() -> None:
         try:
             await node.start(timeout_s=warm_up_timeout_s)
         except MeshError as error:
             raise SettingsError(error.message) from error
+        if announcer is not None:
+            announcer.begin(settings.announce_address or listened[0])
+
+    def drain() -> None:
+        node.drain()
+        if announcer is not None:
+            announcer.withdraw()
 
     service = bind(inference_pb2.DESCRIPTOR.services_by_name["InferenceService"], servicer)
-    return Serving([service], settings.listen, warm=warm, drain=node.drain)
+    services = [service, MembershipServicer(process.secrets.own).service()]
+    return Serving(services, settings.listen, started=listened.extend, warm=warm, drain=drain)
+
+
+def open_announcer(process: Process[InferenceSettings], stack: AsyncExitStack) -> Announcer:
+    """What announces the node; the stack closes it."""
+    settings = process.settings
+    registry = connect(settings.cache_address, max_message_bytes=process.mesh.max_message_bytes, tls=process.tls)
+    stack.push_async_callback(registry.close)
+    announcer = Announcer(
+        registry,
+        AnnouncingMetrics(process.registry),
+        node=settings.node,
+        instance=secrets.token_hex(16),
+        secret=process.secrets.own,
+        lease_ms=settings.announce_lease_ms,
+        metadata=lambda: process.signer.metadata(_OWN_PRINCIPAL),
+        wall_ms=wall_clock_ms,
+    )
+    stack.push_async_callback(announcer.close)
+    return announcer
 
 
 def run() -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from ssop_chassis.announcement import read_address
 from ssop_chassis.settings import Settings
 from ssop_inference.core.dialect import ANTHROPIC_DIALECTS, DIALECTS
 
@@ -67,7 +68,11 @@ class ModelSettings(Settings):
         30_000, gt=0, description="Longest time from a request to the server until its first token."
     )
     stall_timeout_ms: int = Field(10_000, gt=0, description="Longest time between two tokens of the server.")
-    load_period_ms: int = Field(1_000, ge=100, description="How often the server is asked how busy it is.")
+    load_period_ms: int = Field(
+        1_000,
+        ge=100,
+        description="How often the server is asked how busy it is; one that does not say: connected to, half as often.",
+    )
     tiers: tuple[Tier, ...] = Field(("lite",), min_length=1, description="Tiers that it serves.")
     context_tokens: int = Field(
         0,
@@ -119,6 +124,20 @@ class InferenceSettings(Settings):
     listen: tuple[str, ...] = Field(
         ("127.0.0.1:7310",), min_length=1, description="Addresses, `host:port` or `unix:/path`."
     )
+    announce: bool = Field(
+        False, description="Announce this node to the routers, by way of the cache service (docs/nodes.md)."
+    )
+    announce_address: str = Field(
+        "",
+        description="Where routers reach it, `IP:port` or `unix:/path`. Empty: the first address that it listens on.",
+    )
+    announce_lease_ms: int = Field(
+        5_000,
+        ge=500,
+        le=600_000,
+        description="How long its lease holds without a renewal; there are three in it.",
+    )
+    cache_address: str = Field("", description="Address of the cache service, where leases are kept.")
     models_dir: Path = Field(default_factory=_default_models_dir, description="The model store.")
     models: Annotated[tuple[ModelSettings, ...], AfterValidator(_unique_names)] = Field(
         (ModelSettings(name="smollm2-135m-instruct", tiers=("lite", "full")),),
@@ -143,6 +162,18 @@ class InferenceSettings(Settings):
     warm_up_timeout_ms: int = Field(
         60_000, gt=0, description="Longest time for the one token that each model generates before the node serves."
     )
+
+    @model_validator(mode="after")
+    def _check_announcing(self) -> Self:
+        if not self.announce:
+            return self
+        if not self.cache_address:
+            raise ValueError("`announce` needs a cache_address: leases are kept there")
+        address = self.announce_address or self.listen[0]
+        # Of a listener port 0 is any free one, which is known once it listens.
+        any_port = not self.announce_address and address.endswith(":0")
+        read_address(f"{address[:-1]}1" if any_port else address)
+        return self
 
     @property
     def engine_threads(self) -> int:

@@ -35,6 +35,7 @@ _DEADLINE_MARGIN_S: Final = 0.5
 _NO_SUCH_PAGE: Final = frozenset({"404", "405", "501"})
 # So often in a row nobody listens before the server counts as gone.
 _LOST_AFTER: Final = 3
+_REACH_PERIODS: Final = 2
 _UNKNOWN_CONTEXT_TOKENS: Final = 8_192
 _log = logging.getLogger(__name__)
 
@@ -323,23 +324,30 @@ class UpstreamBackend:
     async def _watch_load(self) -> None:
         misses = 0
         while misses < _LOST_AFTER:
+            period_s = self._options.load_period_s
             try:
                 load = await self.server_load()
+                if load is None:
+                    # Nothing but the connection says that it is there, and that is not worth asking as often.
+                    period_s *= _REACH_PERIODS
+                    await self._http.reach()
             except MeshError as error:
                 # The last values stay, and their age says how old they are: who does not say its load may be well.
                 misses = misses + 1 if error.metadata.get("stage") == CONNECT else 0
             else:
                 misses = 0
-                if load is None:
-                    return
-                others = _without(load, self._queue.busy)
-                is_changed = self._heard is None or others[:2] != self._heard[:2]
-                self._heard = others
-                if is_changed:
-                    self._on_change()
-            await asyncio.sleep(self._options.load_period_s)
+                if load is not None:
+                    self._hear(load)
+            await asyncio.sleep(period_s)
         self._heard = None
         self._on_lost()
+
+    def _hear(self, load: ServerLoad) -> None:
+        others = _without(load, self._queue.busy)
+        is_changed = self._heard is None or others[:2] != self._heard[:2]
+        self._heard = others
+        if is_changed:
+            self._on_change()
 
     async def close(self) -> None:
         """See `backend.Backend`."""

@@ -79,6 +79,8 @@ class UpstreamHttp:
         """Raises ValueError for a URL, and OSError for certificates, that can't be used."""
         self._max_event_bytes = max_event_bytes
         self._held: set[asyncio.Task[None]] = set()
+        self._proxy = options.proxy
+        self._connect_timeout_s = options.connect_timeout_s
         try:
             self.base_url = httpx.URL(options.base_url.rstrip("/"))
             context: ssl.SSLContext | bool = True
@@ -148,6 +150,18 @@ class UpstreamHttp:
                 yield EventSource(response).aiter_sse()
             finally:
                 await response.aclose()
+
+    async def reach(self) -> None:
+        """Make a connection to the server, or to the proxy on the way, and drop it. Raises MeshError, stage CONNECT."""
+        url = httpx.URL(self._proxy) if self._proxy else self.base_url
+        port = url.port or (443 if url.scheme == "https" else 80)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, writer = await asyncio.open_connection(url.host, port)
+        except (OSError, TimeoutError) as error:
+            raise _failed("the model server can't be reached", stage=CONNECT) from error
+        # A reset, so that ports in TIME_WAIT don't pile up.
+        writer.transport.abort()
 
     async def close(self) -> None:
         """Close every connection. Idempotent."""

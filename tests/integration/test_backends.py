@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 
 from helpers.eventually import eventually
-from helpers.inference import user_prompt
+from helpers.inference import serve, user_prompt
 from helpers.machine import stretched
 from helpers.upstream import END, HEAD, Cut, Hang, Request, Step, event, page, scripted_upstream
-from helpers.upstream_node import UpstreamNode, upstream_node
+from helpers.upstream_node import UpstreamNode, model_settings, upstream_node
 from helpers.vendors import DOCUMENT, SCHEMA, VENDORS, Vendor, error_event
-from ssop.v1 import frame_pb2, mesh_pb2
+from ssop.v1 import frame_pb2, inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
+from ssop_inference.assembly import build_node
 from ssop_inference.backend import GenerateRequest
 from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.core.request import SamplingOptions
+from ssop_inference.settings import InferenceSettings
 from ssop_inference.upstream_http import HttpOptions, UpstreamHttp
 
 R = ErrorReason
@@ -334,6 +336,32 @@ async def test_load_of_the_server_is_in_the_status() -> None:
         await eventually(lambda: node.backend.load_now().slots_busy == 3)
         (model,) = (await node.running.client.status()).models
         assert (model.slots_busy.value, model.queue_length.value) == (3, 2)
+
+
+async def test_server_without_a_load_page_that_is_gone_is_not_ready_until_it_is_back() -> None:
+    vendor = VENDORS["openai"]
+    answers = vendor.answers(vendor.stream())
+    async with AsyncExitStack() as first:
+        upstream = await first.enter_async_context(scripted_upstream(answers))
+        node = build_node(InferenceSettings(models=(model_settings(vendor, upstream.url, load_period_ms=100),)))
+        node.retry_s = 0.05
+        try:
+            await node.start(timeout_s=10)
+            assert (await serve(node).client.status()).models[0].state == inference_pb2.MODEL_STATE_READY
+            await first.aclose()
+            # Nobody has called it meanwhile.
+            await eventually(lambda: node.models[0].state == inference_pb2.MODEL_STATE_LOADING, 60)
+            async with scripted_upstream(answers, port=int(upstream.url.rpartition(":")[2])):
+                await eventually(lambda: node.models[0].state == inference_pb2.MODEL_STATE_READY, 60)
+        finally:
+            await node.close()
+
+
+async def test_server_without_a_load_page_that_answers_stays_ready() -> None:
+    async with upstream_node(VENDORS["openai"], VENDORS["openai"].stream(), load_period_ms=100) as node:
+        reached = node.upstream.connections
+        await eventually(lambda: node.upstream.connections >= reached + 5, 60)
+        assert node.running.node.models[0].state == inference_pb2.MODEL_STATE_READY
 
 
 async def test_server_that_closes_kept_connections_costs_no_request() -> None:

@@ -14,6 +14,8 @@ KEY_RECORDS: Final = (f"{_PREFIX}:{{api-keys}}:records", f"{_PREFIX}:{{api-keys}
 """The records of the mesh's API keys, and a number that rises with every change."""
 HINTS: Final = (f"{_PREFIX}:{{hints}}:nodes",)
 """What routers say about nodes, by router and address. No tenant writes there."""
+NODE_LEASES: Final = (f"{_PREFIX}:{{nodes}}:leases",)
+"""Nodes that have announced themselves, by address. No tenant writes there."""
 
 
 @dataclass(frozen=True, slots=True)

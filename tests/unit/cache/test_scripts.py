@@ -9,6 +9,7 @@ from ssop_cache.core.changes import Change, Cursor, log_change, read_changes
 from ssop_cache.core.hints import share_hints
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.neighbours import drop_similar, find_similar, put_similar
+from ssop_cache.core.registry import announce_node, list_nodes, withdraw_node
 from ssop_cache.core.scripts import Admit, Limits, ScriptCall
 from ssop_cache.store import load_scripts
 
@@ -37,6 +38,9 @@ CALLS = [
     log_change(Change(KEYS.tag, KEY, 1), b"n"),
     read_changes(Cursor()),
     share_hints("0" * 32, []),
+    announce_node("a:1", "0" * 32, 500, b"x"),
+    withdraw_node("a:1", "0" * 32),
+    list_nodes(),
 ]
 
 

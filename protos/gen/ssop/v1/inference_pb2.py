@@ -27,7 +27,7 @@ from ssop.v1 import frame_pb2 as ssop_dot_v1_dot_frame__pb2
 from ssop.v1 import mesh_pb2 as ssop_dot_v1_dot_mesh__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17ssop/v1/inference.proto\x12\x07ssop.v1\x1a\x15ssop/v1/content.proto\x1a\x13ssop/v1/frame.proto\x1a\x12ssop/v1/mesh.proto\"\xe4\x01\n\x1fInferenceServiceGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x1f\n\x06prompt\x18\x03 \x01(\x0b\x32\x0f.ssop.v1.Prompt\x12\"\n\x08passages\x18\x04 \x03(\x0b\x32\x10.ssop.v1.Passage\x12,\n\rcontinue_from\x18\x05 \x01(\x0b\x32\x15.ssop.v1.ContinueFrom\x12\x10\n\x08priority\x18\x06 \x01(\r\x12\x19\n\x11\x63onfidence_tokens\x18\x07 \x01(\r\"9\n\x07Passage\x12 \n\x03ref\x18\x01 \x01(\x0b\x32\x13.ssop.v1.PassageRef\x12\x0c\n\x04text\x18\x02 \x01(\t\"/\n\x0c\x43ontinueFrom\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x12\x10\n\x08next_seq\x18\x02 \x01(\x04\"\x14\n\x12WatchStatusRequest\"&\n\x05Gauge\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\r\"\xc9\x03\n\x0bModelStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\"\n\x05state\x18\x02 \x01(\x0e\x32\x13.ssop.v1.ModelState\x12\x1c\n\x05tiers\x18\x03 \x03(\x0e\x32\r.ssop.v1.Tier\x12\x16\n\x0e\x63ontext_tokens\x18\x04 \x01(\r\x12\x13\n\x0bslots_total\x18\x05 \x01(\r\x12\"\n\nslots_busy\x18\x06 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12$\n\x0cqueue_length\x18\x07 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12 \n\x08queue_ms\x18\x08 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12+\n\x13output_tokens_per_s\x18\t \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12\x16\n\x0eweights_sha256\x18\n \x01(\t\x12\x14\n\x0chas_logprobs\x18\x0b \x01(\x08\x12\x14\n\x0c\x63\x61pabilities\x18\x0c \x03(\t\x12\x30\n\x0f\x63onstraint_mode\x18\r \x01(\x0e\x32\x17.ssop.v1.ConstraintMode\x12\x0f\n\x07\x62\x61\x63kend\x18\x0e \x01(\t\x12\x1c\n\x14has_estimated_counts\x18\x0f \x01(\x08\"\xca\x01\n\x13WatchStatusResponse\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x15\n\rstarted_at_ms\x18\x02 \x01(\x03\x12$\n\x06models\x18\x03 \x03(\x0b\x32\x14.ssop.v1.ModelStatus\x12)\n\x11memory_free_bytes\x18\x04 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12*\n\x12memory_total_bytes\x18\x05 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12\x11\n\toom_count\x18\x06 \x01(\r\"\x1e\n\rWarmUpRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\x87\x01\n\x0eWarmUpResponse\x12@\n\rgeneration_ms\x18\x01 \x03(\x0b\x32).ssop.v1.WarmUpResponse.GenerationMsEntry\x1a\x33\n\x11GenerationMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"D\n\x12\x43ountTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x1f\n\x06prompt\x18\x02 \x01(\x0b\x32\x0f.ssop.v1.Prompt\"R\n\x13\x43ountTokensResponse\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\r\x12\r\n\x05model\x18\x03 \x01(\t\"U\n\x16\x43heckConstraintRequest\x12,\n\routput_schema\x18\x01 \x01(\x0b\x32\x15.ssop.v1.OutputSchema\x12\r\n\x05model\x18\x02 \x01(\t\"\x81\x01\n\x17\x43heckConstraintResponse\x12\x30\n\x0f\x63onstraint_mode\x18\x01 \x01(\x0e\x32\x17.ssop.v1.ConstraintMode\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x15\n\rengine_limits\x18\x03 \x03(\t\x12\r\n\x05model\x18\x04 \x01(\t*\xa4\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x17\n\x13MODEL_STATE_WARMING\x10\x02\x12\x15\n\x11MODEL_STATE_READY\x10\x03\x12\x18\n\x14MODEL_STATE_DRAINING\x10\x04\x12\x16\n\x12MODEL_STATE_FAILED\x10\x05\x32\x81\x03\n\x10InferenceService\x12\x46\n\x08Generate\x12(.ssop.v1.InferenceServiceGenerateRequest\x1a\x0e.ssop.v1.Chunk0\x01\x12J\n\x0bWatchStatus\x12\x1b.ssop.v1.WatchStatusRequest\x1a\x1c.ssop.v1.WatchStatusResponse0\x01\x12\x39\n\x06WarmUp\x12\x16.ssop.v1.WarmUpRequest\x1a\x17.ssop.v1.WarmUpResponse\x12H\n\x0b\x43ountTokens\x12\x1b.ssop.v1.CountTokensRequest\x1a\x1c.ssop.v1.CountTokensResponse\x12T\n\x0f\x43heckConstraint\x12\x1f.ssop.v1.CheckConstraintRequest\x1a .ssop.v1.CheckConstraintResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17ssop/v1/inference.proto\x12\x07ssop.v1\x1a\x15ssop/v1/content.proto\x1a\x13ssop/v1/frame.proto\x1a\x12ssop/v1/mesh.proto\"\xe4\x01\n\x1fInferenceServiceGenerateRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x1f\n\x06prompt\x18\x03 \x01(\x0b\x32\x0f.ssop.v1.Prompt\x12\"\n\x08passages\x18\x04 \x03(\x0b\x32\x10.ssop.v1.Passage\x12,\n\rcontinue_from\x18\x05 \x01(\x0b\x32\x15.ssop.v1.ContinueFrom\x12\x10\n\x08priority\x18\x06 \x01(\r\x12\x19\n\x11\x63onfidence_tokens\x18\x07 \x01(\r\"9\n\x07Passage\x12 \n\x03ref\x18\x01 \x01(\x0b\x32\x13.ssop.v1.PassageRef\x12\x0c\n\x04text\x18\x02 \x01(\t\"/\n\x0c\x43ontinueFrom\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c\x12\x10\n\x08next_seq\x18\x02 \x01(\x04\"\x14\n\x12WatchStatusRequest\"&\n\x05Gauge\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\r\"\xf0\x03\n\x0bModelStatus\x12\r\n\x05model\x18\x01 \x01(\t\x12\"\n\x05state\x18\x02 \x01(\x0e\x32\x13.ssop.v1.ModelState\x12\x1c\n\x05tiers\x18\x03 \x03(\x0e\x32\r.ssop.v1.Tier\x12\x16\n\x0e\x63ontext_tokens\x18\x04 \x01(\r\x12\x13\n\x0bslots_total\x18\x05 \x01(\r\x12\"\n\nslots_busy\x18\x06 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12$\n\x0cqueue_length\x18\x07 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12 \n\x08queue_ms\x18\x08 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12+\n\x13output_tokens_per_s\x18\t \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12\x16\n\x0eweights_sha256\x18\n \x01(\t\x12\x14\n\x0chas_logprobs\x18\x0b \x01(\x08\x12\x14\n\x0c\x63\x61pabilities\x18\x0c \x03(\t\x12\x30\n\x0f\x63onstraint_mode\x18\r \x01(\x0e\x32\x17.ssop.v1.ConstraintMode\x12\x0f\n\x07\x62\x61\x63kend\x18\x0e \x01(\t\x12\x1c\n\x14has_estimated_counts\x18\x0f \x01(\x08\x12%\n\rkv_used_ratio\x18\x10 \x01(\x0b\x32\x0e.ssop.v1.Gauge\"\x94\x01\n\tGpuStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x11memory_free_bytes\x18\x02 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12*\n\x12memory_total_bytes\x18\x03 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12\"\n\nbusy_ratio\x18\x04 \x01(\x0b\x32\x0e.ssop.v1.Gauge\"\x9a\x02\n\x13WatchStatusResponse\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x15\n\rstarted_at_ms\x18\x02 \x01(\x03\x12$\n\x06models\x18\x03 \x03(\x0b\x32\x14.ssop.v1.ModelStatus\x12)\n\x11memory_free_bytes\x18\x04 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12*\n\x12memory_total_bytes\x18\x05 \x01(\x0b\x32\x0e.ssop.v1.Gauge\x12\x11\n\toom_count\x18\x06 \x01(\r\x12 \n\x04gpus\x18\x07 \x03(\x0b\x32\x12.ssop.v1.GpuStatus\x12,\n\x14process_memory_bytes\x18\x08 \x01(\x0b\x32\x0e.ssop.v1.Gauge\"\x1e\n\rWarmUpRequest\x12\r\n\x05model\x18\x01 \x01(\t\"\x87\x01\n\x0eWarmUpResponse\x12@\n\rgeneration_ms\x18\x01 \x03(\x0b\x32).ssop.v1.WarmUpResponse.GenerationMsEntry\x1a\x33\n\x11GenerationMsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"D\n\x12\x43ountTokensRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x1f\n\x06prompt\x18\x02 \x01(\x0b\x32\x0f.ssop.v1.Prompt\"R\n\x13\x43ountTokensResponse\x12\x14\n\x0cinput_tokens\x18\x01 \x01(\r\x12\x16\n\x0e\x63ontext_tokens\x18\x02 \x01(\r\x12\r\n\x05model\x18\x03 \x01(\t\"U\n\x16\x43heckConstraintRequest\x12,\n\routput_schema\x18\x01 \x01(\x0b\x32\x15.ssop.v1.OutputSchema\x12\r\n\x05model\x18\x02 \x01(\t\"\x81\x01\n\x17\x43heckConstraintResponse\x12\x30\n\x0f\x63onstraint_mode\x18\x01 \x01(\x0e\x32\x17.ssop.v1.ConstraintMode\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x15\n\rengine_limits\x18\x03 \x03(\t\x12\r\n\x05model\x18\x04 \x01(\t*\xa4\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x17\n\x13MODEL_STATE_WARMING\x10\x02\x12\x15\n\x11MODEL_STATE_READY\x10\x03\x12\x18\n\x14MODEL_STATE_DRAINING\x10\x04\x12\x16\n\x12MODEL_STATE_FAILED\x10\x05\x32\x81\x03\n\x10InferenceService\x12\x46\n\x08Generate\x12(.ssop.v1.InferenceServiceGenerateRequest\x1a\x0e.ssop.v1.Chunk0\x01\x12J\n\x0bWatchStatus\x12\x1b.ssop.v1.WatchStatusRequest\x1a\x1c.ssop.v1.WatchStatusResponse0\x01\x12\x39\n\x06WarmUp\x12\x16.ssop.v1.WarmUpRequest\x1a\x17.ssop.v1.WarmUpResponse\x12H\n\x0b\x43ountTokens\x12\x1b.ssop.v1.CountTokensRequest\x1a\x1c.ssop.v1.CountTokensResponse\x12T\n\x0f\x43heckConstraint\x12\x1f.ssop.v1.CheckConstraintRequest\x1a .ssop.v1.CheckConstraintResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\013dev.ssop.v1P\001Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1'
   _globals['_WARMUPRESPONSE_GENERATIONMSENTRY']._loaded_options = None
   _globals['_WARMUPRESPONSE_GENERATIONMSENTRY']._serialized_options = b'8\001'
-  _globals['_MODELSTATE']._serialized_start=1710
-  _globals['_MODELSTATE']._serialized_end=1874
+  _globals['_MODELSTATE']._serialized_start=1980
+  _globals['_MODELSTATE']._serialized_end=2144
   _globals['_INFERENCESERVICEGENERATEREQUEST']._serialized_start=101
   _globals['_INFERENCESERVICEGENERATEREQUEST']._serialized_end=329
   _globals['_PASSAGE']._serialized_start=331
@@ -50,23 +50,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GAUGE']._serialized_start=461
   _globals['_GAUGE']._serialized_end=499
   _globals['_MODELSTATUS']._serialized_start=502
-  _globals['_MODELSTATUS']._serialized_end=959
-  _globals['_WATCHSTATUSRESPONSE']._serialized_start=962
-  _globals['_WATCHSTATUSRESPONSE']._serialized_end=1164
-  _globals['_WARMUPREQUEST']._serialized_start=1166
-  _globals['_WARMUPREQUEST']._serialized_end=1196
-  _globals['_WARMUPRESPONSE']._serialized_start=1199
-  _globals['_WARMUPRESPONSE']._serialized_end=1334
-  _globals['_WARMUPRESPONSE_GENERATIONMSENTRY']._serialized_start=1283
-  _globals['_WARMUPRESPONSE_GENERATIONMSENTRY']._serialized_end=1334
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=1336
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=1404
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1406
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1488
-  _globals['_CHECKCONSTRAINTREQUEST']._serialized_start=1490
-  _globals['_CHECKCONSTRAINTREQUEST']._serialized_end=1575
-  _globals['_CHECKCONSTRAINTRESPONSE']._serialized_start=1578
-  _globals['_CHECKCONSTRAINTRESPONSE']._serialized_end=1707
-  _globals['_INFERENCESERVICE']._serialized_start=1877
-  _globals['_INFERENCESERVICE']._serialized_end=2262
+  _globals['_MODELSTATUS']._serialized_end=998
+  _globals['_GPUSTATUS']._serialized_start=1001
+  _globals['_GPUSTATUS']._serialized_end=1149
+  _globals['_WATCHSTATUSRESPONSE']._serialized_start=1152
+  _globals['_WATCHSTATUSRESPONSE']._serialized_end=1434
+  _globals['_WARMUPREQUEST']._serialized_start=1436
+  _globals['_WARMUPREQUEST']._serialized_end=1466
+  _globals['_WARMUPRESPONSE']._serialized_start=1469
+  _globals['_WARMUPRESPONSE']._serialized_end=1604
+  _globals['_WARMUPRESPONSE_GENERATIONMSENTRY']._serialized_start=1553
+  _globals['_WARMUPRESPONSE_GENERATIONMSENTRY']._serialized_end=1604
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=1606
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=1674
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1676
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1758
+  _globals['_CHECKCONSTRAINTREQUEST']._serialized_start=1760
+  _globals['_CHECKCONSTRAINTREQUEST']._serialized_end=1845
+  _globals['_CHECKCONSTRAINTRESPONSE']._serialized_start=1848
+  _globals['_CHECKCONSTRAINTRESPONSE']._serialized_end=1977
+  _globals['_INFERENCESERVICE']._serialized_start=2147
+  _globals['_INFERENCESERVICE']._serialized_end=2532
 # @@protoc_insertion_point(module_scope)

@@ -231,6 +231,7 @@ class ModelStatus(_message.Message):
     CONSTRAINT_MODE_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
     HAS_ESTIMATED_COUNTS_FIELD_NUMBER: _builtins.int
+    KV_USED_RATIO_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Its name."""
     state: Global___ModelState.ValueType
@@ -273,6 +274,10 @@ class ModelStatus(_message.Message):
     def capabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """It can take images, audio or tools: `image`, `audio`, `tools`."""
 
+    @_builtins.property
+    def kv_used_ratio(self) -> Global___Gauge:
+        """Share of its server's KV cache that is in use, from 0 to 1. Absent where that is not known."""
+
     def __init__(
         self,
         *,
@@ -291,14 +296,57 @@ class ModelStatus(_message.Message):
         constraint_mode: _mesh_pb2.ConstraintMode.ValueType = ...,
         backend: _builtins.str = ...,
         has_estimated_counts: _builtins.bool = ...,
+        kv_used_ratio: Global___Gauge | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["output_tokens_per_s", b"output_tokens_per_s", "queue_length", b"queue_length", "queue_ms", b"queue_ms", "slots_busy", b"slots_busy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["kv_used_ratio", b"kv_used_ratio", "output_tokens_per_s", b"output_tokens_per_s", "queue_length", b"queue_length", "queue_ms", b"queue_ms", "slots_busy", b"slots_busy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "capabilities", b"capabilities", "constraint_mode", b"constraint_mode", "context_tokens", b"context_tokens", "has_estimated_counts", b"has_estimated_counts", "has_logprobs", b"has_logprobs", "model", b"model", "output_tokens_per_s", b"output_tokens_per_s", "queue_length", b"queue_length", "queue_ms", b"queue_ms", "slots_busy", b"slots_busy", "slots_total", b"slots_total", "state", b"state", "tiers", b"tiers", "weights_sha256", b"weights_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "capabilities", b"capabilities", "constraint_mode", b"constraint_mode", "context_tokens", b"context_tokens", "has_estimated_counts", b"has_estimated_counts", "has_logprobs", b"has_logprobs", "kv_used_ratio", b"kv_used_ratio", "model", b"model", "output_tokens_per_s", b"output_tokens_per_s", "queue_length", b"queue_length", "queue_ms", b"queue_ms", "slots_busy", b"slots_busy", "slots_total", b"slots_total", "state", b"state", "tiers", b"tiers", "weights_sha256", b"weights_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelStatus: _TypeAlias = ModelStatus  # noqa: Y015
+
+@_typing.final
+class GpuStatus(_message.Message):
+    """A GPU of the node's host. Engines take most of its memory at their start, so that what is free says little of head-room;
+    `kv_used_ratio` does.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    MEMORY_FREE_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    BUSY_RATIO_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, as the driver says it."""
+    @_builtins.property
+    def memory_free_bytes(self) -> Global___Gauge:
+        """Free memory, bytes."""
+
+    @_builtins.property
+    def memory_total_bytes(self) -> Global___Gauge:
+        """Memory in all, bytes."""
+
+    @_builtins.property
+    def busy_ratio(self) -> Global___Gauge:
+        """Share of the last second or so in which it computed, from 0 to 1. Absent where the driver does not say."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        memory_free_bytes: Global___Gauge | None = ...,
+        memory_total_bytes: Global___Gauge | None = ...,
+        busy_ratio: Global___Gauge | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["busy_ratio", b"busy_ratio", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_ratio", b"busy_ratio", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GpuStatus: _TypeAlias = GpuStatus  # noqa: Y015
 
 @_typing.final
 class WatchStatusResponse(_message.Message):
@@ -312,6 +360,8 @@ class WatchStatusResponse(_message.Message):
     MEMORY_FREE_BYTES_FIELD_NUMBER: _builtins.int
     MEMORY_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     OOM_COUNT_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    PROCESS_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     started_at_ms: _builtins.int
@@ -324,11 +374,19 @@ class WatchStatusResponse(_message.Message):
 
     @_builtins.property
     def memory_free_bytes(self) -> Global___Gauge:
-        """Memory that is free for the node (GPU memory where models run there, else that of the cgroup or host), bytes."""
+        """Memory that is free for the node in its cgroup or on its host, bytes. GPUs are in `gpus`."""
 
     @_builtins.property
     def memory_total_bytes(self) -> Global___Gauge:
         """Memory that the node may use in all, bytes."""
+
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuStatus]:
+        """GPUs that the node may see; none without the extra `gpu`."""
+
+    @_builtins.property
+    def process_memory_bytes(self) -> Global___Gauge:
+        """Memory that the node's process holds, bytes."""
 
     def __init__(
         self,
@@ -339,10 +397,12 @@ class WatchStatusResponse(_message.Message):
         memory_free_bytes: Global___Gauge | None = ...,
         memory_total_bytes: Global___Gauge | None = ...,
         oom_count: _builtins.int = ...,
+        gpus: _abc.Iterable[Global___GpuStatus] | None = ...,
+        process_memory_bytes: Global___Gauge | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "process_memory_bytes", b"process_memory_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "node", b"node", "oom_count", b"oom_count", "started_at_ms", b"started_at_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "memory_free_bytes", b"memory_free_bytes", "memory_total_bytes", b"memory_total_bytes", "models", b"models", "node", b"node", "oom_count", b"oom_count", "process_memory_bytes", b"process_memory_bytes", "started_at_ms", b"started_at_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1060,6 +1060,9 @@ class NodeView(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _builtins.int
     IS_EJECTED_FIELD_NUMBER: _builtins.int
     EJECTION_REASON_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    SOURCE_AGE_MS_FIELD_NUMBER: _builtins.int
+    IS_LEAVING_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     """Its address."""
     status_age_ms: _builtins.int
@@ -1070,9 +1073,17 @@ class NodeView(_message.Message):
     """It is out of rotation."""
     ejection_reason: _builtins.str
     """Why, for people."""
+    source_age_ms: _builtins.int
+    """Milliseconds since a source said it last. 0 for the settings."""
+    is_leaving: _builtins.bool
+    """It gets no more requests, and goes when those that run on it have ended."""
     @_builtins.property
     def status(self) -> _inference_pb2.WatchStatusResponse:
         """Its last status; absent before the first one."""
+
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where the router has it from: `static`, the name of a DNS source, `lease`."""
 
     def __init__(
         self,
@@ -1083,14 +1094,51 @@ class NodeView(_message.Message):
         in_flight: _builtins.int = ...,
         is_ejected: _builtins.bool = ...,
         ejection_reason: _builtins.str = ...,
+        sources: _abc.Iterable[_builtins.str] | None = ...,
+        source_age_ms: _builtins.int = ...,
+        is_leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "ejection_reason", b"ejection_reason", "in_flight", b"in_flight", "is_ejected", b"is_ejected", "status", b"status", "status_age_ms", b"status_age_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "ejection_reason", b"ejection_reason", "in_flight", b"in_flight", "is_ejected", b"is_ejected", "is_leaving", b"is_leaving", "source_age_ms", b"source_age_ms", "sources", b"sources", "status", b"status", "status_age_ms", b"status_age_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeView: _TypeAlias = NodeView  # noqa: Y015
+
+@_typing.final
+class NodeSourceView(_message.Message):
+    """Where a router has nodes from, besides its settings."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    IS_AVAILABLE_FIELD_NUMBER: _builtins.int
+    AGE_MS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """As in NodeView."""
+    is_available: _builtins.bool
+    """Its last reading was good; else the list of the last good one holds."""
+    age_ms: _builtins.int
+    """Milliseconds since the last good reading, or since the start."""
+    nodes: _builtins.int
+    """Nodes of that reading."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        is_available: _builtins.bool = ...,
+        age_ms: _builtins.int = ...,
+        nodes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "is_available", b"is_available", "name", b"name", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeSourceView: _TypeAlias = NodeSourceView  # noqa: Y015
 
 @_typing.final
 class DependencyView(_message.Message):
@@ -1189,6 +1237,7 @@ class GetMeshStatusResponse(_message.Message):
     CACHE_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
     TRIALS_FIELD_NUMBER: _builtins.int
+    NODE_SOURCES_FIELD_NUMBER: _builtins.int
     in_flight: _builtins.int
     """Requests that run on this router."""
     uptime_ms: _builtins.int
@@ -1223,6 +1272,10 @@ class GetMeshStatusResponse(_message.Message):
     def trials(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrialView]:
         """Models on trial."""
 
+    @_builtins.property
+    def node_sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSourceView]:
+        """Where nodes come from that join at run time."""
+
     def __init__(
         self,
         *,
@@ -1237,10 +1290,11 @@ class GetMeshStatusResponse(_message.Message):
         cache: _cache_admin_pb2.CacheStats | None = ...,
         traffic: Global___TrafficView | None = ...,
         trials: _abc.Iterable[Global___TrialView] | None = ...,
+        node_sources: _abc.Iterable[Global___NodeSourceView] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "rate_limit", b"rate_limit", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "nodes", b"nodes", "rate_limit", b"rate_limit", "traffic", b"traffic", "trials", b"trials", "uptime_ms", b"uptime_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "dependencies", b"dependencies", "frames_received", b"frames_received", "frames_sent", b"frames_sent", "frames_verified", b"frames_verified", "in_flight", b"in_flight", "node_sources", b"node_sources", "nodes", b"nodes", "rate_limit", b"rate_limit", "traffic", b"traffic", "trials", b"trials", "uptime_ms", b"uptime_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
