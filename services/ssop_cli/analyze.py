@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ssop_cli.failure import EXIT_NO_MESH, EXIT_USAGE, CommandError
 from ssop_cli.mesh import Access, cache_name, explain, tier_name
-from ssop_cli.posts import Post, messages_for
+from ssop_cli.posts import Asker, Post
 from ssop_cli.summary import Outcome, Spread, Summary, summarise
 from ssop_sdk import AsyncSsopClient, OutputIncomplete, OutputInvalid, SsopError
 
@@ -43,7 +43,7 @@ class AnalyzeOptions:
     policy: str
     model: str
     schema: Mapping[str, Any]
-    prompt: Mapping[str, str]
+    asker: Asker
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ async def _analyze(
 ) -> Outcome:
     verdict, reason = "ok", ""
     stream = client.generate(
-        messages_for(progress.post, options.prompt),
+        options.asker.messages_for(progress.post),
         model=options.model,
         max_output_tokens=MAX_OUTPUT_TOKENS,
     )

@@ -254,7 +254,12 @@ def analyze(  # noqa: PLR0917 - each is an option, given by name
 
         posts = posts_.read_posts(file, limit)
         options = job.AnalyzeOptions(
-            batch_size, timeout, policy, model, posts_.read_schema(schema), posts_.read_prompt()
+            batch_size,
+            timeout,
+            policy,
+            model,
+            posts_.read_schema(schema),
+            posts_.Asker(has_own_schema=schema is not None),
         )
         access = find_access(places_of(state_dir), target)
         outcomes, summary = job.run_analyze(posts, access, options, out, is_quiet=as_json)

@@ -1,16 +1,21 @@
 """Posts to analyse, and the schema and prompt that the analysis uses unless others are given."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
-from ssop_cli.failure import EXIT_USAGE, CommandError
+from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError
+from ssop_opinion.core.prompt import build_messages, pick_prompt
+from ssop_opinion.core.wording import even_out, find_language
+from ssop_opinion.hint.model import HintError, shipped_hint
+from ssop_opinion.prompting import post_schema, shipped_prompts
 
 MAX_POST_CHARS: Final = 20_000
+OWN_SCHEMA_SYSTEM: Final = "You analyse posts for opinion monitoring. Answer with one JSON object."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,7 @@ def _parse(lines: Sequence[str], source: str) -> Iterator[Post]:
 
 def read_schema(path: Path | None) -> dict[str, Any]:
     """A schema file as JSON; None is the shipped schema of posts. Raises CommandError."""
-    source: Traversable = shipped("post_schema.json") if path is None else path
-    return read_object(source)
+    return dict(post_schema().document) if path is None else read_object(path)
 
 
 def read_object(source: Traversable) -> dict[str, Any]:
@@ -83,15 +87,25 @@ def read_object(source: Traversable) -> dict[str, Any]:
     return found
 
 
-def read_prompt() -> Mapping[str, str]:
-    """The shipped prompt: `system`, and `user` with `{text}` where the post goes."""
-    return read_object(shipped("post_prompt.json"))
+class Asker:
+    """Makes the conversation that asks for the analysis of a post, as the opinion application does.
 
+    With a schema of the user's own there are neither examples nor hints, which speak of the shipped fields.
+    """
 
-def messages_for(post: Post, prompt: Mapping[str, str]) -> list[dict[str, str]]:
-    """The conversation that asks for the analysis of a post."""
-    # replace, not format: posts hold braces.
-    return [
-        {"role": "system", "content": prompt["system"]},
-        {"role": "user", "content": prompt["user"].replace("{text}", post.text)},
-    ]
+    def __init__(self, *, has_own_schema: bool = False) -> None:
+        """Raises CommandError where the sentiment model can't be used."""
+        self._prompts = shipped_prompts()
+        self._has_own_schema = has_own_schema
+        try:
+            self._hint = None if has_own_schema else shipped_hint()
+        except HintError as error:
+            raise CommandError(str(error), exit_code=EXIT_SETTINGS, reason="SETTINGS") from error
+
+    def messages_for(self, post: Post) -> list[dict[str, str]]:
+        """The conversation about a post."""
+        text = even_out(post.text) or post.text
+        prompt = pick_prompt(self._prompts, find_language(text))
+        if self._has_own_schema:
+            prompt = replace(prompt, system=OWN_SCHEMA_SYSTEM, examples=())
+        return build_messages(prompt, text, hint=self._hint.judge(text) if self._hint is not None else None)

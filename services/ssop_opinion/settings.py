@@ -150,6 +150,16 @@ class OpinionSettings(Settings):
         ge=0,
         description="How long the analysis of a post serves for near-identical ones; 0: only while it runs.",
     )
+    has_hint: bool = Field(True, description="Say in the prompt how the post sounds, by the sentiment model.")
+    hint_file: Path | None = Field(None, description="Its artefact; none: the one that ships.")
+    has_probabilities: bool = Field(
+        False,
+        description="Ask for the probabilities of records' values; such answers are never taken from the cache.",
+    )
+    max_output_tokens: int = Field(320, ge=64, le=4_096, description="Longest answer; beyond it a record is cut.")
+    max_degraded_level: int = Field(
+        2, ge=0, le=3, description="Deepest degradation that makes a record, which says so; others wait for the mesh."
+    )
     # --- out
     sink: SinkKind = Field("sqlite", description="Where records are kept.")
     sqlite_file: Path | None = Field(None, description="File of the sink `sqlite`; none: records.db in the state.")

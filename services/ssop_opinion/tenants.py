@@ -4,7 +4,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -25,6 +25,22 @@ class WebhookKey(Settings):
     product_line: str = Field("", max_length=64, description="Product line of posts that name none.")
 
 
+class BrandEntry(Settings):
+    """A brand or product of the tenant. Posts that name it need no retrieval."""
+
+    name: str = Field(min_length=1, max_length=64, description="As records name it.")
+    names: tuple[str, ...] = Field((), max_length=32, description="What else posts call it, handles too.")
+    note: str = Field("", max_length=80, description="A word on it for the prompt, such as `phone`.")
+
+
+class ExampleEntry(Settings):
+    """A post and the answer that is wanted for it."""
+
+    language: Literal["en", "zh"] = Field(description="Posts in this language are shown it.")
+    text: str = Field(min_length=1, max_length=600, description="The post.")
+    answer: dict[str, Any] = Field(description="An analysis that conforms to the schema of posts.")
+
+
 class Tenant(Settings):
     """A tenant's file."""
 
@@ -36,6 +52,19 @@ class Tenant(Settings):
     alerts: AlertPolicy = Field(default_factory=AlertPolicy, description="When an alert is due, and who is told.")
     has_unknown_members: bool = Field(
         False, description="Take webhooks' posts that have members of other names, without those."
+    )
+
+    instruction: str = Field("", max_length=1_000, description="A sentence for the model, after the shipped prompt.")
+    examples: tuple[ExampleEntry, ...] = Field((), max_length=24, description="Examples of the tenant's own.")
+    has_shipped_examples: bool = Field(True, description="Show the shipped examples as well.")
+    brands: tuple[BrandEntry, ...] = Field((), max_length=5_000, description="What the tenant watches.")
+    collections: tuple[str, ...] = Field(
+        (), max_length=8, description="What is searched for posts that name no brand: products, earlier incidents."
+    )
+    rag_prefetch_ratio: float | None = Field(None, ge=0, le=1, description="As in requests; none: the mesh's.")
+    policy: str = Field("", description="As `x-router-policy`, such as `lite`.")
+    allows_similar: bool = Field(
+        False, description="Take the stored answer to a similar post, where the mesh allows it."
     )
 
     @field_validator("webhook_keys")

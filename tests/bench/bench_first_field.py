@@ -19,6 +19,7 @@ from typing import Any
 
 from helpers.live_mesh import run_mesh
 from ssop_cli import data
+from ssop_opinion.prompting import post_schema
 from ssop_sdk import SsopClient, SsopError
 
 BATCH_SIZES = (1, 4, 16)
@@ -63,7 +64,7 @@ def run(client: SsopClient, texts: Sequence[str], schema: dict[str, Any], batch_
 
 def main() -> None:
     """Start a mesh, warm it up, and measure."""
-    schema = json.loads(resources.files(data).joinpath("post_schema.json").read_text())
+    schema = dict(post_schema().document)
     posts = [json.loads(line) for line in resources.files(data).joinpath("posts.jsonl").read_text().splitlines()]
     texts = [post["text"] for post in posts][:POSTS]
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, {len(texts)} posts")

@@ -29,9 +29,10 @@ from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from ssop_cli import data
 from ssop_codec import Encoder, compile_schema
+from ssop_opinion.prompting import post_schema
 from ssop_sdk import SsopClient
 
-SCHEMA: dict[str, Any] = json.loads(resources.files(data).joinpath("post_schema.json").read_text())
+SCHEMA: dict[str, Any] = dict(post_schema().document)
 MOOD = {
     "type": "object",
     "properties": {"mood": {"enum": ["good", "bad"]}, "reason": {"type": "string", "maxLength": 40}},

@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from ssop_cli.failure import CommandError
-from ssop_cli.posts import messages_for, read_posts, read_prompt, read_schema, shipped
+from ssop_cli.posts import Asker, read_posts, read_schema, shipped
 from ssop_codec import compile_schema
 
 FIELDS = [
@@ -86,4 +86,18 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 def test_braces_of_a_post_stay_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text(json.dumps({"text": "{0} {text}"}) + "\n")
     (post,) = read_posts(tmp_path / "p.jsonl", None)
-    assert messages_for(post, read_prompt())[-1]["content"] == "{0} {text}"
+    assert Asker(has_own_schema=True).messages_for(post)[-1]["content"] == "Post: {0} {text}"
+
+
+def test_a_schema_of_the_users_own_is_asked_without_examples(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"text": "I love it"}\n')
+    (post,) = read_posts(tmp_path / "p.jsonl", None)
+    assert [message["role"] for message in Asker(has_own_schema=True).messages_for(post)] == ["system", "user"]
+
+
+def test_the_shipped_schema_is_asked_with_examples_and_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"text": "I love it, best phone ever"}\n')
+    (post,) = read_posts(tmp_path / "p.jsonl", None)
+    messages = Asker().messages_for(post)
+    assert len(messages) == 8
+    assert messages[-1]["content"].endswith('"sentiment_label": "positive"')

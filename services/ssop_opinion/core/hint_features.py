@@ -1,0 +1,247 @@
+"""What the sentiment model sees of a text: hashed n-grams and what a lexicon makes of it.
+
+The lexicon's arithmetic follows VADER (Hutto and Gilbert, "VADER: A Parsimonious Rule-based Model for Sentiment
+Analysis of Social Media Text", ICWSM 2014) in a shorter form. Training and serving use this module; its version is in
+the artefact.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from ssop_opinion.core.wording import Language
+
+VERSION: Final = 1
+MAX_CHARS: Final = 1_000
+DENSE: Final = 8
+_TOKEN: Final = re.compile(r"[A-Za-z\u00c0-\u024f0-9]+(?:'[a-z]+)?|[^\w\s]")
+_SPACED: Final = re.compile(r"\S+")
+_CHINESE_RUN: Final = re.compile(r"[^\s]+")
+_EDGE: Final = ".,;:!?\"'()[]{}<>#*~-_/\\|"
+_NEGATIONS_EN: Final = frozenset(
+    [
+        "not",
+        "no",
+        "never",
+        "none",
+        "nobody",
+        "nothing",
+        "neither",
+        "nor",
+        "cannot",
+        "cant",
+        "can't",
+        "dont",
+        "don't",
+        "doesnt",
+        "doesn't",
+        "didnt",
+        "didn't",
+        "wont",
+        "won't",
+        "isnt",
+        "isn't",
+        "wasnt",
+        "wasn't",
+        "arent",
+        "aren't",
+        "werent",
+        "weren't",
+        "aint",
+        "ain't",
+        "hardly",
+        "rarely",
+        "seldom",
+        "without",
+        "wouldnt",
+        "wouldn't",
+        "shouldnt",
+        "shouldn't",
+        "couldnt",
+        "couldn't",
+        "havent",
+        "haven't",
+        "hasnt",
+        "hasn't",
+        "hadnt",
+        "hadn't",
+    ]
+)
+_BOOSTERS_EN: Final = frozenset(
+    [
+        "very",
+        "really",
+        "so",
+        "too",
+        "extremely",
+        "absolutely",
+        "totally",
+        "incredibly",
+        "amazingly",
+        "super",
+        "most",
+        "more",
+        "completely",
+        "deeply",
+        "fucking",
+        "freaking",
+        "hella",
+        "highly",
+        "especially",
+        "particularly",
+        "quite",
+        "such",
+        "truly",
+        "utterly",
+    ]
+)
+_DAMPERS_EN: Final = frozenset(
+    ["almost", "barely", "hardly", "kind", "sort", "somewhat", "slightly", "little", "less", "partly", "marginally"]
+)
+_BOOST: Final = 0.293
+_FLIP: Final = -0.74
+_CAPITALS: Final = 0.733
+_NORM: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Words with their valence, from -4 to 4; those of Chinese, with their negations and boosters."""
+
+    english: Mapping[str, float]
+    chinese: Mapping[str, float]
+    negations: frozenset[str]
+    boosters: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """`ids` are distinct buckets from 0 to 2 * buckets (the upper half is Chinese); `dense` has DENSE numbers."""
+
+    ids: tuple[int, ...]
+    dense: tuple[float, ...]
+
+
+class Extractor:
+    """Makes the features of texts. Deterministic; raises nothing for any text."""
+
+    def __init__(self, lexicon: Lexicon, bits: int) -> None:
+        """`bits`: 2 ** bits buckets a language."""
+        self._lexicon = lexicon
+        self._mask = (1 << bits) - 1
+        self._offset = 1 << bits
+        longest = max(map(len, (*lexicon.chinese, *lexicon.negations, *lexicon.boosters)), default=1)
+        self._longest = longest
+
+    def extract(self, text: str, language: Language) -> Features:
+        """The features of an evened-out text. Only its first MAX_CHARS characters are seen."""
+        text = text[:MAX_CHARS]
+        mask = self._mask
+        if language == "zh":
+            ids = {self._offset + (crc32(gram.encode()) & mask) for gram in _chinese_grams(text.lower())}
+            return Features(tuple(sorted(ids)), self._weigh_chinese(text.lower()))
+        ids = {crc32(gram.encode()) & mask for gram in _english_grams(text.lower())}
+        return Features(tuple(sorted(ids)), self._weigh_english(text))
+
+    def _weigh_english(self, text: str) -> tuple[float, ...]:
+        words = [_strip(word) for word in _SPACED.findall(text)]
+        lowered = [word.lower() for word in words]
+        has_small = any(word != word.upper() for word in words)
+        find = self._lexicon.english.get
+        scores: list[float] = []
+        but = 0
+        for at, word in enumerate(lowered):
+            if word == "but":
+                but = len(scores)
+            valence = find(word)
+            if valence is None:
+                continue
+            sign = 1.0 if valence > 0 else -1.0
+            if has_small and len(word) > 1 and words[at] == words[at].upper() != words[at].lower():
+                valence += sign * _CAPITALS
+            for back in range(1, 4):
+                before = lowered[at - back] if at >= back else ""
+                if before in _BOOSTERS_EN:
+                    valence += sign * _BOOST * (1.05 - 0.05 * back)
+                elif before in _DAMPERS_EN:
+                    valence -= sign * _BOOST * (1.05 - 0.05 * back)
+            if any(lowered[at - back] in _NEGATIONS_EN for back in range(1, 4) if at >= back):
+                valence *= _FLIP
+            scores.append(valence)
+        if but:
+            scores = [score * (0.5 if at < but else 1.5) for at, score in enumerate(scores)]
+        return _summary(scores, len(words), text)
+
+    def _weigh_chinese(self, text: str) -> tuple[float, ...]:
+        lexicon, longest = self._lexicon, self._longest
+        scores: list[float] = []
+        turned, strength, reach = 1.0, 1.0, 0
+        at = 0
+        while at < len(text):
+            for width in range(min(longest, len(text) - at), 0, -1):
+                word = text[at : at + width]
+                if (valence := lexicon.chinese.get(word)) is not None:
+                    scores.append(valence * turned * strength)
+                    turned, strength, reach = 1.0, 1.0, 0
+                    break
+                if word in lexicon.negations:
+                    turned, reach = turned * _FLIP, 3
+                    break
+                if word in lexicon.boosters:
+                    strength, reach = 1.3, 3
+                    break
+            else:
+                width = 1
+                reach -= 1
+                if reach <= 0 or text[at] in "，。！？,.!?；; ":
+                    turned, strength = 1.0, 1.0
+            at += width
+        return _summary(scores, max(1, len(text) // 2), text)
+
+
+def _summary(scores: list[float], words: int, text: str) -> tuple[float, ...]:
+    total = sum(scores)
+    up = sum(score for score in scores if score > 0)
+    down = -sum(score for score in scores if score < 0)
+    compound = total / math.sqrt(total * total + _NORM)
+    width = max(1.0, math.sqrt(words))
+    return (
+        compound,
+        abs(compound),
+        up / width,
+        down / width,
+        (scores[-1] if scores else 0.0) / 4,
+        min(4, text.count("!") + text.count("！")) / 4,
+        min(4, text.count("?") + text.count("？")) / 4,
+        min(1.0, math.log1p(words) / 5),
+    )
+
+
+def _strip(word: str) -> str:
+    bare = word.strip(_EDGE)
+    # What little is left of an emoticon is not a word.
+    return bare if len(bare) > 2 or len(bare) == len(word) or bare.isalpha() else word
+
+
+def _english_grams(text: str) -> Iterator[str]:
+    tokens = _TOKEN.findall(text)
+    before = "^"
+    for token in tokens:
+        yield "w" + token
+        yield f"b{before} {token}"
+        before = token
+        if len(token) > 2:
+            marked = f" {token} "
+            for width in (3, 4, 5):
+                for at in range(len(marked) - width + 1):
+                    yield marked[at : at + width]
+
+
+def _chinese_grams(text: str) -> Iterator[str]:
+    for run in _CHINESE_RUN.findall(text):
+        for width in (1, 2, 3):
+            for at in range(len(run) - width + 1):
+                yield run[at : at + width]

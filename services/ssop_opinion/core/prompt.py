@@ -1,0 +1,95 @@
+"""The conversation that asks for the analysis of a post: examples as turns, then the post with what is known of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ssop_opinion.core.wording import Language, as_data
+
+LABELS: Final = ("negative", "neutral", "positive")
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What the sentiment model says: probabilities of the three labels, and a valence from -1 to 1."""
+
+    negative: float
+    neutral: float
+    positive: float
+    valence: float
+
+    @property
+    def label(self) -> str:
+        """The likeliest label."""
+        return LABELS[max(range(3), key=(self.negative, self.neutral, self.positive).__getitem__)]
+
+    @property
+    def score(self) -> int:
+        """The valence from -5 to 5, on the label's side of 0."""
+        score = round(self.valence * 5)
+        if self.label == "neutral":
+            return max(-1, min(1, score))
+        return max(1, score) if self.label == "positive" else min(-1, score)
+
+    def probability_of(self, label: str) -> float:
+        """Of one of LABELS; 0 for another."""
+        chances: Mapping[str, float] = {
+            "negative": self.negative, "neutral": self.neutral, "positive": self.positive,
+        }  # fmt: skip
+        return chances.get(label, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A post with the answer that is wanted for it. `brands`: as for a post that names them."""
+
+    text: str
+    answer: Mapping[str, Any]
+    brands: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """The prompt of a language. `user` holds `{text}`, `brands` holds `{brands}`, `hint` `{label}` and `{score}`."""
+
+    system: str
+    user: str
+    brands: str
+    hint: str
+    examples: Sequence[Example] = field(default_factory=tuple)
+
+
+def build_messages(
+    prompt: PromptText, text: str, *, brands: Sequence[str] = (), hint: Hint | None = None
+) -> list[dict[str, str]]:
+    """The messages for a post, whose text is evened out. The post stands in one line, after a label, as data."""
+    messages = [{"role": "system", "content": prompt.system}]
+    for example in prompt.examples:
+        label, score = example.answer["sentiment_label"], example.answer["sentiment_score"]
+        # Without a hint for the post, hints in examples would promise one.
+        tone = _tone(prompt, str(label), int(score)) if hint is not None else ""
+        messages.append({"role": "user", "content": _turn(prompt, example.text, example.brands, tone)})
+        messages.append({"role": "assistant", "content": json.dumps(example.answer, ensure_ascii=False)})
+    tone = _tone(prompt, hint.label, hint.score) if hint is not None else ""
+    messages.append({"role": "user", "content": _turn(prompt, text, brands, tone)})
+    return messages
+
+
+def _turn(prompt: PromptText, text: str, brands: Sequence[str], tone: str) -> str:
+    # replace, not format: posts hold braces.
+    lines = [prompt.user.replace("{text}", as_data(text))]
+    if brands:
+        lines.append(prompt.brands.replace("{brands}", as_data(", ".join(brands))))
+    if tone:
+        lines.append(tone)
+    return "\n".join(lines)
+
+
+def _tone(prompt: PromptText, label: str, score: int) -> str:
+    return prompt.hint.replace("{label}", label).replace("{score}", str(score))
+
+
+def pick_prompt(prompts: Mapping[Language, PromptText], language: Language) -> PromptText:
+    """The prompt of a language; posts in others get the English one."""
+    return prompts.get(language) or prompts["en"]

@@ -1,0 +1,1 @@
+"""The sentiment model whose word goes into the prompt: n-grams and a lexicon on ONNX Runtime, microseconds a post."""
