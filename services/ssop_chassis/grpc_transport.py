@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import grpc
+from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -169,6 +170,27 @@ class GrpcServer:
         await self._server.stop(grace_s)
 
 
+class _MethodPool:
+    """The descriptors of this process, methods among them: some clients of reflection ask for these by name."""
+
+    def __init__(self) -> None:
+        self._pool = descriptor_pool.Default()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - the pool's name
+        """The file of a message, service or method. Raises KeyError."""
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            service, _, method = symbol.rpartition(".")
+            found = self._pool.FindServiceByName(service)
+            if method not in found.methods_by_name:
+                raise
+            return found.file
+
+
 async def start_server(
     services: Sequence[Service],
     listen: Sequence[str],
@@ -204,7 +226,8 @@ async def start_server(
         [_Handlers(services, dispatcher, default_deadline_ms / 1000, max_session_ms / 1000)]
     )
     if has_reflection:
-        reflection.enable_server_reflection([*(s.name for s in services), reflection.SERVICE_NAME], server)
+        names = [*(s.name for s in services), reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server, pool=_MethodPool())
     addresses = []
     for address in listen:
         try:

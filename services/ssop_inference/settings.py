@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_serializer, model_validator
 
 from ssop_chassis.announcement import read_address
 from ssop_chassis.settings import Settings
@@ -86,6 +86,11 @@ class ModelSettings(Settings):
         description="Show the model the schema even where a grammar holds it: better answers from models that can"
         " read one, more prompt tokens.",
     )
+
+    @field_serializer("extra_body", when_used="json")
+    def _hide_values(self, extra_body: dict[str, Any]) -> dict[str, str]:
+        """What is logged of them: some servers take keys and names of users there."""
+        return dict.fromkeys(extra_body, "***")
 
     @model_validator(mode="after")
     def _check_backend(self) -> Self:

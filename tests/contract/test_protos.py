@@ -3,6 +3,7 @@
 import filecmp
 import importlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,36 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_buf_lint_is_clean() -> None:
     result = subprocess.run(["buf", "lint"], cwd=ROOT / "protos", capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def breaking(folder: Path) -> "subprocess.CompletedProcess[str]":
+    """What a change of the protos breaks for those who have the stubs of the last release."""
+    command = ["buf", "breaking", "--against", str(ROOT / "protos" / "baseline.binpb")]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.needs("buf")
+def test_nothing_that_was_released_is_broken() -> None:
+    result = breaking(ROOT / "protos")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.needs("buf")
+@pytest.mark.parametrize(
+    ("released", "changed"),
+    [
+        ("uint32 document = 6;", "uint32 document = 30;"),
+        ("uint64 seq = 1;", "string seq = 1;"),
+        ("rpc Resume(ResumeRequest) returns (stream Chunk);", ""),
+    ],
+    ids=["number", "type", "method"],
+)
+def test_a_break_is_found(tmp_path: Path, released: str, changed: str) -> None:
+    shutil.copytree(ROOT / "protos" / "ssop", tmp_path / "ssop")
+    shutil.copy(ROOT / "protos" / "buf.yaml", tmp_path)
+    for path in (tmp_path / "ssop/v1/frame.proto", tmp_path / "ssop/v1/router.proto"):
+        path.write_text(path.read_text().replace(released, changed))
+    assert breaking(tmp_path).returncode == 100
 
 
 @pytest.mark.needs("protoc")

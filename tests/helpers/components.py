@@ -101,6 +101,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "cargo": _program("cargo"),
     "dpdk": _dpdk,
     "gcc": _program("gcc"),
+    "ghz": _program("ghz"),
     "go": _program("go"),
     "gpu": _gpu,
     "ebpf": _ebpf,

@@ -113,8 +113,8 @@ class NodeClient:
                 on_message(answer)
         return answer
 
-    async def count_tokens(self, prompt: content_pb2.Prompt) -> int:
-        request = inference_pb2.CountTokensRequest(prompt=prompt)
+    async def count_tokens(self, prompt: content_pb2.Prompt, *, model: str = "") -> int:
+        request = inference_pb2.CountTokensRequest(prompt=prompt, model=model)
         return inference_pb2.CountTokensResponse.FromString(await self._unary("CountTokens", request)).input_tokens
 
     async def check_constraint(self, schema: Any) -> inference_pb2.CheckConstraintResponse:

@@ -16,14 +16,21 @@ import pytest
 
 import ssop_sdk
 from helpers.eventually import eventually
+from helpers.inference import running_node, user_prompt
 from helpers.live_mesh import LiveMesh, run_mesh, wait_until
 from helpers.machine import stretched
+from helpers.models import smollm2_path
 from helpers.redis_server import RedisServer
 from helpers.scripted_mesh import GOOD, ask, encode, failing, run_router
-from ssop.v1 import rag_pb2
+from helpers.upstream import Answer, page, scripted_upstream
+from helpers.vendors import VENDORS
+from ssop.v1 import mesh_pb2, rag_pb2
 from ssop.v1.cache_pb2 import FindSimilarResponse, StoredAnswer
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.api_keys import hash_key, make_key
+from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import load_secret
+from ssop_inference.settings import ModelSettings
 from ssop_router.settings import RouterSettings
 from ssop_sdk import SsopClient
 
@@ -97,6 +104,53 @@ def test_03_prefetches_are_metered_budgeted_and_shown(tmp_path: Path) -> None:
             usage = client.index.prefetch_usage()
         assert (usage.started, usage.shed, usage.budget, usage.budget_left) == (3, 2, 3, 0)
         assert usage.tokens == 3 * 5
+
+
+async def test_04_each_model_counts_with_its_own_tokenizer_and_has_its_own_limit() -> None:
+    server = VENDORS["llama-server"]
+    pages: dict[str, Answer] = {
+        "/apply-template": lambda request: page({"prompt": request.body["messages"][0]["content"]}),
+        # Its tokens are words.
+        "/tokenize": lambda request: page({"tokens": [*range(len(request.body["content"].split()))]}),
+    }
+    short, long = "unbelievable " * 20, "unbelievable " * 1_500
+    async with scripted_upstream({**server.answers(server.stream()), **pages}) as upstream:
+        models = (
+            ModelSettings(name="small", path=smollm2_path(), tiers=("lite",)),
+            ModelSettings(name="theirs", backend="openai", url=upstream.url, tiers=("full",)),
+        )
+        async with running_node(models=models) as node:
+            small = await node.client.count_tokens(user_prompt(short), model="small")
+            theirs = await node.client.count_tokens(user_prompt(short), model="theirs")
+            answer = await node.client.generate(user_prompt(short, max_output_tokens=4), model="small")
+            assert answer.end.usage.input_tokens == small
+            with pytest.raises(MeshError) as caught:
+                await node.client.generate(user_prompt(long), model="small")
+            fits = await node.client.generate(user_prompt(long, max_output_tokens=4), model="theirs")
+            # The server's own word, and not the other's tokenizer.
+            assert fits.end.usage.input_tokens == 21
+    assert theirs == 20
+    assert small > 3 * theirs
+    assert caught.value.reason == ErrorReason.ERROR_REASON_CONTEXT_EXCEEDED
+    assert caught.value.metadata["limit_tokens"] == "2048"
+
+
+async def test_04_a_prompt_that_one_tier_cannot_hold_goes_to_the_other() -> None:
+    async with run_router(default_tier="lite") as scripted:
+        for name, node in scripted.nodes.items():
+            node.status.models[0].context_tokens = 100_000 if name.startswith("full") else 512
+        nodes = scripted.router.nodes
+
+        def is_told() -> bool:
+            found = {node.models[0].context_tokens for node in nodes.snapshot().nodes}
+            return found == {512, 100_000}
+
+        await eventually(is_told, timeout_s=60)
+        short = await scripted.generate(ask("word"))
+        long = await scripted.generate(ask("word " * 20_000))
+    assert short.decision.tier == mesh_pb2.TIER_LITE
+    assert long.decision.tier == mesh_pb2.TIER_FULL
+    assert long.decision.tier_reason == mesh_pb2.TIER_REASON_CONTEXT_FIT
 
 
 async def test_05_degraded_answers_say_so_and_are_never_stored_as_good_ones() -> None:
