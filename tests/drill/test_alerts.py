@@ -12,7 +12,7 @@ pytestmark = pytest.mark.needs("prometheus")
 def test_no_fault_that_the_mesh_mends_pages_and_an_outage_pages_once(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    report = run_alert_drill(tmp_path_factory.mktemp("a") / "p", (), scale=1)
+    report = run_alert_drill(tmp_path_factory.mktemp("a"), (), scale=1, timeout_s=1_700)
     print("\n".join(["", *report.lines()]))
     assert report.wrong == []
     assert list(report.pages) == ["none", *(fault.name for fault in FAULTS), OUTAGE]

@@ -1,11 +1,17 @@
-"""The faults of `ssop drill` and a total outage, with a real Prometheus that watches: who would have been woken."""
+"""The faults of `ssop drill` and a total outage, with a real Prometheus that watches: who would have been woken.
+
+A process of its own, as the drill is: `python -m helpers.alert_drill FOLDER SCALE [FAULT ...]`.
+"""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -95,7 +101,16 @@ def _watch(folder: Path, rig: Rig, scale: float) -> Iterator[tuple[Prometheus, P
         targets.close()
 
 
-def run_alert_drill(folder: Path, faults: Sequence[str], *, scale: float, seed: int = 7) -> AlertReport:
+def run_alert_drill(folder: Path, faults: Sequence[str], *, scale: float, timeout_s: float) -> AlertReport:
+    """Run it in a process whose temporary files lie in `folder`, whose name must be short. See `_drill`."""
+    command = [sys.executable, "-m", "helpers.alert_drill", str(folder / "p"), str(scale), *faults]
+    environ = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return AlertReport(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _drill(folder: Path, faults: Sequence[str], *, scale: float, seed: int = 7) -> AlertReport:
     """Run faults of the drill (none named: all) and then a total outage, and see what is told.
 
     All time of the rules goes by in `scale` of it, that of the mesh does not: below 1 there are more pages, not fewer.
@@ -139,3 +154,10 @@ def _black_out(rig: Rig, prometheus: Prometheus, seed: int) -> None:
             _PAGE_S,
             "the mesh serves again",
         )
+
+
+if __name__ == "__main__":
+    folder, scale, *faults = sys.argv[1:]
+    found = _drill(Path(folder), faults, scale=float(scale))
+    print("\n".join(found.lines()), file=sys.stderr)
+    print(json.dumps(asdict(found)))

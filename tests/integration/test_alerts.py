@@ -10,7 +10,7 @@ pytestmark = pytest.mark.needs("prometheus")
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> AlertReport:
     """Pages of a node that is killed, and of an outage, with rules six times as quick as they are."""
-    return run_alert_drill(tmp_path_factory.mktemp("a") / "p", ("kill-inference",), scale=1 / 6)
+    return run_alert_drill(tmp_path_factory.mktemp("a"), ("kill-inference",), scale=1 / 6, timeout_s=500)
 
 
 @pytest.mark.timeout(600)
