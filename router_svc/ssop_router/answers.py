@@ -244,6 +244,7 @@ class Answers:
         """Give the rest of a reservation back. Tried again in the background: it is charged once, whatever is heard."""
         if self._cache is None:
             return
+        self._metrics.charge(counts.tier, usage.input_tokens, usage.output_tokens)
         request = SettleRequest(request_id=job.request_id, usage=usage, counts=counts)
         if await self._has_settled(job, request):
             self._end_reservation(job)

@@ -175,6 +175,8 @@ def assemble(
             clock_ms=clock_ms,
             wall_ms=wall_ms,
         )
+    for word, price in settings.prices.items():
+        metrics.set_price(TIER_OF_WORD[word], price.input, price.output)
     failpoint = open_failpoint(environ or {}, metrics)
     receipts = Receipts(metrics, thin=failpoint.thin if failpoint is not None else None)
     recorder = Recorder(settings, metrics, wall_ms)

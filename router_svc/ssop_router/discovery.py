@@ -213,6 +213,7 @@ def show_age(node: Node, metrics: RouterMetrics, clock_ms: Callable[[], int]) ->
         return -1.0 if age_ms is None else age_ms / 1000
 
     metrics.node_status_age_seconds.labels(node.peer.address).set_function(age_s)
+    metrics.ejected.labels(node.peer.address)
 
 
 def make_discovery(

@@ -4,6 +4,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.metrics import FIRST_TOKEN_BUCKETS_S
 
 _DECISION_BUCKETS_S: Final = (0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.005)
@@ -106,6 +107,7 @@ class RouterMetrics:
         )
         self.requests = Counter("ssop_router_requests", "Requests by how they ended.", ["outcome"], registry=registry)
         self.degraded = Counter("ssop_router_degraded", "Degraded answers, by level.", ["level"], registry=registry)
+        self._begin()
         self.ejections = Counter(
             "ssop_router_ejections",
             "Times that a rule spoke against a node, by rule and by what came of it.",
@@ -142,6 +144,7 @@ class RouterMetrics:
         )
         self.in_flight = Gauge("ssop_router_in_flight", "Requests that run.", registry=registry)
         self._count_frames(registry)
+        self._count_costs(registry)
         self.loop_lag = Counter(
             "ssop_router_loop_lag_seconds",
             "Time for which the loop was late while the cache service was waited for; it counts for no time-out.",
@@ -186,6 +189,30 @@ class RouterMetrics:
         )
         self.keys_reload_failures = Counter(
             "ssop_router_keys_reload_failures", "Times the keys could not be read again.", ["source"], registry=registry
+        )
+
+    def _begin(self) -> None:
+        """A rate needs a zero to begin with."""
+        self.requests.labels("OK")
+        for level in ("1", "2", "3"):
+            self.degraded.labels(level)
+
+    def charge(self, tier: Tier.ValueType, input_tokens: int, output_tokens: int) -> None:
+        """Tokens that a tenant was charged."""
+        for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
+            self._charged.labels(Tier.Name(tier), kind).inc(tokens)
+
+    def set_price(self, tier: Tier.ValueType, input_price: float, output_price: float) -> None:
+        """What a million tokens of a tier cost."""
+        self._price.labels(Tier.Name(tier), "input").set(input_price)
+        self._price.labels(Tier.Name(tier), "output").set(output_price)
+
+    def _count_costs(self, registry: CollectorRegistry) -> None:
+        self._charged = Counter(
+            "ssop_router_charged_tokens", "Tokens charged to tenants.", ["tier", "kind"], registry=registry
+        )
+        self._price = Gauge(
+            "ssop_router_price", "What a million tokens of a tier cost.", ["tier", "kind"], registry=registry
         )
 
     def _count_frames(self, registry: CollectorRegistry) -> None:

@@ -1,33 +1,29 @@
-"""Frames as the kernel sees them, beside what services and clients say of themselves."""
+"""A mesh that the kernel and Prometheus watch: what they see, beside what services and clients say of themselves."""
 
+import asyncio
+import math
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from helpers.dashboards import EXPRESSIONS
 from helpers.eventually import eventually
 from helpers.kernel_view import build_object, copy_codec, run_exporter
+from helpers.live_mesh import wait_until
+from helpers.prometheus import Prometheus, run_prometheus, scale_waits
 from helpers.watched_mesh import SHARE, WatchedMesh, run_client, run_watched_mesh
 from ssop_cli.embedded import free_port
+from ssop_sdk import AsyncSsopClient, FrameLoss
 
-pytestmark = pytest.mark.needs("ebpf")
+pytestmark = [pytest.mark.needs("ebpf"), pytest.mark.needs("prometheus")]
 PROMPTS, TIMES = 2, 12
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What everybody says of the same answers."""
-
-    watched: WatchedMesh
-    received: int
-    missing: int
-    answers: int
-    sees_gap: bool
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +34,19 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedMesh]:
 
 
 @pytest.fixture(scope="module")
-def numbers(watched: WatchedMesh) -> dict[str, float]:
+def prometheus(watched: WatchedMesh, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus over all of it, whose alerts wait for seconds where others wait for minutes."""
+    targets = {f"ssop-{name}": [f"127.0.0.1:{port}"] for name, port in watched.ports.items()}
+    targets |= {"ssop-ebpf": [watched.view.address], "ssop-gateway": [watched.mesh.url.removeprefix("http://")]}
+    with run_prometheus(
+        tmp_path_factory.mktemp("p"), targets, change=lambda rules: scale_waits(rules, 1 / 60)
+    ) as running:
+        wait_until(lambda: running.value("sum(up)") == len(targets), 60, "everything is scraped")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def numbers(watched: WatchedMesh, prometheus: Prometheus) -> dict[str, float]:
     """Frames by who counts them, when a client has got its answers; and whether the SDK told of a gap afterwards."""
     with run_client(watched, PROMPTS, TIMES) as client:
         router, node, kernel = watched.read("router"), watched.read("inference"), watched.view.read()
@@ -120,6 +128,70 @@ def test_the_failpoint_is_in_the_log_of_the_router_alone(watched: WatchedMesh) -
 def test_no_metric_names_a_stream_a_process_or_a_tenant(watched: WatchedMesh) -> None:
     labels = {name for _, have in watched.view.read().values for name, _ in have}
     assert labels <= {"service", "unit", "event", "le", "tier", "use", "probe", "library"}
+
+
+async def test_the_loss_is_a_ratio_in_prometheus_and_pages(numbers: dict[str, float], prometheus: Prometheus) -> None:
+    def ratio() -> float:
+        return prometheus.value("ssop:frames_lost:ratio5m") or 0.0
+
+    await eventually(lambda: ratio() == pytest.approx(SHARE, rel=0.5), timeout_s=90)
+    firing = 'ALERTS{alertname="SsopFramesLost",alertstate="firing",severity="page"}'
+    await eventually(lambda: prometheus.value(firing) == 1, timeout_s=90)
+
+
+async def test_nothing_is_lost_between_node_and_router_in_prometheus(
+    numbers: dict[str, float], prometheus: Prometheus
+) -> None:
+    await eventually(lambda: prometheus.value("ssop:frames_lost_inside:ratio5m") is not None, timeout_s=90)
+    inside = prometheus.value("max_over_time(ssop:frames_lost_inside:ratio5m[1h])")
+    assert inside is not None
+    # Two exporters' worth of frames that are scraped between sending and receiving.
+    assert inside < 0.5
+    sent, received = (
+        prometheus.value(f'sum(ssop_ebpf_frames_total{{service="{service}",event="{event}"}})')
+        for service, event in (("inference", "sent"), ("router", "received"))
+    )
+    assert sent == received
+
+
+async def test_every_panel_shows_something(
+    watched: WatchedMesh, numbers: dict[str, float], prometheus: Prometheus
+) -> None:
+    await ask_with_passages(watched)
+
+    def is_shown(expression: str) -> bool:
+        found = prometheus.query(expression.replace("$__rate_interval", "10m"))
+        return any(not math.isnan(float(series["value"][1])) for series in found)
+
+    assert len(EXPRESSIONS) > 40
+    deadline_s = time.monotonic() + 90
+    empty = list(EXPRESSIONS)
+    while empty and time.monotonic() < deadline_s:
+        empty = [expression for expression in empty if not is_shown(expression)]
+        await asyncio.sleep(0.5)
+    assert not empty, "\n".join(empty)
+
+
+async def ask_with_passages(watched: WatchedMesh) -> None:
+    """Type questions about a document, and send them when their passages must be there; every other one is given up."""
+    mesh = watched.mesh
+    async with AsyncSsopClient(mesh.key, mesh.target, timeout_s=120) as client:
+        await client.index.upsert("handbook", {"refund": "Goods may be returned within 30 days."})
+        for number in range(20):
+            async with client.session() as session:
+                stream = await session.begin("", output_schema=None, policy="no_cache", is_complete=False)
+                await stream.piece("Within how many days may goods be returned, and in what state must they be?")
+                await asyncio.sleep(1.5)
+                if number % 2 == 0:
+                    await stream.commit()
+                    with suppress(FrameLoss):
+                        await stream.result()
+            ages = watched.view.read()
+            used, wasted = (ages.sum("ssop_ebpf_prefetch_age_seconds_count", use=use) for use in ("hit", "wasted"))
+            # The first one only makes the series that the second one is an increase of.
+            if used >= 2 and wasted:
+                return
+    raise AssertionError("no two prefetches were used")
 
 
 def send(codec: Path, document: bytes) -> int:
