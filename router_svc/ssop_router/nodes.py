@@ -22,6 +22,8 @@ from ssop_router.rotation import Rotation, Standing
 _WATCH: Final = "/ssop.v1.InferenceService/WatchStatus"
 # Memory changes slowly, and a node that can't read it any more goes on saying the last value.
 _MEMORY_STALE_MS: Final = 60_000
+# A KV cache fills and empties with each request.
+_KV_STALE_MS: Final = 5_000
 _EXPECTED: Final = (MeshError, TimeoutError, DecodeError)
 _log = logging.getLogger(__name__)
 
@@ -69,7 +71,13 @@ class Node:
         self._models = tuple(_view(model) for model in status.models)
         total = status.memory_total_bytes.value
         is_known = total > 0 and status.memory_free_bytes.age_ms <= _MEMORY_STALE_MS
-        self._memory_free_ratio = status.memory_free_bytes.value / total if is_known else None
+        free_ratios = [status.memory_free_bytes.value / total] if is_known else []
+        free_ratios += [
+            1 - model.kv_used_ratio.value
+            for model in status.models
+            if model.HasField("kv_used_ratio") and model.kv_used_ratio.age_ms <= _KV_STALE_MS
+        ]
+        self._memory_free_ratio = min(free_ratios, default=None)
 
     def lose(self) -> None:
         """Its status stream has ended."""

@@ -224,7 +224,7 @@ class Tls:
 
     def server_name(self, own: str) -> str:
         """The name that the certificate of a service must carry; empty: the host of its address."""
-        return own or self._settings.server_name
+        return self._settings.server_name or own
 
 
 NO_TLS: Final = Tls(TlsSettings(), "", None)

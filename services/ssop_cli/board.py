@@ -1,6 +1,6 @@
 """How a mesh looks on a terminal: tables of services and nodes, and the same as plain lines."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.table import Table
@@ -20,6 +20,8 @@ STYLES: Final[Mapping[str, str]] = {
     "degraded": "red",
 }
 _SOCKET_DIRECTORY_CHARS: Final = 30
+# A value that is younger is as good as now.
+_FRESH_MS: Final = 5_000
 
 
 def show_age(age_ms: int) -> str:
@@ -121,6 +123,38 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
                 *tail,
             )
     return table
+
+
+def memory_lines(nodes: Sequence[router_pb2.NodeView]) -> Iterator[str]:
+    """What is left of each node's memory, of its GPUs' and of its models' KV caches; a line for each node."""
+    for node in nodes:
+        status = node.status
+        parts = []
+        if status.memory_total_bytes.value:
+            parts.append(f"memory {_share(status.memory_free_bytes, status.memory_total_bytes, node)}")
+        if status.process_memory_bytes.value:
+            parts.append(f"the process holds {show_bytes(status.process_memory_bytes.value)}")
+        parts += [
+            f"{gpu.name} {_share(gpu.memory_free_bytes, gpu.memory_total_bytes, node)}"
+            + (f", {gpu.busy_ratio.value:.0%} busy" if gpu.HasField("busy_ratio") else "")
+            for gpu in status.gpus
+        ]
+        parts += [
+            f"KV cache of {model.model} {model.kv_used_ratio.value:.0%} used"
+            for model in status.models
+            if model.HasField("kv_used_ratio")
+        ]
+        if status.oom_count:
+            parts.append(f"killed for memory {status.oom_count} times")
+        if parts:
+            yield f"{status.node or short_address(node.address)}: {'; '.join(parts)}"
+
+
+def _share(free: inference_pb2.Gauge, total: inference_pb2.Gauge, node: router_pb2.NodeView) -> str:
+    """What is free, and how old that is where it is not fresh."""
+    age_ms = free.age_ms + node.status_age_ms
+    age = f" ({show_age(age_ms)} ago)" if age_ms >= _FRESH_MS else ""
+    return f"{show_bytes(free.value)} of {show_bytes(total.value)} free{age}"
 
 
 def _source(node: router_pb2.NodeView) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
 from ssop_cli.board import (
+    memory_lines,
     mode_name,
     nodes_table,
     services_table,
@@ -109,6 +110,7 @@ def status_json(
                 "sources": list(node.sources),
                 "source_age_ms": node.source_age_ms,
                 "is_leaving": node.is_leaving,
+                "memory": _memory_json(node.status),
                 "models": [
                     {
                         "model": model.model,
@@ -122,6 +124,7 @@ def status_json(
                         "slots_total": model.slots_total,
                         "queue_length": model.queue_length.value,
                         "output_tokens_per_s": model.output_tokens_per_s.value,
+                        "kv_used_ratio": _gauge_json(model, "kv_used_ratio"),
                     }
                     for model in node.status.models
                 ],
@@ -150,6 +153,32 @@ def status_json(
         "cache": cache_json(status.cache) if status.HasField("cache") else None,
     }
     return found
+
+
+def _gauge_json(message: Any, name: str) -> dict[str, Any] | None:
+    """A value that is not always known, with its age."""
+    if not message.HasField(name):
+        return None
+    gauge = getattr(message, name)
+    return {"value": gauge.value, "age_ms": gauge.age_ms}
+
+
+def _memory_json(status: inference_pb2.WatchStatusResponse) -> dict[str, Any]:
+    return {
+        "free_bytes": _gauge_json(status, "memory_free_bytes"),
+        "total_bytes": _gauge_json(status, "memory_total_bytes"),
+        "process_bytes": _gauge_json(status, "process_memory_bytes"),
+        "oom_count": status.oom_count,
+        "gpus": [
+            {
+                "name": gpu.name,
+                "free_bytes": _gauge_json(gpu, "memory_free_bytes"),
+                "total_bytes": _gauge_json(gpu, "memory_total_bytes"),
+                "busy_ratio": _gauge_json(gpu, "busy_ratio"),
+            }
+            for gpu in status.gpus
+        ],
+    }
 
 
 def _limit_json(status: router_pb2.GetMeshStatusResponse) -> dict[str, Any]:
@@ -192,7 +221,7 @@ def status_view(
             parts.append(_damage_view(damage))
     if status is not None:
         parts.append(Text(f"router {short_address(access.target)}, up {show_age(status.uptime_ms)}", style="bold"))
-        parts += [nodes_table(status.nodes), Text()]
+        parts += [nodes_table(status.nodes), *map(Text, memory_lines(status.nodes)), Text()]
         if status.trials:
             parts += [trials_table(status.trials), Text()]
         for source in status.node_sources:

@@ -93,13 +93,17 @@ class Generation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How busy a backend is. `queue_s` is a moving average of the wait for a slot; `age_s` is how old this is."""
+    """How busy a backend is. `queue_s` is a moving average of the wait for a slot; `age_s` is how old this is.
+
+    `kv_used_ratio` is the share of the KV cache that is in use, from 0 to 1, None where that is not known.
+    """
 
     slots_busy: int
     queue_length: int
     queue_s: float
     output_tokens_per_s: float
     age_s: float = 0.0
+    kv_used_ratio: float | None = None
 
 
 class Backend(Protocol):

@@ -14,8 +14,9 @@ from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
 from ssop_inference.announcing import Announcer, AnnouncingMetrics
 from ssop_inference.assembly import build_node
+from ssop_inference.gpu import GpuWatch, load_nvml
 from ssop_inference.membership import MembershipServicer
-from ssop_inference.metrics import NodeMetrics
+from ssop_inference.metrics import NodeMetrics, ResourceMetrics
 from ssop_inference.models import ModelError
 from ssop_inference.servicer import InferenceServicer
 from ssop_inference.settings import InferenceSettings
@@ -33,6 +34,11 @@ async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> S
     except ModelError as error:
         raise SettingsError(str(error)) from error
     stack.push_async_callback(node.close)
+    gpus = GpuWatch(load_nvml())
+    gpus.start()
+    stack.callback(gpus.stop)
+    node.gpus = lambda: gpus.sample
+    process.registry.register(ResourceMetrics(node.memory, node.gpus))
     warm_up_timeout_s = settings.warm_up_timeout_ms / 1000
     servicer = InferenceServicer(
         node,

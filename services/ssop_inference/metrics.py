@@ -1,8 +1,12 @@
 """Metrics of a node. Names follow OpenTelemetry's GenAI conventions where they have one."""
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from ssop_chassis.metrics import (
     DURATION_BUCKETS_S,
@@ -15,6 +19,8 @@ from ssop_chassis.metrics import (
 )
 from ssop_inference.backend import Load, Outcome
 from ssop_inference.core.constraint import Mode
+from ssop_inference.gpu import GpuSample
+from ssop_inference.resource import Memory
 
 _MODEL = "gen_ai_request_model"
 
@@ -73,6 +79,7 @@ class NodeMetrics:
         self._queue = histogram("ssop_inference_queue_seconds", "Wait for a slot.", [], FIRST_TOKEN_BUCKETS_S)
         self._busy = gauge("ssop_inference_slots_busy", "Slots in use.")
         self._waiting = gauge("ssop_inference_queue_length", "Requests that wait for a slot.")
+        self._kv = gauge("ssop_inference_kv_used_ratio", "Share of the server's KV cache in use; NaN: it does not say.")
         self._rate = gauge("ssop_inference_output_tokens_per_second", "Tokens generated per second over all slots.")
 
     def observe_start(self, model: str, mode: Mode, queue_s: float) -> None:
@@ -111,3 +118,48 @@ class NodeMetrics:
         self._busy.labels(model).set_function(lambda: load_now().slots_busy)
         self._waiting.labels(model).set_function(lambda: load_now().queue_length)
         self._rate.labels(model).set_function(lambda: load_now().output_tokens_per_s)
+        self._kv.labels(model).set_function(lambda: _or_nan(load_now().kv_used_ratio))
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+class ResourceMetrics(Collector):
+    """Memory of the node and of its host's GPUs, read whenever the metrics are. In any thread."""
+
+    def __init__(self, memory: Callable[[], Memory], gpus: Callable[[], GpuSample]) -> None:
+        self._memory = memory
+        self._gpus = gpus
+
+    def collect(self) -> Iterator[Metric]:
+        """See Collector."""
+        memory, sample = self._memory(), self._gpus()
+        for name, text, value in (
+            ("memory_free_bytes", "Memory that is free in the node's cgroup, or on its host.", memory.free_bytes),
+            ("memory_total_bytes", "Memory that the node may use in all.", memory.total_bytes),
+            ("process_memory_bytes", "Memory that the node's process holds.", memory.process_bytes),
+        ):
+            yield GaugeMetricFamily(f"ssop_inference_{name}", text, value)
+        yield CounterMetricFamily(
+            "ssop_inference_oom_kills", "Times that the node's cgroup was killed for memory.", memory.oom_count
+        )
+        if not sample.gpus:
+            return
+        free, total, busy = (
+            GaugeMetricFamily(f"ssop_inference_gpu_{name}", text, labels=["gpu", "name"])
+            for name, text in (
+                ("memory_free_bytes", "Free memory of a GPU."),
+                ("memory_total_bytes", "Memory of a GPU."),
+                ("busy_ratio", "Share of the last second or so in which a GPU computed."),
+            )
+        )
+        for index, gpu in enumerate(sample.gpus):
+            labels = [str(index), gpu.name]
+            free.add_metric(labels, gpu.free_bytes)
+            total.add_metric(labels, gpu.total_bytes)
+            if gpu.busy_ratio is not None:
+                busy.add_metric(labels, gpu.busy_ratio)
+        yield from (free, total, busy)
+        age_s = max(0.0, time.monotonic() - sample.at_s)
+        yield GaugeMetricFamily("ssop_inference_gpu_age_seconds", "Age of what is said of the GPUs.", age_s)

@@ -13,6 +13,7 @@ from ssop_chassis.errors import MeshError
 from ssop_inference.backend import Backend, GenerateRequest
 from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.core.request import SamplingOptions
+from ssop_inference.gpu import GpuSample
 from ssop_inference.resource import Memory, read_memory
 
 _TIERS: Final = {"lite": mesh_pb2.TIER_LITE, "full": mesh_pb2.TIER_FULL}
@@ -54,6 +55,8 @@ class Node:
     models: Sequence[Model]
     started_at_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     memory: Callable[[], Memory] = read_memory
+    gpus: Callable[[], GpuSample] = GpuSample
+    """The GPUs as they were read last, on the clock of the loop."""
     is_draining: bool = False
     retry_s: float = 1.0
     """Pause between two attempts at a model server."""
@@ -215,7 +218,22 @@ class Node:
             memory_free_bytes=_gauge(sample.memory.free_bytes, age_s),
             memory_total_bytes=_gauge(sample.memory.total_bytes, age_s),
             oom_count=sample.memory.oom_count,
+            process_memory_bytes=_gauge(sample.memory.process_bytes, age_s),
+            gpus=_gpus(self.gpus(), now_s),
         )
+
+
+def _gpus(sample: GpuSample, now_s: float) -> list[inference_pb2.GpuStatus]:
+    age_s = now_s - sample.at_s
+    return [
+        inference_pb2.GpuStatus(
+            name=gpu.name,
+            memory_free_bytes=_gauge(gpu.free_bytes, age_s),
+            memory_total_bytes=_gauge(gpu.total_bytes, age_s),
+            busy_ratio=None if gpu.busy_ratio is None else _gauge(gpu.busy_ratio, age_s),
+        )
+        for gpu in sample.gpus
+    ]
 
 
 def _model_status(model: Model) -> inference_pb2.ModelStatus:
@@ -237,6 +255,7 @@ def _model_status(model: Model) -> inference_pb2.ModelStatus:
         constraint_mode=mesh_pb2.ConstraintMode.ValueType(capabilities.strictest_mode),
         backend=capabilities.kind,
         has_estimated_counts=capabilities.has_estimated_counts,
+        kv_used_ratio=None if load.kv_used_ratio is None else _gauge(load.kv_used_ratio, load.age_s),
     )
 
 

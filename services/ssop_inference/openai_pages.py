@@ -15,6 +15,8 @@ from ssop_inference.wire import ServerLoad
 _STRUCTURED_SINCE: Final = (0, 11)
 _RUNNING: Final = ("llamacpp:requests_processing", "vllm:num_requests_running", "sglang:num_running_reqs")
 _WAITING: Final = ("llamacpp:requests_deferred", "vllm:num_requests_waiting", "sglang:num_queue_reqs")
+# Under both, since the name changed (vLLM 0.10); a server has one of them.
+_KV_USED: Final = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 _LLGUIDANCE_PROBE: Final = '%llguidance {}\nstart: "ok"'
 
 
@@ -65,28 +67,48 @@ async def takes_llguidance(http: UpstreamHttp) -> bool:
 async def find_load_page(http: UpstreamHttp) -> str:
     """The page that says the load; `/metrics` knows of waiting requests too."""
     for page in ("/metrics", "/slots"):
-        try:
-            text = (await http.get(page, from_root=True)).decode(errors="replace")
-            load = read_slots(text, 0.0) if page == "/slots" else read_metrics(text, 0.0)
-        except (MeshError, WireError):
-            continue
-        if load is not None:
+        if await says_load(http, page):
             return page
     return ""
+
+
+async def says_load(http: UpstreamHttp, page: str) -> bool:
+    """Whether a page is there and says the load."""
+    try:
+        text = (await http.get(page, from_root=True)).decode(errors="replace")
+    except (MeshError, WireError):
+        return False
+    return (read_slots(text, 0.0) if page == "/slots" else read_metrics(text, 0.0)) is not None
 
 
 def read_slots(text: str, now_s: float) -> ServerLoad | None:
     """What the page `/slots` of llama-server says; None where it says nothing."""
     try:
         slots = json.loads(text)
-        return ServerLoad(sum(bool(slot["is_processing"]) for slot in slots), 0, now_s)
-    except (ValueError, TypeError, KeyError, RecursionError):
+        running = sum(bool(slot["is_processing"]) for slot in slots)
+        return ServerLoad(running, 0, now_s, _kv_of_slots(slots))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
+def _kv_of_slots(slots: list[dict[str, Any]]) -> float | None:
+    """Tokens that slots at work hold, of all that fit. What an idle slot keeps for later makes room when it must."""
+    total = sum(whole(slot.get("n_ctx")) for slot in slots)
+    if not total:
+        return None
+    used = 0
+    for slot in slots:
+        if slot["is_processing"]:
+            decoded = sum(whole(entry.get("n_decoded")) for entry in slot.get("next_token", ()))
+            read = whole(slot.get("n_prompt_tokens_processed")) + whole(slot.get("n_prompt_tokens_cache"))
+            used += read + decoded
+    return min(1.0, used / total)
+
+
 def read_metrics(text: str, now_s: float) -> ServerLoad | None:
-    """Prometheus text. Values are summed over the engines of a server."""
+    """Prometheus text. Values are summed over the engines of a server; of their KV caches the fullest counts."""
     values = {"running": 0.0, "waiting": 0.0}
+    kv_used_ratio: float | None = None
     is_found = False
     try:
         for family in text_string_to_metric_families(text):
@@ -95,7 +117,12 @@ def read_metrics(text: str, now_s: float) -> ServerLoad | None:
                 if kind and sample.value >= 0:
                     values[kind] += sample.value
                     is_found = True
-        return ServerLoad(int(values["running"]), int(values["waiting"]), now_s) if is_found else None
+                # A share, whatever its name says.
+                if sample.name in _KV_USED and 0 <= sample.value <= 1:
+                    kv_used_ratio = max(kv_used_ratio or 0.0, sample.value)
+        if not is_found:
+            return None
+        return ServerLoad(int(values["running"]), int(values["waiting"]), now_s, kv_used_ratio)
     except (ValueError, KeyError, IndexError, OverflowError):
         return None
 

@@ -27,6 +27,7 @@ from ssop_inference.openai_pages import (
     list_models,
     read_metrics,
     read_slots,
+    says_load,
     takes_llguidance,
     vllm_dialect,
     whole,
@@ -62,6 +63,8 @@ class _Server:
     load_page: str = ""
     has_tokenizer: bool = False
     is_llama: bool = False
+    has_slots_page: bool = False
+    """Beside its load page; it alone says what is in its KV cache."""
 
 
 class OpenAiWire:
@@ -144,7 +147,12 @@ class OpenAiWire:
             facts = ServerFacts(whole(context), whole(props.get("total_slots")))
             dialect = name or ("llama-server" if await takes_llguidance(http) else "llama-server-gbnf")
             return _Server(
-                DIALECTS[dialect], facts=facts, load_page=await find_load_page(http), has_tokenizer=True, is_llama=True
+                DIALECTS[dialect],
+                facts=facts,
+                load_page=await find_load_page(http),
+                has_tokenizer=True,
+                is_llama=True,
+                has_slots_page=await says_load(http, "/slots"),
             )
         listed = await list_models(http)
         first = next((entry for entry in listed if not self._model or entry.get("id") == self._model), {})
@@ -320,7 +328,13 @@ class OpenAiWire:
         if not page:
             return None
         text = (await http.get(page, from_root=True)).decode(errors="replace")
-        return read_slots(text, now_s) if page == "/slots" else read_metrics(text, now_s)
+        if page == "/slots":
+            return read_slots(text, now_s)
+        load = read_metrics(text, now_s)
+        if load is None or not self._server.has_slots_page:
+            return load
+        slots = read_slots((await http.get("/slots", from_root=True)).decode(errors="replace"), now_s)
+        return replace(load, kv_used_ratio=slots.kv_used_ratio if slots is not None else None)
 
 
 _OWN: Final = ("llama-server", "vllm", "sglang", "json-", "plain")

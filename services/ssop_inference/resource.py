@@ -9,11 +9,15 @@ _V1_UNLIMITED_BYTES: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that are free and that there are in all; `oom_count` is how often the cgroup was killed for memory."""
+    """Bytes that are free and that there are in all; `oom_count` is how often the cgroup was killed for memory.
+
+    `process_bytes` is what this process holds.
+    """
 
     free_bytes: int
     total_bytes: int
     oom_count: int
+    process_bytes: int = 0
 
 
 def read_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Memory:
@@ -31,7 +35,8 @@ def read_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup
         # v2, then v1.
         for name in ("memory.events", "memory.oom_control"):
             oom_count = max(oom_count, _read_table(folder / name, " ").get("oom_kill", 0))
-    return Memory(free, total, oom_count)
+    held = _read_table(proc / "self/status", ":").get("VmRSS", 0) * 1024
+    return Memory(free, total, oom_count, held)
 
 
 def _own_cgroups(proc: Path, cgroups: Path) -> list[Path]:

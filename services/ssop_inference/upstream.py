@@ -62,12 +62,13 @@ class _Heard(NamedTuple):
     running: int
     waiting: int
     at_s: float
+    kv_used_ratio: float | None = None
 
 
 def _without(load: ServerLoad, own: int) -> _Heard:
     """What a server says, less this node's own requests; those of them that do not run wait."""
     own_waiting = max(0, own - load.running)
-    return _Heard(max(0, load.running - own), max(0, load.waiting - own_waiting), load.at_s)
+    return _Heard(max(0, load.running - own), max(0, load.waiting - own_waiting), load.at_s, load.kv_used_ratio)
 
 
 class UpstreamBackend:
@@ -159,6 +160,7 @@ class UpstreamBackend:
             queue.queue_s,
             self._meter.tokens_per_s,
             0.0 if heard is None else max(0.0, self._clock() - heard.at_s),
+            others.kv_used_ratio,
         )
 
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:

@@ -14,11 +14,15 @@ from ssop_inference.upstream_http import UpstreamHttp
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """What a server says of itself: requests that run, requests that wait; `at_s` on the loop's clock."""
+    """What a server says of itself: requests that run, requests that wait; `at_s` on the loop's clock.
+
+    `kv_used_ratio` is the share of its KV cache that is in use, from 0 to 1, None where it does not say.
+    """
 
     running: int
     waiting: int
     at_s: float
+    kv_used_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,17 @@ async def test_server_is_known_by_its_pages(server: LlamaServer) -> None:
         assert (model.context_tokens, model.has_logprobs) == (2048, True)
 
 
+async def test_share_of_its_kv_cache_is_in_the_status(server: LlamaServer) -> None:
+    async with node_of(server, load_period_ms=100) as running:
+        async with running.client.open(user_prompt(POST, max_output_tokens=500)) as stream:
+            await stream.read()
+            backend = backend_of(running)
+            await eventually(lambda: 0 < (backend.load_now().kv_used_ratio or 0) < 1, 60)
+            (model,) = (await running.client.status()).models
+            assert 0 < model.kv_used_ratio.value < 1
+        await eventually(lambda: backend.load_now().kv_used_ratio == 0, 60)
+
+
 async def test_schema_is_held_in_full(server: LlamaServer) -> None:
     async with node_of(server) as running:
         answer = await running.client.generate(user_prompt(POST, schema=OPINION))

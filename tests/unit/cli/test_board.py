@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from ssop.v1 import router_pb2
 from ssop_cli.analyze import honesty, show_ms, summary_table, values_text
 from ssop_cli.ask import schema_view
-from ssop_cli.board import child_line, nodes_table, services_table, show_age, show_bytes
+from ssop_cli.board import child_line, memory_lines, nodes_table, services_table, show_age, show_bytes
 from ssop_cli.mesh import Access
 from ssop_cli.report import ChildReport, Report
 from ssop_cli.status import status_view
@@ -145,3 +145,45 @@ def test_documents_that_were_lost_are_named_until_the_damaged_store_is_removed(t
     (tmp_path / "index-damaged").mkdir()
     (tmp_path / "index-damaged" / "lost.json").write_text('{"places": 2, "documents": 5}')
     assert "5 documents, 2 places" in show(status_view(report, None, access, 0), 240)
+
+
+def test_memory_of_a_node_shows_with_its_gpus_and_its_cache() -> None:
+    response = status()
+    node = response.nodes[0]
+    node.status.memory_free_bytes.value, node.status.memory_total_bytes.value = 3 << 30, 8 << 30
+    node.status.process_memory_bytes.value = 512 << 20
+    gpu = node.status.gpus.add(name="NVIDIA H200")
+    gpu.memory_free_bytes.value, gpu.memory_total_bytes.value = 30 << 30, 140 << 30
+    gpu.memory_free_bytes.age_ms = 61_000
+    gpu.busy_ratio.value = 0.4
+    node.status.models[0].kv_used_ratio.value = 0.12
+    (line,) = memory_lines(response.nodes)
+    assert line == (
+        "local: memory 3.0 GiB of 8.0 GiB free; the process holds 512 MiB; "
+        "NVIDIA H200 30.0 GiB of 140.0 GiB free (1 min 01 s ago), 40% busy; "
+        "KV cache of smollm2-135m-instruct 12% used"
+    )
+
+
+def test_node_that_says_nothing_of_its_memory_has_no_line() -> None:
+    assert list(memory_lines(status().nodes)) == []
+
+
+def test_source_of_nodes_shows_where_some_join_at_run_time() -> None:
+    response = status()
+    assert "from" not in show(nodes_table(response.nodes))
+    response.nodes[0].sources.append("static")
+    late = response.nodes.add(address="10.0.0.7:7310", sources=["lease"], source_age_ms=61_000, is_leaving=True)
+    late.status.node = "late"
+    late.status.models.add(model="m", state=3)
+    text = show(nodes_table(response.nodes), 140)
+    assert "static" in text
+    assert "lease 1 min 01 s ago" in text
+    assert "leaving" in text
+
+
+def test_source_that_can_not_be_read_is_said() -> None:
+    response = status()
+    response.node_sources.add(name="lease", is_available=False, age_ms=2_000, nodes=3)
+    text = show(status_view(None, response, Access("127.0.0.1:7300", "k"), 0))
+    assert "nodes by lease: can't be read; its last list holds  3 nodes, 2 s ago" in text

@@ -5,6 +5,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, cast
 
+import pytest
+
 from helpers.eventually import eventually
 from helpers.scripted_mesh import SECRET, R, ScriptedNode
 from ssop.v1.mesh_pb2 import Tier
@@ -111,6 +113,20 @@ async def test_status_becomes_a_view_with_its_age() -> None:
     assert view.models[0].tiers == {Tier.TIER_FULL}
     assert view.memory_free_ratio == 0.25
     assert view.age_ms(clock.now_ms) == 250
+
+
+@pytest.mark.parametrize(("age_ms", "expected"), [(0, 0.01), (5_000, 0.01), (5_001, 0.25)])
+async def test_full_kv_cache_is_no_head_room_while_that_is_fresh(age_ms: int, expected: float) -> None:
+    scripted = Watched("n1", [Tier.TIER_FULL])
+    scripted.status.memory_free_bytes.value = 1
+    scripted.status.memory_total_bytes.value = 4
+    scripted.status.models[0].kv_used_ratio.value = 0.99
+    scripted.status.models[0].kv_used_ratio.age_ms = age_ms
+    nodes = make(scripted, Clock())
+    task = await watch(nodes)
+    await eventually(lambda: nodes["n"].is_connected)
+    await stop(task)
+    assert nodes.snapshot().nodes[0].memory_free_ratio == pytest.approx(expected)
 
 
 async def test_node_without_a_status_is_known_by_its_address() -> None:
