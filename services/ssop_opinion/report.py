@@ -100,12 +100,17 @@ def _actions(actions: Sequence[Mapping[str, Any]]) -> str:
         return "<p>Nothing.</p>"
     rows = [
         (
-            one["action"], f"{one['entity']} / {one['event_type']}", one["summary"], one["posts"], one["severity_max"],
+            _suggested(one), f"{one['entity']} / {one['event_type']}", one["summary"], one["posts"], one["severity_max"],
             ", ".join([*one["regions"], *one["product_lines"]]), _told(one["alert"]),
         )
         for one in actions
     ]  # fmt: skip
     return _table(("action", "about", "the gravest post", "#posts", "#severity", "where", "alert"), rows)
+
+
+def _suggested(one: Mapping[str, Any]) -> str:
+    others = ", ".join(f"{name} {n}" for name, n in one["suggested"].items() if name != one["action"])
+    return f"{one['action']} ({others})" if others else str(one["action"])
 
 
 def _told(alert: Mapping[str, Any] | None) -> str:
