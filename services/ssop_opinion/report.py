@@ -100,8 +100,8 @@ def _actions(actions: Sequence[Mapping[str, Any]]) -> str:
         return "<p>Nothing.</p>"
     rows = [
         (
-            _suggested(one), f"{one['entity']} / {one['event_type']}", one["summary"], one["posts"], one["severity_max"],
-            ", ".join([*one["regions"], *one["product_lines"]]), _told(one["alert"]),
+            _suggested(one), f"{one['entity']} / {one['event_type']}", one["summary"], one["posts"],
+            one["severity_max"], ", ".join([*one["regions"], *one["product_lines"]]), _told(one["alert"]),
         )
         for one in actions
     ]  # fmt: skip
