@@ -126,8 +126,8 @@ class RecordWriter:
 
     async def _let_go(self, written: Sequence[Finished]) -> None:
         now_ms = self._now_ms()
-        for one in written:
-            await self._tell_desk(one.record, now_ms)
+        # Together: they share what the desk writes to the disk.
+        await asyncio.gather(*(self._tell_desk(one.record, now_ms) for one in written))
         await self._finish([one.entry for one in written])
         for one in written:
             analysis = one.record.analysis

@@ -48,6 +48,7 @@ def sample(count: int, now_ms: int) -> list[Record]:
                 sentiment_score=score,
                 sentiment_label=label,
                 severity=max(1, -score - 1),
+                summary=f"{name} is {'broken' if grim else 'fine'} for somebody.",
                 suggested_action="reply" if grim else "ignore",
             )
         )

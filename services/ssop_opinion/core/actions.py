@@ -67,32 +67,53 @@ class _Group:
 
 
 def propose(records: Iterable[Record], alerts: Iterable[Alert], most: int = 20) -> list[dict[str, Any]]:
-    """Actions, the most urgent first.
-
-    Degraded records propose nothing; they are counted beside. The weight of an action is the sum over its posts of
-    action (escalate 3, reply 2, watch 1) times severity times confidence. `alert` says whether somebody was told of it.
-    """
-    groups: dict[str, _Group] = {}
-    degraded: Counter[str] = Counter()
+    """The actions of records that are all there."""
+    proposals = Proposals()
     for record in records:
-        fields = record.analysis.fields
-        entity, event = fields.get(ENTITY), fields.get(EVENT)
-        key = f"{fold(str(entity))}\n{fold(str(event))}"
-        action = fields.get("suggested_action")
-        if record.analysis.verdict == "ok" and not record.analysis.is_fresh:
-            degraded[key] += 1
-        if not record.analysis.is_fresh or action not in WEIGHTS or not isinstance(entity, str):
-            continue
-        if key in groups or len(groups) < MAX_GROUPS:
-            groups.setdefault(key, _Group(entity, str(event or ""))).add(record, str(action))
-    told = {f"{fold(one.entity)}\n{fold(one.event_type)}": one for one in alerts if one.kind == "alert" and one.is_open}
-    for key, group in groups.items():
-        group.degraded_posts = degraded[key]
-    ranked = sorted(groups.items(), key=lambda one: (-WEIGHTS[one[1].action], -one[1].score, one[0]))[:most]
-    return [{**group.to_json(), "alert": _alert(told.get(key))} for key, group in ranked]
+        proposals.add(record)
+    return proposals.ranked(alerts, most)
+
+
+class Proposals:
+    """Takes records one by one, in bounded memory. Degraded ones propose nothing; they are counted beside.
+
+    The weight of an action is the sum over its posts of action (escalate 3, reply 2, watch 1) times severity times
+    confidence (0.5 where the answer has none).
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._degraded: Counter[str] = Counter()
+
+    def add(self, record: Record) -> None:
+        """Count a record."""
+        analysis = record.analysis
+        entity, event, action = (analysis.fields.get(name) for name in (ENTITY, EVENT, "suggested_action"))
+        if analysis.verdict != "ok" or action not in WEIGHTS or not isinstance(entity, str):
+            return
+        key = f"{fold(entity)}\n{fold(str(event))}"
+        if not analysis.is_fresh:
+            if key in self._degraded or len(self._degraded) < MAX_GROUPS:
+                self._degraded[key] += 1
+            return
+        if key in self._groups or len(self._groups) < MAX_GROUPS:
+            self._groups.setdefault(key, _Group(entity, str(event or ""))).add(record, str(action))
+
+    def ranked(self, alerts: Iterable[Alert], most: int = 20) -> list[dict[str, Any]]:
+        """The most urgent first; `alert` says whether somebody was told of it."""
+        told = {f"{fold(one.entity)}\n{fold(one.event_type)}": one for one in alerts if one.kind == "alert"}
+        for key, group in self._groups.items():
+            group.degraded_posts = self._degraded[key]
+        ranked = sorted(self._groups.items(), key=lambda one: (-WEIGHTS[one[1].action], -one[1].score, one[0]))[:most]
+        return [{**group.to_json(), "alert": _alert(told.get(key))} for key, group in ranked]
 
 
 def _alert(alert: Alert | None) -> dict[str, Any] | None:
     if alert is None:
         return None
-    return {"id": alert.id, "severity": alert.severity, "is_acknowledged": bool(alert.acknowledged_ms)}
+    return {
+        "id": alert.id,
+        "severity": alert.severity,
+        "phase": alert.phase,
+        "is_acknowledged": bool(alert.acknowledged_ms),
+    }

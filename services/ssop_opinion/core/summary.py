@@ -3,7 +3,7 @@ degraded and failed ones are counted apart.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -58,54 +58,80 @@ def number(fields: Mapping[str, Any], name: str) -> float | None:
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
-def summarise(records: Sequence[Record], since_ms: int, until_ms: int, buckets: int) -> dict[str, Any]:
-    """Counts, a series of `buckets` equal spans from `since_ms` to `until_ms`, entities, event types and clusters."""
-    step_ms = max(1, -(-(until_ms - since_ms) // buckets))
-    series = [Tally() for _ in range(buckets)]
-    apart = [0] * buckets
-    whole, entities, events = Tally(), Named(), Named()
-    clusters: dict[tuple[str, str], Cluster] = {}
-    degraded: Counter[int] = Counter()
-    failed: Counter[str] = Counter()
+def summarise(records: Iterable[Record], since_ms: int, until_ms: int, buckets: int) -> dict[str, Any]:
+    """The summary of records that are all there."""
+    summary = Summary(since_ms, until_ms, buckets)
     for record in records:
+        summary.add(record)
+    return summary.to_json()
+
+
+class Summary:
+    """Counts, a series of `buckets` equal spans from `since_ms` to `until_ms`, entities, event types and clusters.
+
+    Takes records one by one, in bounded memory.
+    """
+
+    def __init__(self, since_ms: int, until_ms: int, buckets: int) -> None:
+        self._since_ms = since_ms
+        self._until_ms = until_ms
+        self._step_ms = max(1, -(-(until_ms - since_ms) // buckets))
+        self._series = [Tally() for _ in range(buckets)]
+        self._apart = [0] * buckets
+        self._whole = Tally()
+        self._entities = Named()
+        self._events = Named()
+        self._clusters: dict[tuple[str, str], Cluster] = {}
+        self._degraded: Counter[int] = Counter()
+        self._failed: Counter[str] = Counter()
+
+    def add(self, record: Record) -> None:
+        """Count a record."""
         post, analysis = record.post, record.analysis
-        at = (post.received_ms - since_ms) // step_ms
+        at = (post.received_ms - self._since_ms) // self._step_ms
+        is_in_series = 0 <= at < len(self._series)
         if not analysis.is_fresh:
-            if 0 <= at < buckets:
-                apart[at] += 1
+            if is_in_series:
+                self._apart[at] += 1
             if analysis.verdict == "ok":
-                degraded[analysis.degraded_level] += 1
+                self._degraded[analysis.degraded_level] += 1
             else:
-                failed[analysis.verdict] += 1
-            continue
+                self._failed[analysis.verdict] += 1
+            return
         fields = analysis.fields
-        whole.add(fields)
-        if 0 <= at < buckets:
-            series[at].add(fields)
-        entities.add(_text(fields, ENTITY), fields)
-        events.add(_text(fields, EVENT), fields)
-        if len(clusters) < MAX_NAMES or (post.region, post.product_line) in clusters:
-            clusters.setdefault((post.region, post.product_line), Cluster()).add(fields)
-    return {
-        "since_ms": since_ms,
-        "until_ms": until_ms,
-        "posts": len(records),
-        "fresh": whole.to_json(),
-        "degraded": {"posts": degraded.total(), "by_level": {str(level): n for level, n in sorted(degraded.items())}},
-        "failed": {"posts": failed.total(), "by_verdict": dict(sorted(failed.items()))},
-        "series": [
-            {"at_ms": since_ms + index * step_ms, **tally.to_json(), "apart": apart[index]}
-            for index, tally in enumerate(series)
-        ],
-        "entities": entities.top(),
-        "events": events.top(),
-        "clusters": [
-            {"region": region, "product_line": line, **cluster.to_json()}
-            for (region, line), cluster in sorted(
-                clusters.items(), key=lambda one: (-one[1].tally.labels["negative"], -one[1].tally.posts, one[0])
-            )[: 2 * TOP]
-        ],
-    }
+        self._whole.add(fields)
+        if is_in_series:
+            self._series[at].add(fields)
+        self._entities.add(_text(fields, ENTITY), fields)
+        self._events.add(_text(fields, EVENT), fields)
+        place = (post.region, post.product_line)
+        if len(self._clusters) < MAX_NAMES or place in self._clusters:
+            self._clusters.setdefault(place, Cluster()).add(fields)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        degraded, failed = self._degraded, self._failed
+        clusters = sorted(
+            self._clusters.items(), key=lambda one: (-one[1].tally.labels["negative"], -one[1].tally.posts, one[0])
+        )
+        return {
+            "since_ms": self._since_ms,
+            "until_ms": self._until_ms,
+            "posts": self._whole.posts + degraded.total() + failed.total(),
+            "fresh": self._whole.to_json(),
+            "degraded": {"posts": degraded.total(), "by_level": {str(one): n for one, n in sorted(degraded.items())}},
+            "failed": {"posts": failed.total(), "by_verdict": dict(sorted(failed.items()))},
+            "series": [
+                {"at_ms": self._since_ms + index * self._step_ms, **tally.to_json(), "apart": self._apart[index]}
+                for index, tally in enumerate(self._series)
+            ],
+            "entities": self._entities.top(),
+            "events": self._events.top(),
+            "clusters": [
+                {"region": region, "product_line": line, **cluster.to_json()}
+                for (region, line), cluster in clusters[: 2 * TOP]
+            ],
+        }
 
 
 class Named:
@@ -153,8 +179,3 @@ def _most(names: Counter[str]) -> str:
 def _text(fields: Mapping[str, Any], name: str) -> str:
     found = fields.get(name)
     return found if isinstance(found, str) else ""
-
-
-def fresh(records: Iterable[Record]) -> list[Record]:
-    """Those that count in statistics."""
-    return [record for record in records if record.analysis.is_fresh]
