@@ -58,6 +58,7 @@ def build(tree: Node, *, max_states: int) -> Nfa:
     nfa.second[search] = builder.add(CHAR, search, builder.set_of(ANYTHING))
     nfa.first[search] = builder.build(tree, match)
     nfa.start = search
+    _part_beginning(nfa, max_states)
     _mark_useless(nfa, builder.sets.get(NOTHING, -1))
     _divide(nfa, list(builder.sets))
     return nfa
@@ -131,6 +132,30 @@ class _Builder:
         return at
 
 
+def _part_beginning(nfa: Nfa, max_states: int) -> None:
+    """Where the begin of the text is asked for behind its end (`$^`), give the empty text states of its own.
+
+    A code point leads out of them for good, and what is left has no begin: so it is seen to lead nowhere at the first
+    one. Lookaheads are completed, and need no help; a pattern that is too large for it is given up at the end only.
+    """
+    count = len(nfa.kinds)
+    # Nearly always nothing stands behind an end.
+    ends = [at for kind, at in zip(nfa.kinds, nfa.first, strict=True) if kind == END and nfa.kinds[at] != MATCH]
+    if not ends or nfa.looks or 2 * count > max_states:
+        return
+    empty, later = (_useful(nfa, [False] * count, None, begins=begins) for begins in (True, False))
+    if all(empty[at] == later[at] for at in ends):
+        return
+    for state in range(count):
+        kind, first, second = nfa.kinds[state], nfa.first[state], nfa.second[state]
+        nfa.kinds.append(kind)
+        nfa.first.append(first if kind == CHAR else first + count)
+        nfa.second.append(second + count if kind == SPLIT else second)
+        if kind == BEGIN:
+            nfa.kinds[state] = FAIL
+    nfa.start += count
+
+
 def _mark_useless(nfa: Nfa, empty: int) -> None:
     """Make FAIL of the states from which no text leads to a match, so that a dead end is seen at once.
     `empty` is the number of the empty set."""
@@ -165,6 +190,8 @@ def _useful(nfa: Nfa, fits: list[bool], at_end: list[bool] | None, *, begins: bo
                 found = begins and useful[first]
             elif kind == END and at_end is not None:
                 found = at_end[first]
+            elif kind == FAIL:
+                found = False
             else:
                 found = kind == MATCH or useful[first]
             if found:

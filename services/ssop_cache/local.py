@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ssop_cache.core.changes import Change, Cursor, follow, log_change, read_changes
+from ssop_cache.core.flushes import EVERYTHING, Epoch, parse_epoch, read_epoch, was_flushed
 from ssop_cache.core.local import LocalAnswer, LocalAnswers, Name
 from ssop_cache.local_disk import Disk, DiskError
 from ssop_cache.metrics import CacheMetrics
@@ -41,6 +42,7 @@ class LocalLevel:
     def __init__(
         self,
         state: RedisStore,
+        cache: RedisStore,
         metrics: CacheMetrics,
         *,
         max_bytes: int,
@@ -53,12 +55,14 @@ class LocalLevel:
         self.changes = 0
         """Changes that were applied."""
         self._state = state
+        self._cache = cache
         self._metrics = metrics
         self._directory = directory
         self._interval_s = sync_interval_ms / 1000
         self._unsynced_ms = unsynced_ms
         self._wall_ms = wall_ms
         self._cursor = Cursor()
+        self._epoch: Epoch | None = None
         self._synced_s: float | None = None
         self._stale_s = max(_STALE_S, 5 * self._interval_s)
         self._written = Cursor()
@@ -145,6 +149,9 @@ class LocalLevel:
 
     def apply(self, change: Change) -> None:
         """Forget what a change says."""
+        if change == EVERYTHING:
+            self._forget_all()
+            return
         self.changes += 1
         if change.cache_key:
             name = (change.tag, change.cache_key)
@@ -180,6 +187,7 @@ class LocalLevel:
         self._tasks.append(asyncio.ensure_future(self._keep()))
         while True:
             await self._sync()
+            await self._look_for_flush()
             await asyncio.sleep(self._interval_s)
 
     async def _keep(self) -> None:
@@ -237,6 +245,22 @@ class LocalLevel:
             if self._synced_s is not None:
                 _log.warning("this host does not hear of changes", extra={"reason": error.reason_name})
             self._synced_s = None
+
+    async def _look_for_flush(self) -> None:
+        """Forget all where the cache instance was flushed by itself, and tell those who are not here to see it."""
+        try:
+            epoch = parse_epoch(await self._cache.run(read_epoch(secrets.token_bytes(16))))
+            if was_flushed(self._epoch, epoch):
+                _log.warning("the cache instance was flushed; this host forgets its answers")
+                self._count_fault("flush")
+                self._forget_all()
+                if epoch.is_first:
+                    await self.tell(EVERYTHING)
+        except MeshError as error:
+            # It is looked at again; what was flushed meanwhile has another mark then too.
+            _log.debug("the cache instance was not looked at", extra={"reason": error.reason_name})
+            return
+        self._epoch = epoch
 
     async def _save(self) -> bool:
         """Bring the folder up to date; False after a fault.

@@ -89,6 +89,7 @@ def open_cache(
     if settings.local_bytes:
         local = LocalLevel(
             state,
+            cache,
             metrics,
             max_bytes=settings.local_bytes,
             directory=settings.local_directory,

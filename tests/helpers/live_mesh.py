@@ -24,6 +24,8 @@ from ssop_inference.models import fetch_model
 
 MODEL = "smollm2-135m-instruct"
 READY_TIMEOUT_S = 180.0
+SETTLE_MS = 1_000
+"""What storing an answer may cost a router, by default."""
 M = TypeVar("M", bound=Message)
 
 
@@ -135,6 +137,7 @@ def run_mesh(
     # A machine that has much to do is late; what a test says of time it says by `stretched` too.
     bound_ms = round(stretched(STORE_TIMEOUT_MS))
     document["router"]["admission_timeout_ms"] = document["cache"]["redis_timeout_ms"] = bound_ms
+    document["router"]["settle_timeout_ms"] = round(stretched(SETTLE_MS))
     for section, values in (changes or {}).items():
         document.setdefault(section, {}).update(values)
     config = folder / "test.toml"

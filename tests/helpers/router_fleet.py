@@ -32,6 +32,7 @@ from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
 _TESTS: Final = Path(__file__).resolve().parents[1]
 ADMISSION_MS: Final = 50
+SETTLE_MS: Final = 1_000
 CROWD: Final = {"max_in_flight": 4_096}
 """What a router takes on here; every bound on time is the default, longer on a machine that has too much to do."""
 
@@ -239,6 +240,7 @@ async def run_fleet(
             "keys_file": f"{folder}/keys.toml",
             **CROWD,
             "admission_timeout_ms": round(stretched(ADMISSION_MS)),
+            "settle_timeout_ms": round(stretched(SETTLE_MS)),
             **settings,
         }
         if servers is not None:

@@ -100,6 +100,7 @@ async def run_process(folder: Path, **settings: Any) -> AsyncIterator[Process]:
             "keys_poll_ms": 50,
             # What shows a cache that is gone is that nobody listens, and not that a loaded machine is late.
             "admission_timeout_ms": 10_000,
+            "settle_timeout_ms": 10_000,
             **settings,
         }
         lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]

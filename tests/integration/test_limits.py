@@ -23,7 +23,9 @@ async def run_with_cache(
     """A router and a cache service on real Redis."""
     async with running_cache(state, cache, **settings) as under_test:
         peer = MemoryPeer(under_test.cache.services, inner_authenticate(SECRET), address="cache")
-        async with run_router(cache_peer=peer, admission_timeout_ms=10_000, **(router or {})) as mesh:
+        async with run_router(
+            cache_peer=peer, admission_timeout_ms=10_000, settle_timeout_ms=10_000, **(router or {})
+        ) as mesh:
             yield mesh, under_test
 
 

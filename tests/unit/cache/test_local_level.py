@@ -39,8 +39,10 @@ class ScriptedStore:
 @pytest.fixture
 async def level() -> AsyncIterator[LocalLevel]:
     state = ScriptedStore(read_changes=[1, b"e" * 16, 7])
+    cache = ScriptedStore(read_flush_epoch=[b"run", b"mark", 0])
     made = LocalLevel(
         cast("RedisStore", state),
+        cast("RedisStore", cache),
         METRICS,
         max_bytes=100_000,
         directory=None,

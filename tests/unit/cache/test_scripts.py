@@ -6,6 +6,7 @@ import pytest
 
 from ssop_cache.core import scripts
 from ssop_cache.core.changes import Change, Cursor, log_change, read_changes
+from ssop_cache.core.flushes import read_epoch
 from ssop_cache.core.hints import share_hints
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.neighbours import drop_similar, find_similar, put_similar
@@ -37,6 +38,7 @@ CALLS = [
     drop_similar(KEYS, b"n"),
     log_change(Change(KEYS.tag, KEY, 1), b"n"),
     read_changes(Cursor()),
+    read_epoch(b"n"),
     share_hints("0" * 32, []),
     announce_node("a:1", "0" * 32, 500, b"x"),
     withdraw_node("a:1", "0" * 32),
