@@ -1,6 +1,7 @@
 """A peer that is told nothing, not even who calls, before it has proved that it belongs to the mesh."""
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Sequence
 from typing import Final
@@ -16,6 +17,7 @@ from ssop_chassis.errors import MeshError
 
 PROVE: Final = "/ssop.v1.MembershipService/ProveMembership"
 _PROOF_TIMEOUT_S: Final = 2.0
+_log = logging.getLogger(__name__)
 # After these the connection may be another one, and whoever answers at its other end, too.
 _MAY_BE_LOST: Final = frozenset({code_pb2.UNAVAILABLE, code_pb2.UNKNOWN, code_pb2.INTERNAL, code_pb2.CANCELLED})
 
@@ -31,6 +33,7 @@ class ProvingPeer:
         self.inner = peer
         self._secrets = secrets_
         self._is_proven = False
+        self._is_refused = False
         self._proving = asyncio.Lock()
 
     @property
@@ -87,7 +90,10 @@ class ProvingPeer:
             except DecodeError:
                 proof = b""
             if not is_proof(proof, self._secrets, challenge):
+                if not self._is_refused:
+                    self._is_refused = True
+                    _log.error("a node is not of this mesh; it is sent nothing", extra={"address": self.address})
                 raise MeshError(
                     ErrorReason.ERROR_REASON_BACKEND_FAILED, "whoever is at the node's address is not of this mesh"
                 )
-            self._is_proven = True
+            self._is_proven, self._is_refused = True, False

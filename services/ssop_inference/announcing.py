@@ -12,6 +12,7 @@ from ssop.v1 import registry_pb2
 from ssop_chassis.announcement import Announced, sign_announcement
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
+from ssop_chassis.logs import describe
 
 ANNOUNCE: Final = "/ssop.v1.RegistryService/AnnounceNode"
 WITHDRAW: Final = "/ssop.v1.RegistryService/WithdrawNode"
@@ -91,18 +92,23 @@ class Announcer:
             try:
                 await self._call(ANNOUNCE, request.SerializeToString())
             except MeshError as error:
-                self._metrics.is_announced.set(0)
-                self._metrics.failures.inc()
-                if not self._is_failing:
-                    # The lease lapses, but routers keep a node that they reach.
-                    _log.warning("the node can't announce itself", extra={"reason": error.reason_name})
-                self._is_failing = True
+                self._fail(error.reason_name)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next renewal must be tried
+                self._fail(describe(error))
             else:
                 if self._is_failing is not False:
                     _log.info("the node is announced", extra={"address": self._address})
                 self._is_failing = False
                 self._metrics.is_announced.set(1)
             await asyncio.sleep(self._period_s)
+
+    def _fail(self, reason: str) -> None:
+        self._metrics.is_announced.set(0)
+        self._metrics.failures.inc()
+        if not self._is_failing:
+            # The lease lapses, but routers keep a node that they reach for some time.
+            _log.warning("the node can't announce itself", extra={"reason": reason})
+        self._is_failing = True
 
     async def _withdraw(self) -> None:
         if self._renewing is None:

@@ -59,15 +59,19 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureMesh]:
         },
         **{name: {"listen": [address[name]]} for name in INNER},
         "router": {
-            "nodes": [{"address": address["inference"]}],
+            # Found by its lease, so that this is over TLS too.
+            "nodes": [],
+            "discovery": {"has_leases": True, "poll_ms": 100, "timeout_ms": 2_000},
             "cache_address": address["cache"],
             "rag_address": address["rag"],
         },
     }
     (folder / "recording.jsonl").write_text('{"tokens": [[20, "Hello"], [20, " you"]], "input_tokens": 2}\n')
     model = {"name": "r", "backend": "replay", "path": str(folder / "recording.jsonl"), "tiers": ["lite", "full"]}
-    changes["inference"] |= {"models": [model]}
+    changes["inference"] |= {"models": [model], "announce": True, "cache_address": address["cache"]}
     with run_mesh(folder, changes, has_http=True) as mesh:
+        with SsopClient(mesh.key, mesh.target, timeout_s=60) as client:
+            wait_until(lambda: any(node.HasField("status") for node in client.mesh_status().nodes), 60, "a node joins")
         yield SecureMesh(mesh, authority, own, following, ports)
 
 
@@ -76,7 +80,7 @@ def test_client_is_told_how_to_reach_the_mesh_and_is_served(secure: SecureMesh) 
     with SsopClient(secure.mesh.key, secure.mesh.target, timeout_s=60) as client:
         assert client.generate("Hello", policy="no_cache").result() == "Hello you"
         status = client.mesh_status()
-    assert [node.status.node for node in status.nodes] == ["local"]
+    assert [(node.status.node, list(node.sources)) for node in status.nodes] == [("local", ["lease"])]
     assert {dependency.name: dependency.is_available for dependency in status.dependencies} == {
         "cache": True,
         "rag": True,

@@ -289,3 +289,23 @@ def test_plain_text_where_others_reach_it_is_a_warning(
 def test_tls_where_others_reach_it_is_no_warning(made: dict[str, Files], caplog: pytest.LogCaptureFixture) -> None:
     warn_of_plain_text(["0.0.0.0:1"], open_tls(settings(made, made["one"]), "cache"))
     assert not caplog.text
+
+
+async def test_peer_that_is_to_finish_waits_for_the_calls_that_run(made: dict[str, Files]) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(call_: Call) -> None:
+        await go_on.wait()
+        await call_.write(call_.request)
+
+    tls = open_tls(settings(made, made["one"]), "cache")
+    async with served(tls, wait) as address:
+        peer = connect(address, tls=tls)
+        running = asyncio.ensure_future(call(peer, b"late"))
+        await asyncio.sleep(0)  # the call begins
+        finishing = asyncio.ensure_future(peer.finish())
+        await asyncio.sleep(0)  # so does this
+        assert not finishing.done()
+        go_on.set()
+        assert await running == b"late"
+        await finishing

@@ -1,6 +1,7 @@
 """Nodes that join and leave a router: what runs on them, what is closed, what is shown."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -91,10 +92,14 @@ def addresses(there: Town) -> set[str]:
 
 async def served_by_all(there: Town, *names: str) -> None:
     """Requests at once, which spread."""
-    crowd = [there.mesh.generate(ask(f"{n}", policy="full,no_cache")) for n in range(16)]
-    answers = await asyncio.gather(*crowd)
-    assert [answer.error for answer in answers] == [None] * 16
-    assert {answer.decision.node for answer in answers} == set(names)
+    async with asyncio.timeout(60):
+        served: set[str] = set()
+        while served != set(names):
+            crowd = [there.mesh.generate(ask(f"{n}", policy="full,no_cache"), timeout_s=60) for n in range(16)]
+            answers = await asyncio.gather(*crowd)
+            assert [answer.error for answer in answers] == [None] * 16
+            served |= {answer.decision.node for answer in answers}
+            assert served <= set(names)
 
 
 async def test_node_that_joins_is_served_by_once_its_status_is_known() -> None:
@@ -202,6 +207,39 @@ async def test_node_that_left_between_decision_and_attempt_is_a_failure_like_oth
             pass
         assert caught.value.reason == ErrorReason.ERROR_REASON_BACKEND_NOT_READY
         assert nodes.process("new") == 0
+
+
+async def test_coming_and_going_fails_no_request_and_leaves_nothing_behind() -> None:
+    async with town() as (there, discovery):
+        rng, is_over = random.Random(7), False
+        await eventually(lambda: discovery.membership.sources["dns"].is_available, 60)
+        tasks = len(asyncio.all_tasks())
+
+        async def ask_on() -> list[Any]:
+            failures = []
+            while not is_over:
+                answer = await there.mesh.generate(ask(f"{rng.random()}", policy="full,no_cache"), timeout_s=60)
+                if answer.error is not None:
+                    failures.append(answer.error)
+            return failures
+
+        clients = [asyncio.ensure_future(ask_on()) for _ in range(6)]
+        for _ in range(80):
+            address = f"n{rng.randrange(4)}"
+            if address in there.listed:
+                there.listed.discard(address)
+            else:
+                there.nodes.pop(address, None)
+                there.add(address)
+            await asyncio.sleep(rng.uniform(0, 0.02))  # the pace of the changes, which nothing waits for
+        there.listed.clear()
+        await eventually(lambda: addresses(there) == {"fixed"}, 60)
+        is_over = True
+        assert await asyncio.gather(*clients) == [[]] * 6
+        await eventually(lambda: len(there.closed) == len(there.opened), 60)
+        await eventually(lambda: len(asyncio.all_tasks()) <= tasks, 60)
+        assert len(there.opened) > 10
+        assert len(list(there.mesh.router.nodes)) == 1
 
 
 class Prover:
