@@ -19,8 +19,10 @@ from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
 from ssop_transport.secure import Contexts
 
-_KEEPALIVE_S: Final = 5.0
-_PING_TIMEOUT_S: Final = 2.0
+# Seconds of silence, counted one by one in turns of the loop, so that a loop that was held up blames nobody.
+_TICK_S: Final = 1.0
+_PING_AFTER_TICKS: Final = 5
+_LOST_AFTER_TICKS: Final = 8
 _CONNECT_TIMEOUT_S: Final = 5.0
 _BACKOFF_S: Final = (0.1, 0.5)
 _ATTEMPTS: Final = 2
@@ -162,6 +164,7 @@ class NativePeer:
         self._retired: set[Connection] = set()
         self._calls = 0
         self._is_quiet = asyncio.Event()
+        self._silence: dict[Connection, tuple[float, int]] = {}
 
     async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
         """See Peer.unary."""
@@ -275,7 +278,7 @@ class NativePeer:
         self._failures = 0
         self._connection = task.result()
         if self._watch is None:
-            self._watch = loop.call_later(_KEEPALIVE_S, self._keep_alive)
+            self._watch = loop.call_later(_TICK_S, self._keep_alive)
 
     def _lost(self, connection: Connection) -> None:
         self._retired.discard(connection)
@@ -284,20 +287,20 @@ class NativePeer:
 
     def _keep_alive(self) -> None:
         """A connection that is silent while calls run has to answer a ping; one that does not is dropped."""
-        loop = asyncio.get_running_loop()
         self._watch = None
-        delay_s = _KEEPALIVE_S
-        watched = [*self._retired, *([self._connection] if self._connection is not None else [])]
-        if not watched:
-            return
-        for connection in watched:
-            silent_s = loop.time() - connection.heard_s
-            if connection.stream_count and silent_s >= _KEEPALIVE_S + _PING_TIMEOUT_S:
+        present = {*self._retired, *([self._connection] if self._connection is not None else [])}
+        before, self._silence = self._silence, {}
+        for connection in present:
+            heard_s, ticks = before.get(connection, (0.0, 0))
+            is_silent = connection.stream_count > 0 and connection.heard_s == heard_s
+            self._silence[connection] = (connection.heard_s, ticks + 1 if is_silent else 0)
+        for connection, (_, ticks) in self._silence.items():
+            if ticks >= _LOST_AFTER_TICKS:
                 connection.abort()
-            elif connection.stream_count and silent_s >= _KEEPALIVE_S:
+            elif ticks == _PING_AFTER_TICKS:
                 connection.ping()
-                delay_s = _PING_TIMEOUT_S
-        self._watch = loop.call_later(delay_s, self._keep_alive)
+        if present:
+            self._watch = asyncio.get_running_loop().call_later(_TICK_S, self._keep_alive)
 
     async def finish(self) -> None:
         """Close once the calls that run have ended; each has a deadline."""
