@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack, suppress
 
 from ssop.v1 import keys_pb2
 from ssop_chassis.call import Peer, bind
-from ssop_chassis.grpc_transport import GrpcPeer, connect
 from ssop_chassis.identity import Principal
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
+from ssop_chassis.transport import ConnectedPeer, connector
 from ssop_router.assembly import OWN_PRINCIPAL, assemble
 from ssop_router.canned import load_canned
 from ssop_router.dependency import Dependency, InnerMetadata
@@ -100,7 +100,8 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
 
 
 def _make_joining(process: Process[RouterSettings]) -> Joining:
-    """How nodes are met that join at run time."""
+    """How nodes are met that join at run time. Raises SettingsError where the transport is not built."""
+    connect = connector(process.mesh.transport)
 
     def open_peer(address: str, server_name: str) -> Peer:
         return connect(
@@ -108,7 +109,7 @@ def _make_joining(process: Process[RouterSettings]) -> Joining:
         )
 
     async def close_peer(peer: Peer) -> None:
-        await (peer.finish() if isinstance(peer, GrpcPeer) else peer.close())
+        await (peer.finish() if isinstance(peer, ConnectedPeer) else peer.close())
 
     return Joining(open_peer, close_peer, process.secrets.accepted)
 

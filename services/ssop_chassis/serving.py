@@ -24,7 +24,6 @@ from ssop_chassis import logs
 from ssop_chassis.call import Service
 from ssop_chassis.dispatch import Authenticate, inner_authenticate
 from ssop_chassis.export import start_export
-from ssop_chassis.grpc_transport import start_server
 from ssop_chassis.health import Health
 from ssop_chassis.identity import Secrets, Signer, load_secret
 from ssop_chassis.metrics import CallMetrics, TlsMetrics
@@ -32,6 +31,7 @@ from ssop_chassis.notify import Manager
 from ssop_chassis.reload import Reloader
 from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings, show
 from ssop_chassis.tls import NO_TLS, Tls, is_exposed, open_tls
+from ssop_chassis.transport import server_starter
 
 S = TypeVar("S", bound=Settings)
 EXIT_SETTINGS = 78
@@ -151,7 +151,7 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
         serving = await build(process, stack)
         loop.add_signal_handler(signal.SIGHUP, Reloader(mesh, process.settings, load, process.reloads).reload)
         health = Health(service.name for service in serving.services)
-        server = await start_server(
+        server = await server_starter(mesh.transport, process.name)(
             [*serving.services, health.service()],
             serving.listen,
             authenticate=serving.authenticate or inner_authenticate(*process.secrets.accepted),
@@ -170,6 +170,7 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
             extra={
                 "addresses": server.addresses,
                 "metrics": metrics_address,
+                "transport": mesh.transport,
                 "settings": show(process.settings),
             },
         )

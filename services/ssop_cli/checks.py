@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ssop_cache.redis_process import RedisBinaryError, bundled_redis_binary, find_redis_binary
+from ssop_chassis.transport import is_native_built
 from ssop_cli import embedded
 from ssop_cli.board import show_bytes
 from ssop_cli.lock import lock_holder
@@ -242,6 +243,6 @@ def _has_memory_controller() -> bool:
 
 
 def _transport() -> Check:
-    if _has("ssop_transport"):
-        return Check("transport", "ok", "native, on libnghttp2")
-    return Check("transport", "lacks", "the native transport is not built: inner hops use grpc.aio")
+    if is_native_built():
+        return Check("transport", "ok", "grpc.aio, and the native one on libnghttp2 where [mesh] transport asks for it")
+    return Check("transport", "lacks", "grpc.aio alone: the native one was not built, for want of libnghttp2-dev")

@@ -16,13 +16,13 @@ from prometheus_client import CollectorRegistry
 
 from ssop_chassis import logs
 from ssop_chassis.export import start_export
-from ssop_chassis.grpc_transport import connect
 from ssop_chassis.http_server import bind_sockets, make_server, take_sockets
 from ssop_chassis.notify import Manager, take_listeners
 from ssop_chassis.reload import Reloader
 from ssop_chassis.serving import EXIT_SETTINGS, open_process_tls
 from ssop_chassis.settings import MeshSettings, SettingsError, load_settings, show
 from ssop_chassis.tls import is_exposed
+from ssop_chassis.transport import connector
 from ssop_gateway.app import make_app
 from ssop_gateway.exchange import Edge
 from ssop_gateway.metrics import GatewayMetrics
@@ -71,7 +71,7 @@ async def _serve(mesh: MeshSettings, settings: GatewaySettings, reloader: Reload
 async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings, manager: Manager) -> None:
     registry = CollectorRegistry()
     tls = open_process_tls(mesh, "gateway", registry)
-    peer = connect(settings.router_address, max_message_bytes=mesh.max_message_bytes, tls=tls)
+    peer = connector(mesh.transport)(settings.router_address, max_message_bytes=mesh.max_message_bytes, tls=tls)
     router = Router(
         peer,
         ready_timeout_ms=settings.ready_timeout_ms,

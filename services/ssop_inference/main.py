@@ -8,10 +8,10 @@ from typing import Final
 from ssop.v1 import inference_pb2
 from ssop_chassis.call import bind
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import connect
 from ssop_chassis.identity import RESERVED_TENANT, Principal
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
+from ssop_chassis.transport import connector
 from ssop_inference.announcing import Announcer, AnnouncingMetrics
 from ssop_inference.assembly import build_node
 from ssop_inference.gpu import GpuWatch, load_nvml
@@ -71,6 +71,7 @@ async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> S
 def open_announcer(process: Process[InferenceSettings], stack: AsyncExitStack) -> Announcer:
     """What announces the node; the stack closes it."""
     settings = process.settings
+    connect = connector(process.mesh.transport)
     registry = connect(settings.cache_address, max_message_bytes=process.mesh.max_message_bytes, tls=process.tls)
     stack.push_async_callback(registry.close)
     announcer = Announcer(

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from ssop_chassis.transport import is_native_built
+
 GENERATOR: Final = Path(sys.prefix) / "protos" / "bin" / "python"
 """The environment of the protobuf generator, which is older than the runtime; `make protos` sets it up."""
 EXEMPT: Final = frozenset({"gpu", "real_nic"})
@@ -82,6 +84,10 @@ def _ebpf() -> str | None:
     return _program("clang")() or _sdt()
 
 
+def _native_transport() -> str | None:
+    return None if is_native_built() else "the native transport is not built: libnghttp2-dev is not installed"
+
+
 def _chromium() -> str | None:
     if not _has_module("playwright"):
         return "the package playwright is not installed"
@@ -113,6 +119,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "maven": lambda: _program("mvn")() or _program("javac")(),
     "suites": _suites,
     "chromium": _chromium,
+    "native_transport": _native_transport,
     "node": _program("node"),
     "npm": _program("npm"),
     "openai_node": _openai_node,

@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import grpc.aio
 
@@ -28,7 +29,7 @@ async def _stream(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes
 async def serve(address: str) -> None:
     """Serve until killed."""
     server = grpc.aio.server()
-    methods = {
+    methods: dict[str, Any] = {
         "Unary": grpc.unary_unary_rpc_method_handler(_unary),
         "Stream": grpc.unary_stream_rpc_method_handler(_stream),
     }
@@ -41,7 +42,7 @@ async def serve(address: str) -> None:
 async def measure(address: str, calls: int, messages: int) -> dict[str, float]:
     """Unary calls one after the other, median and 99th percentile, and messages a second of a stream."""
     async with grpc.aio.insecure_channel(address) as channel:
-        unary = channel.unary_unary(UNARY)
+        unary: Any = channel.unary_unary(UNARY)
         await unary(MESSAGE, wait_for_ready=True, timeout=30)
         times: list[float] = []
         for _ in range(calls):
@@ -49,7 +50,8 @@ async def measure(address: str, calls: int, messages: int) -> dict[str, float]:
             await unary(MESSAGE, timeout=10)
             times.append((time.perf_counter() - began_s) * 1e6)
         began_s, count = time.perf_counter(), 0
-        async for _ in channel.unary_stream(STREAM)(str(messages).encode(), timeout=120):
+        stream: Any = channel.unary_stream(STREAM)
+        async for _ in stream(str(messages).encode(), timeout=120):
             count += 1
         rate = count / (time.perf_counter() - began_s)
     assert count == messages

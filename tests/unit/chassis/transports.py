@@ -5,17 +5,20 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from ssop_chassis.call import Arity, Call, Method, Peer, Service
 from ssop_chassis.dispatch import inner_authenticate
-from ssop_chassis.grpc_transport import connect, start_server
 from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.memory import MemoryPeer
 from ssop_chassis.serving import wall_clock_ms
+from ssop_chassis.transport import Kind, connector, server_starter
 
 SECRET = bytes(range(32))
 PRINCIPAL = Principal("acme", "k1", frozenset({"lite"}))
 SIGNED = Signer(SECRET, "test", wall_clock_ms).metadata(PRINCIPAL)
-TRANSPORTS = ("memory", "grpc")
+WIRES = ("grpc", pytest.param("native", marks=pytest.mark.needs("native_transport")))
+TRANSPORTS = ("memory", *WIRES)
 
 
 @asynccontextmanager
@@ -25,10 +28,11 @@ async def serve(transport: str, services: Sequence[Service], folder: Path) -> As
     if transport == "memory":
         yield MemoryPeer(services, authenticate)
         return
-    server = await start_server(
+    kind: Kind = "grpc" if transport == "grpc" else "native"
+    server = await server_starter(kind, "test")(
         services, [f"unix:{folder}/s.sock"], authenticate=authenticate, default_deadline_ms=5000
     )
-    peer = connect(server.addresses[0])
+    peer = connector(kind)(server.addresses[0])
     try:
         yield peer
     finally:

@@ -1,0 +1,72 @@
+"""Which transport carries the calls: gRPC's own, or the native one where it was built."""
+
+import importlib
+from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
+from typing import Any, Final, Literal, Protocol, runtime_checkable
+
+from ssop_chassis import grpc_transport
+from ssop_chassis.call import Peer
+from ssop_chassis.settings import SettingsError
+
+Kind = Literal["grpc", "inner", "native"]
+"""As MeshSettings.transport."""
+NATIVE_MODULE: Final = "ssop_transport._connection"
+
+
+@runtime_checkable
+class ConnectedPeer(Peer, Protocol):
+    """A Peer over connections of its own."""
+
+    async def finish(self) -> None:
+        """Take no new call, let those that run end, then drop the connection."""
+        ...
+
+
+class Server(Protocol):
+    """A running server, on any transport."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """What it listens on."""
+        ...
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new call, let those that run finish for `grace_s` seconds, then cancel them."""
+        ...
+
+
+StartServer = Callable[..., Awaitable[Server]]
+Connect = Callable[..., ConnectedPeer]
+
+
+def is_native_built() -> bool:
+    """Whether the native transport can be used here: it is built where libnghttp2 and its headers are."""
+    return find_spec("ssop_transport") is not None and find_spec(NATIVE_MODULE) is not None
+
+
+def server_starter(kind: Kind, service: str) -> StartServer:
+    """`start_server` for a service; the router is the one that clients call. Raises SettingsError."""
+    if kind == "grpc" or (kind == "inner" and service == "router"):
+        return grpc_transport.start_server
+    found: StartServer = _native("server").start_server
+    return found
+
+
+def connector(kind: Kind) -> Connect:
+    """`connect` for calls between services. Raises SettingsError."""
+    if kind == "grpc":
+        return grpc_transport.connect
+    found: Connect = _native("client").connect
+    return found
+
+
+def _native(name: str) -> Any:
+    try:
+        # Not a plain import: the chassis works without it.
+        return importlib.import_module(f"ssop_transport.{name}")
+    except ImportError as error:
+        raise SettingsError(
+            f"the native transport needs libnghttp2 and a build that found its headers ({error.name or error}); "
+            'install libnghttp2-dev and install again, or set transport = "grpc"'
+        ) from error

@@ -1,0 +1,45 @@
+"""Streams, as their connection sees them."""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+from ssop_transport._wire cimport Wire
+from ssop_transport.nghttp2 cimport nghttp2_nv, nghttp2_session, nghttp2_data_source, ssize_t
+
+
+cdef nghttp2_nv *copy_headers(list pairs) except NULL
+cdef ssize_t read_source(nghttp2_session *session, int32_t stream_id, uint8_t *buffer, size_t length, uint32_t *flags,
+                         nghttp2_data_source *source, void *user_data) noexcept
+
+
+cdef class Stream:
+    cdef Wire wire
+    cdef readonly int32_t id
+    cdef public object listener
+    cdef readonly object headers
+    cdef readonly object trailers
+    cdef readonly bint is_ended
+    cdef readonly bint is_closed
+    cdef readonly uint32_t error_code
+    cdef readonly str failure
+    cdef readonly size_t failed_bytes
+    cdef list block
+    cdef size_t block_bytes
+    cdef bint has_news
+    cdef uint8_t _prefix[5]
+    cdef int _prefix_bytes
+    cdef bytes _message
+    cdef size_t _filled
+    cdef object messages
+    cdef size_t _queued_bytes, _held_bytes
+    cdef object _queue
+    cdef size_t _offset
+    cdef size_t _pending_bytes
+    cdef bint _has_responded, _is_deferred, _is_finished
+    cdef list _own_trailers
+
+    cdef void _give_back(self)
+    cdef bint _is_open(self)
+    cdef void _resume(self)
+    cdef int feed(self, const uint8_t *data, size_t length) except -1
+    cdef ssize_t fill(self, nghttp2_session *session, uint8_t *buffer, size_t length, uint32_t *flags) except? -1
+    cdef void end(self, uint32_t error_code)

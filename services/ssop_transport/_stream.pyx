@@ -1,0 +1,256 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""One gRPC call as a stream of HTTP/2: messages with their prefixes in and out, each direction with a bound.
+
+"gRPC over HTTP2" of the gRPC project: a message is a byte for compression, four for its length, and its bytes.
+"""
+
+import logging
+from collections import deque
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from ssop_transport._wire cimport Wire
+from ssop_transport.nghttp2 cimport *
+
+_log = logging.getLogger(__name__)
+
+# What of whole messages nobody has taken before a peer's window is no longer given back.
+cdef size_t READ_AHEAD_BYTES = 32_768
+# What may wait to be sent before a writer has to wait.
+cdef size_t WRITE_AHEAD_BYTES = 32_768
+
+
+cdef nghttp2_nv *copy_headers(list pairs) except NULL:
+    """An array for libnghttp2, which copies what it points to; to be freed."""
+    cdef Py_ssize_t count = len(pairs), index
+    cdef nghttp2_nv *array = <nghttp2_nv *>malloc((count + 1) * sizeof(nghttp2_nv))
+    cdef bytes name, value
+    if array == NULL:
+        raise MemoryError
+    for index in range(count):
+        name, value = pairs[index]
+        array[index].name = <uint8_t *>PyBytes_AS_STRING(name)
+        array[index].namelen = PyBytes_GET_SIZE(name)
+        array[index].value = <uint8_t *>PyBytes_AS_STRING(value)
+        array[index].valuelen = PyBytes_GET_SIZE(value)
+        array[index].flags = 0
+    return array
+
+
+cdef class Stream:
+    """One call. Headers and trailers are pairs of bytes in the order of the wire, pseudo-headers included."""
+
+    # `listener` is called without arguments when something came, was sent, or ended. `headers` is the peer's first block,
+    # None until it is whole; `trailers` its last. `is_ended`: the peer sends no more. `is_closed`: nothing moves any
+    # more, and `error_code` says why. `failure` says why what the peer sent can't be read: `metadata_too_large`,
+    # `message_too_large`, `compressed`, else it is empty.
+
+    def __cinit__(self):
+        self.messages = deque()
+        self._queue = deque()
+        self.block = []
+        self.failure = ""
+
+    @property
+    def has_room(self):
+        """Whether a writer may go on."""
+        return self.is_closed or self._pending_bytes < WRITE_AHEAD_BYTES
+
+    @property
+    def is_truncated(self):
+        """The peer ended in the middle of a message."""
+        return self._prefix_bytes > 0
+
+    @property
+    def is_half_open(self):
+        """The peer may still send."""
+        return not self.is_ended and not self.is_closed
+
+    def take(self):
+        """The next message; None where no whole one is there."""
+        cdef bytes message
+        if not self.messages:
+            return None
+        message = self.messages.popleft()
+        self._queued_bytes -= PyBytes_GET_SIZE(message) + 5
+        if self._held_bytes and self._queued_bytes < READ_AHEAD_BYTES:
+            self._give_back()
+        return message
+
+    cdef void _give_back(self):
+        if not self.is_closed and self.wire is not None and self.wire.session != NULL:
+            nghttp2_session_consume_stream(self.wire.session, self.id, self._held_bytes)
+            self.wire.want_flush()
+        self._held_bytes = 0
+
+    def respond(self, list headers):
+        """Send headers, before the first message."""
+        cdef nghttp2_data_provider provider
+        cdef nghttp2_nv *array
+        if self._has_responded or not self._is_open():
+            return
+        self._has_responded = True
+        provider.source.ptr = <void *>self
+        provider.read_callback = read_source
+        array = copy_headers(headers)
+        try:
+            nghttp2_submit_response(self.wire.session, self.id, array, len(headers), &provider)
+        finally:
+            free(array)
+        self.wire.want_flush()
+
+    def refuse(self, list headers):
+        """Answer with headers alone."""
+        cdef nghttp2_nv *array
+        if self._has_responded or not self._is_open():
+            return
+        self._has_responded = self._is_finished = True
+        array = copy_headers(headers)
+        try:
+            nghttp2_submit_response(self.wire.session, self.id, array, len(headers), NULL)
+        finally:
+            free(array)
+        self.wire.want_flush()
+
+    @property
+    def has_responded(self):
+        """Headers are sent, or on their way."""
+        return self._has_responded
+
+    def write(self, bytes message):
+        """Put a message on its way."""
+        if self.is_closed or self._is_finished:
+            return
+        self._queue.append(message)
+        self._pending_bytes += PyBytes_GET_SIZE(message) + 5
+        self._resume()
+
+    def finish(self, list trailers=None):
+        """Send no more after what is on its way, but for a server's trailers."""
+        if self.is_closed or self._is_finished:
+            return
+        self._own_trailers = trailers
+        self._is_finished = True
+        self._resume()
+
+    def reset(self, uint32_t error_code=NGHTTP2_CANCEL):
+        """Break the call off."""
+        if not self._is_open():
+            return
+        self._queue.clear()
+        self._pending_bytes = 0
+        nghttp2_submit_rst_stream(self.wire.session, NGHTTP2_FLAG_NONE, self.id, error_code)
+        self.wire.want_flush()
+
+    cdef bint _is_open(self):
+        return not self.is_closed and self.wire is not None and self.wire.session != NULL
+
+    cdef void _resume(self):
+        if self._is_deferred and self._is_open():
+            self._is_deferred = False
+            nghttp2_session_resume_data(self.wire.session, self.id)
+        if self.wire is not None:
+            self.wire.want_flush()
+
+    cdef int feed(self, const uint8_t *data, size_t length) except -1:
+        """Take apart what came. Bytes of messages that nobody takes are given back later."""
+        cdef size_t part, size
+        cdef const uint8_t *end = data + length
+        self._held_bytes += length
+        while data < end and not self.failure:
+            if self._message is None:
+                part = min(<size_t>(5 - self._prefix_bytes), <size_t>(end - data))
+                memcpy(self._prefix + self._prefix_bytes, data, part)
+                self._prefix_bytes += <int>part
+                data += part
+                if self._prefix_bytes < 5:
+                    break
+                size = (<size_t>self._prefix[1] << 24 | <size_t>self._prefix[2] << 16
+                        | <size_t>self._prefix[3] << 8 | self._prefix[4])
+                if size > self.wire.max_message_bytes:
+                    self.failure, self.failed_bytes = "message_too_large", size
+                    break
+                if self._prefix[0]:
+                    self.failure = "compressed"
+                    break
+                self._message = PyBytes_FromStringAndSize(NULL, size)
+                self._filled = 0
+            size = PyBytes_GET_SIZE(self._message)
+            part = min(size - self._filled, <size_t>(end - data))
+            memcpy(PyBytes_AS_STRING(self._message) + self._filled, data, part)
+            self._filled += part
+            data += part
+            if self._filled == size:
+                self.messages.append(self._message)
+                self._queued_bytes += size + 5
+                self._message = None
+                self._prefix_bytes = 0
+        if self.failure or self._queued_bytes < READ_AHEAD_BYTES:
+            self._give_back()
+        return 0
+
+    cdef ssize_t fill(self, nghttp2_session *session, uint8_t *buffer, size_t length, uint32_t *flags) except? -1:
+        """Copy messages with their prefixes into a DATA frame."""
+        cdef size_t used = 0, size, part
+        cdef bytes message
+        cdef nghttp2_nv *array
+        cdef bint was_full = self._pending_bytes >= WRITE_AHEAD_BYTES
+        while self._queue:
+            message = self._queue[0]
+            size = PyBytes_GET_SIZE(message)
+            if self._offset == 0:
+                if length - used < 5:
+                    break
+                buffer[used] = 0
+                buffer[used + 1] = (size >> 24) & 0xFF
+                buffer[used + 2] = (size >> 16) & 0xFF
+                buffer[used + 3] = (size >> 8) & 0xFF
+                buffer[used + 4] = size & 0xFF
+                used += 5
+                self._offset = 5
+            part = min(size - (self._offset - 5), length - used)
+            memcpy(buffer + used, PyBytes_AS_STRING(message) + self._offset - 5, part)
+            used += part
+            self._offset += part
+            if <size_t>self._offset - 5 < size:
+                break
+            self._queue.popleft()
+            self._offset = 0
+            self._pending_bytes -= size + 5
+        if was_full and self._pending_bytes < WRITE_AHEAD_BYTES:
+            self.wire.note(self)
+        if self._queue:
+            return used
+        if self._is_finished:
+            flags[0] = NGHTTP2_DATA_FLAG_EOF
+            if self._own_trailers is not None:
+                flags[0] |= NGHTTP2_DATA_FLAG_NO_END_STREAM
+                array = copy_headers(self._own_trailers)
+                try:
+                    nghttp2_submit_trailer(session, self.id, array, len(self._own_trailers))
+                finally:
+                    free(array)
+            return used
+        if not used:
+            self._is_deferred = True
+            return NGHTTP2_ERR_DEFERRED
+        return used
+
+    cdef void end(self, uint32_t error_code):
+        """Nothing moves any more."""
+        self.is_closed = True
+        self.error_code = error_code
+        self._queue.clear()
+        self._pending_bytes = 0
+
+
+cdef ssize_t read_source(nghttp2_session *session, int32_t stream_id, uint8_t *buffer, size_t length, uint32_t *flags,
+                         nghttp2_data_source *source, void *user_data) noexcept:
+    try:
+        return (<Stream>source.ptr).fill(session, buffer, length, flags)
+    except BaseException:
+        _log.exception("a message could not be written")
+        return NGHTTP2_ERR_CALLBACK_FAILURE

@@ -1,0 +1,353 @@
+"""Services over gRPC on libnghttp2."""
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from google.rpc import code_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.call import Arity, Call, Metadata, Method, Service
+from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
+from ssop_chassis.errors import MeshError
+from ssop_chassis.tls import NO_TLS, Tls
+from ssop_transport import wire
+from ssop_transport._connection import Connection
+from ssop_transport._stream import Stream
+from ssop_transport.secure import server_context
+
+MAX_METADATA_BYTES: Final = 8_192
+_DRAIN_NOTICE_S: Final = 0.05
+_log = logging.getLogger(__name__)
+
+
+class NativeCall(CallState):
+    """Server side of a call."""
+
+    def __init__(self, method: Method, stream: Stream, peer: str, metadata: Metadata, deadline_s: float) -> None:
+        super().__init__(method.path, metadata, deadline_s)
+        self.request = b""
+        self.peer = peer
+        self.is_unary = method.arity is Arity.UNARY
+        self.task: asyncio.Task[None] | None = None
+        self._stream = stream
+        self._has_written = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def news(self) -> None:
+        """Something happened on the stream."""
+        if self._stream.is_closed and self.task is not None:
+            self.task.cancel()
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    async def read(self) -> bytes | None:
+        """See Call.read."""
+        while (message := self._stream.take()) is None:
+            if self._stream.failure or (self._stream.is_ended and self._stream.is_truncated):
+                raise unreadable(self._stream)
+            if self._stream.is_ended:
+                return None
+            await self._wait()
+        return message
+
+    async def write(self, message: bytes) -> None:
+        """See Call.write."""
+        if self.is_unary and self._has_written:
+            raise RuntimeError(f"{self.method} is unary: it writes one message")
+        self._has_written = True
+        stream = self._stream
+        if not stream.has_responded:
+            stream.respond(_PLAIN_HEADERS)
+        stream.write(message)
+        while not stream.has_room:
+            await self._wait()
+
+    async def send_initial_metadata(self, metadata: Metadata) -> None:
+        """See Call.send_initial_metadata."""
+        self._stream.respond(wire.response_headers(metadata))
+
+    def end(self, error: MeshError | None) -> None:
+        """Send the trailers."""
+        if error is None and self.is_unary and not self._has_written:
+            error = MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the handler wrote no response")
+        try:
+            pairs = wire.trailers(code_pb2.OK, "", self.trailing) if error is None else failed(error, self.trailing)
+        except wire.WireError:
+            _log.exception("trailers that can't be sent", extra={"method": self.method})
+            pairs = failed(MeshError(ErrorReason.ERROR_REASON_INTERNAL, "internal error"))
+        finish(self._stream, pairs)
+
+
+_PLAIN_HEADERS: Final = wire.response_headers({})
+
+
+def failed(error: MeshError, trailing: Metadata | None = None) -> wire.Pairs:
+    """Trailers of a call that ended badly."""
+    details = {wire.STATUS_DETAILS: error.to_status().SerializeToString()}
+    return wire.trailers(error.code, error.message, {**(trailing or {}), **details})
+
+
+def finish(stream: Stream, pairs: wire.Pairs) -> None:
+    """End a stream; with trailers alone where nothing was sent yet."""
+    if stream.has_responded:
+        stream.finish(pairs)
+    else:
+        stream.refuse([*_PLAIN_HEADERS, *pairs])
+
+
+def unreadable(stream: Stream) -> MeshError:
+    """What a client did wrong with its messages or headers."""
+    if stream.failure == "message_too_large":
+        text = f"Received message larger than max ({stream.failed_bytes} bytes)"
+        return MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
+    if stream.failure == "metadata_too_large":
+        text = f"metadata larger than max ({stream.failed_bytes} bytes)"
+        return MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
+    if stream.failure == "compressed":
+        return MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, "compressed messages are not taken")
+    return MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, "the stream ended in the middle of a message")
+
+
+class NativeServer:
+    """A running server. `addresses` are those it really listens on, with the port that 0 became."""
+
+    def __init__(
+        self,
+        services: Sequence[Service],
+        dispatcher: Dispatcher,
+        *,
+        default_timeout_s: float,
+        max_session_s: float,
+        max_message_bytes: int,
+        max_concurrent_calls: int,
+    ) -> None:
+        self.addresses: tuple[str, ...] = ()
+        self._methods = {method.path.encode(): method for service in services for method in service.methods}
+        self._dispatcher = dispatcher
+        self._default_timeout_s = default_timeout_s
+        self._max_session_s = max_session_s
+        self._max_message_bytes = max_message_bytes
+        self._max_concurrent_calls = max_concurrent_calls
+        self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[asyncio.AbstractServer] = []
+
+    async def listen(self, address: str, context: ssl.SSLContext | None) -> None:
+        """Listen on one more address. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if address.startswith("unix:"):
+            path = address.removeprefix("unix:").removeprefix("//")
+            listener: asyncio.AbstractServer = await loop.create_unix_server(self._connect, path, backlog=1_024)
+            found = address
+        else:
+            host, _, port = address.rpartition(":")
+            listener = await loop.create_server(self._connect, host.strip("[]"), int(port), ssl=context, backlog=1_024)
+            sockets: Any = getattr(listener, "sockets", ())
+            found = f"{host}:{sockets[0].getsockname()[1]}"
+        self._listeners.append(listener)
+        self.addresses += (found,)
+
+    def _connect(self) -> Connection:
+        connection: Connection = Connection(
+            asyncio.get_running_loop(),
+            on_stream=lambda stream: self._begin(connection, stream),
+            on_lost=self._connections.discard,
+            max_message_bytes=self._max_message_bytes,
+            max_header_bytes=MAX_METADATA_BYTES,
+            max_streams=self._max_concurrent_calls,
+        )
+        self._connections.add(connection)
+        return connection
+
+    def _begin(self, connection: Connection, stream: Stream) -> None:
+        """A client opened a stream: judge its headers, and gather what its method needs to begin."""
+        stream.listener = _nothing
+        if stream.failure:
+            finish(stream, failed(unreadable(stream)))
+            return
+        headers = dict(stream.headers or ())
+        if headers.get(b":method") != b"POST" or not headers.get(b"content-type", b"").startswith(b"application/grpc"):
+            status = b"405" if headers.get(b":method") != b"POST" else b"415"
+            stream.refuse([(b":status", status)])
+            return
+        method = self._methods.get(headers.get(b":path", b""))
+        if method is None:
+            finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, "no such method")))
+            return
+        try:
+            metadata = wire.decode_metadata(stream.headers or ())
+            sent = headers.get(b"grpc-timeout")
+            is_bidi = method.arity is Arity.BIDI
+            default_s = self._max_session_s if is_bidi else self._default_timeout_s
+            timeout_s = default_s if sent is None else wire.decode_timeout(sent)
+        except wire.WireError as error:
+            finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, str(error))))
+            return
+        peer = _peer_name(connection.transport)
+        call = NativeCall(method, stream, peer, metadata, time.monotonic() + timeout_s)
+        if is_bidi:
+            self._start(method, call, stream)
+        else:
+            _Gathering(self._start, method, call, stream).news()
+
+    def _start(self, method: Method, call: NativeCall, stream: Stream) -> None:
+        if len(self._tasks) >= self._max_concurrent_calls:
+            text = "too many calls at once"
+            finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_OVERLOADED, text, retry_after_ms=1_000)))
+            return
+        stream.listener = call.news
+        call.task = asyncio.ensure_future(self._serve(method, call, stream))
+        self._tasks.add(call.task)
+        call.task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, method: Method, call: NativeCall, stream: Stream) -> None:
+        try:
+            error = await self._dispatcher.dispatch(method, call)
+        except asyncio.CancelledError:
+            # The client went, or the server stops; to one that is still there a reset says so.
+            stream.reset()
+            raise
+        call.end(error)
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no new call, let those that run finish for `grace_s` seconds, then cancel them."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in self._connections:
+            connection.announce_drain()
+        if grace_s > 0 and self._connections:
+            await asyncio.sleep(min(_DRAIN_NOTICE_S, grace_s))
+        for connection in list(self._connections):
+            connection.drain()
+        if self._tasks and grace_s > 0:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in list(self._connections):
+            connection.close()
+
+
+class _Gathering:
+    """Waits until the one message of a request is whole."""
+
+    def __init__(
+        self,
+        start: Callable[[Method, NativeCall, Stream], None],
+        method: Method,
+        call: NativeCall,
+        stream: Stream,
+    ) -> None:
+        self._start, self._method, self._call, self._stream = start, method, call, stream
+        self._timer: asyncio.TimerHandle | None = None
+
+    def news(self) -> None:
+        """Begin, wait on, or refuse."""
+        stream = self._stream
+        if stream.failure or (stream.is_ended and stream.is_truncated):
+            self._refuse(unreadable(stream))
+        elif stream.is_closed:
+            self._stop_timer()
+        elif stream.is_ended:
+            self._end()
+        elif self._timer is None:
+            stream.listener = self.news
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._call.remaining_s(), self._expire)
+
+    def _end(self) -> None:
+        message, more = self._stream.take(), self._stream.take()
+        if message is None or more is not None:
+            text = "the method takes one message"
+            self._refuse(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, text))
+            return
+        self._stop_timer()
+        self._call.request = message
+        self._start(self._method, self._call, self._stream)
+
+    def _expire(self) -> None:
+        text = "the request did not arrive before its deadline"
+        self._refuse(MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, text))
+
+    def _refuse(self, error: MeshError) -> None:
+        self._stop_timer()
+        self._stream.listener = _nothing
+        finish(self._stream, failed(error))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _nothing() -> None:
+    """The listener of a stream that is over for us."""
+
+
+def _peer_name(transport: asyncio.BaseTransport | None) -> str:
+    found: Any = None if transport is None else transport.get_extra_info("peername")
+    if isinstance(found, tuple):
+        kind = "ipv6" if len(found) > 2 else "ipv4"
+        return f"{kind}:{found[0]}:{found[1]}"
+    return "unix:"
+
+
+def _reflecting(names: Sequence[str]) -> Service:
+    """The reflection service, answered by gRPC's own servicer."""
+    servicer = reflection.ReflectionServicer([*names, reflection.SERVICE_NAME])
+
+    async def info(call: Call) -> None:
+        while (message := await call.read()) is not None:
+            request = reflection_pb2.ServerReflectionRequest.FromString(message)
+            for response in servicer.ServerReflectionInfo(iter((request,)), None):
+                await call.write(response.SerializeToString())
+
+    path = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
+    return Service(reflection.SERVICE_NAME, [Method(path, Arity.BIDI, info, needs_principal=False)])
+
+
+async def start_server(
+    services: Sequence[Service],
+    listen: Sequence[str],
+    *,
+    authenticate: Authenticate,
+    observer: Observer | None = None,
+    default_deadline_ms: int = 30_000,
+    max_session_ms: int = 86_400_000,
+    max_message_bytes: int = 4_194_304,
+    max_concurrent_calls: int = 1024,
+    has_reflection: bool = False,
+    tls: Tls = NO_TLS,
+) -> NativeServer:
+    """Serve on every address of `listen` (`host:port`, `unix:/path`). Raises OSError when one can't be bound."""
+    served = [*services, _reflecting([service.name for service in services])] if has_reflection else list(services)
+    server = NativeServer(
+        served,
+        Dispatcher(authenticate, observer),
+        default_timeout_s=default_deadline_ms / 1000,
+        max_session_s=max_session_ms / 1000,
+        max_message_bytes=max_message_bytes,
+        max_concurrent_calls=max_concurrent_calls,
+    )
+    context = server_context(tls) if any(map(tls.is_listener_secure, listen)) else None
+    try:
+        for address in listen:
+            await server.listen(address, context if tls.is_listener_secure(address) else None)
+    except BaseException:
+        with suppress(OSError):
+            await server.stop(0)
+        raise
+    return server

@@ -1,0 +1,152 @@
+"""What stands in gRPC's headers and trailers ("gRPC over HTTP2" and "HTTP to gRPC status mapping"). Pure."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes
+
+from google.rpc import code_pb2
+
+from ssop_chassis.call import Metadata
+
+Pairs = list[tuple[bytes, bytes]]
+STATUS_DETAILS: Final = "grpc-status-details-bin"
+USER_AGENT: Final = b"grpc-python-ssop/0.1"
+REFUSED_STREAM: Final = 7
+CONNECTION_LOST: Final = 0xFFFFFFFF
+"""What stands for an error code where the connection is gone; RFC 9113 has none."""
+_KEY: Final = re.compile(r"[0-9a-z_.-]+")
+_TEXT: Final = re.compile(r"[\x20-\x7e]*")
+_TIMEOUT: Final = re.compile(rb"[0-9]{1,8}[HMSmun]")
+_UNITS_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_OWN: Final = frozenset({"te", "content-type"})
+# By error code of RFC 9113, section 7; what is not here is INTERNAL.
+_RESETS: Final[Mapping[int, int]] = {
+    REFUSED_STREAM: code_pb2.UNAVAILABLE,
+    CONNECTION_LOST: code_pb2.UNAVAILABLE,
+    8: code_pb2.CANCELLED,
+    11: code_pb2.RESOURCE_EXHAUSTED,
+    12: code_pb2.PERMISSION_DENIED,
+}
+_HTTP: Final[Mapping[int, int]] = {
+    400: code_pb2.INTERNAL,
+    401: code_pb2.UNAUTHENTICATED,
+    403: code_pb2.PERMISSION_DENIED,
+    404: code_pb2.UNIMPLEMENTED,
+    429: code_pb2.UNAVAILABLE,
+    502: code_pb2.UNAVAILABLE,
+    503: code_pb2.UNAVAILABLE,
+    504: code_pb2.UNAVAILABLE,
+}
+
+
+class WireError(ValueError):
+    """Headers that are not gRPC's."""
+
+
+def encode_timeout(timeout_s: float) -> bytes:
+    """`grpc-timeout`: at most eight digits, rounded up."""
+    millis = max(1, -int(-timeout_s * 1000 // 1))
+    if millis < 100_000_000:
+        return b"%dm" % millis
+    return b"%dS" % min(99_999_999, -(-millis // 1000))
+
+
+def decode_timeout(value: bytes) -> float:
+    """Seconds. Raises WireError."""
+    if not _TIMEOUT.fullmatch(value):
+        raise WireError("grpc-timeout can't be read")
+    return int(value[:-1]) * _UNITS_S[value[-1:]]
+
+
+def encode_message(message: str) -> bytes:
+    """`grpc-message`: what is not printable ASCII, and the percent sign, as %XX of its UTF-8."""
+    return quote(message, safe=" !\"#$&'()*+,/:;<=>?@[\\]^`{|}~").encode()
+
+
+def decode_message(value: bytes) -> str:
+    """The message; what is malformed in it stays as it is."""
+    return unquote_to_bytes(value).decode(errors="replace")
+
+
+def encode_metadata(metadata: Metadata) -> Pairs:
+    """Metadata as headers. Raises WireError for a key or a value that HTTP/2 can't carry."""
+    pairs: Pairs = []
+    for key, value in metadata.items():
+        if not _KEY.fullmatch(key) or (key.startswith("grpc-") and key != STATUS_DETAILS):
+            raise WireError("a metadata key that is not allowed")
+        if isinstance(value, bytes):
+            if not key.endswith("-bin"):
+                raise WireError(f"{key}: bytes go under a key that ends in -bin")
+            pairs.append((key.encode(), base64.b64encode(value).rstrip(b"=")))
+        elif key.endswith("-bin") or not _TEXT.fullmatch(value):
+            raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
+        else:
+            pairs.append((key.encode(), value.strip(" ").encode()))
+    return pairs
+
+
+def decode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str | bytes]:
+    """Headers as metadata, without those of HTTP/2 and gRPC. Raises WireError for base64 that is none.
+
+    Values of one key are joined by commas (RFC 9110, 5.3), so that a second one never stands for the first.
+    """
+    found: dict[str, list[bytes]] = {}
+    for name, value in pairs:
+        key = name.decode("ascii", "replace")
+        if (not key.startswith((":", "grpc-")) and key not in _OWN) or key == STATUS_DETAILS:
+            found.setdefault(key, []).append(value)
+    return {
+        key: b",".join(map(_decode_binary, b",".join(values).split(b",")))
+        if key.endswith("-bin")
+        else b", ".join(values).decode("latin-1")
+        for key, values in found.items()
+    }
+
+
+def _decode_binary(value: bytes) -> bytes:
+    value = value.strip()
+    try:
+        return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
+    except binascii.Error as error:
+        raise WireError("a binary value that is not base64") from error
+
+
+def request_headers(scheme: bytes, authority: bytes, method: str, timeout_s: float, metadata: Metadata) -> Pairs:
+    """The headers that begin a call. Raises WireError."""
+    return [
+        (b":method", b"POST"),
+        (b":scheme", scheme),
+        (b":path", method.encode()),
+        (b":authority", authority),
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        (b"user-agent", USER_AGENT),
+        (b"grpc-timeout", encode_timeout(timeout_s)),
+        *encode_metadata(metadata),
+    ]
+
+
+def response_headers(metadata: Metadata) -> Pairs:
+    """The headers that begin an answer. Raises WireError."""
+    return [(b":status", b"200"), (b"content-type", b"application/grpc"), *encode_metadata(metadata)]
+
+
+def trailers(code: int, message: str, metadata: Metadata) -> Pairs:
+    """The end of an answer. Raises WireError."""
+    pairs: Pairs = [(b"grpc-status", b"%d" % code)]
+    if message:
+        pairs.append((b"grpc-message", encode_message(message)))
+    return pairs + encode_metadata(metadata)
+
+
+def status_of_reset(error_code: int) -> int:
+    """The gRPC code that a reset stream stands for."""
+    return _RESETS.get(error_code, int(code_pb2.INTERNAL))
+
+
+def status_of_http(status: bytes) -> int:
+    """The gRPC code that an HTTP status without a grpc-status stands for."""
+    return _HTTP.get(int(status) if status.isdigit() else 0, int(code_pb2.UNKNOWN))
