@@ -289,7 +289,7 @@ def backend_of(running: NodeUnderTest) -> EmbeddedBackend:
     return backend
 
 
-async def idle(running: NodeUnderTest, timeout_s: float = 30) -> None:
+async def idle(running: NodeUnderTest, timeout_s: float = 60) -> None:
     """Wait until neither the node nor the engine counts a slot as busy: the engine ends its batch first."""
     backend = backend_of(running)
     async with asyncio.timeout(timeout_s):

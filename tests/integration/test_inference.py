@@ -20,6 +20,7 @@ from helpers.inference import (
     running_node,
     user_prompt,
 )
+from helpers.machine import stretched
 from helpers.models import smollm2_path
 from ssop.v1 import frame_pb2, inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -195,7 +196,8 @@ async def test_output_limit_ends_as_incomplete(running: NodeUnderTest) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_deadline_ends_the_document_with_its_reason(running: NodeUnderTest) -> None:
-    answer = await running.client.generate(user_prompt(LONG, max_output_tokens=2000, temperature=1), timeout_s=1.0)
+    prompt = user_prompt(LONG, max_output_tokens=2000, temperature=1)
+    answer = await running.client.generate(prompt, timeout_s=stretched(1.0))
     assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_DEADLINE
 
 

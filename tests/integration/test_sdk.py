@@ -308,8 +308,13 @@ async def test_sync_unary_call(router: ScriptedRouter, sync_client: SsopClient) 
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 async def test_batch_keeps_order_and_bound(batch_size: int, router: ScriptedRouter, client: AsyncSsopClient) -> None:
+    is_full = asyncio.Event()
+
     async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
         name = request.prompt.messages[0].parts[0].text
+        if router.in_flight == batch_size:
+            is_full.set()
+        await is_full.wait()
         # As long as a model thinks, so that a request too many would be seen; uneven, so that order is at stake.
         await asyncio.sleep(0.01 * (1 + int(name) % 3))
         for chunk in delivery(document_chunks({"name": name, "age": 1})):
@@ -323,7 +328,12 @@ async def test_batch_keeps_order_and_bound(batch_size: int, router: ScriptedRout
 
 
 async def test_sync_batch_keeps_order_and_bound(router: ScriptedRouter, sync_client: SsopClient) -> None:
+    is_full = asyncio.Event()
+
     async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
+        if router.in_flight == 3:
+            is_full.set()
+        await is_full.wait()
         await asyncio.sleep(0.02)
         for chunk in GOOD:
             yield chunk

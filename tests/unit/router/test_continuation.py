@@ -5,14 +5,12 @@ import asyncio
 import pytest
 
 from helpers.cascades import LITE_ANSWER, cascade, prepare
+from helpers.continuations import WHOLE, WHOLE_CHUNKS, asked_to_go_on, assert_whole, everywhere, first_try
 from helpers.eventually import eventually
 from helpers.scripted_mesh import (
-    GOOD,
     RESUME,
-    Answer,
     Mesh,
     R,
-    Script,
     ScriptedNode,
     answering,
     ask,
@@ -28,44 +26,14 @@ from helpers.scripted_mesh import (
 )
 from helpers.session_client import open_session
 from ssop.v1 import mesh_pb2
-from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind, IncompleteReason
+from ssop.v1.frame_pb2 import Chunk, Frame, IncompleteReason
 from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
 from ssop.v1.router_pb2 import ResumeRequest
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import Decoder
 
-WHOLE = list(Chunk.FromString(b"".join(encode(GOOD))).frames)
-WHOLE_CHUNKS = [Chunk(frames=[frame]).SerializeToString(deterministic=True) for frame in WHOLE]
 FULL = ask(model="grok-3", policy="no_cache")
-
-
-def first_try(script: Script, then: Script) -> Script:
-    """A script for requests that begin a document, and one for those that go on with it."""
-
-    async def choose(call: Call, request: InferenceServiceGenerateRequest) -> None:
-        await (then if request.HasField("continue_from") else script)(call, request)
-
-    return choose
-
-
-def everywhere(mesh: Mesh, script: Script, then: Script | None = None) -> None:
-    for node in mesh.nodes.values():
-        node.script = first_try(script, then or going_on())
-
-
-def asked_to_go_on(mesh: Mesh) -> list[tuple[str, InferenceServiceGenerateRequest]]:
-    return [
-        (name, request)
-        for name, node in mesh.nodes.items()
-        for request in node.requests
-        if request.HasField("continue_from")
-    ]
-
-
-def assert_whole(answer: Answer) -> None:
-    assert answer.error is None
-    assert answer.documents == WHOLE
 
 
 async def test_another_node_of_the_tier_goes_on(mesh: Mesh) -> None:
@@ -332,92 +300,6 @@ async def test_client_resumes_an_answer_that_two_nodes_made(mesh: Mesh) -> None:
     assert_whole(answer)
     assert len(answer.last_status.continuations) == 1
     assert sum(len(node.requests) for node in mesh.nodes.values()) == 2
-
-
-async def test_follower_hears_of_the_continuation_nothing_but_frames(mesh: Mesh) -> None:
-    go_on = asyncio.Event()
-
-    async def wait(call: Call, request: InferenceServiceGenerateRequest) -> None:
-        await call.write(node_status_chunk() + WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
-        await go_on.wait()
-        raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
-
-    everywhere(mesh, wait)
-    leader = asyncio.ensure_future(mesh.generate(ask(model="grok-3")))
-    await eventually(lambda: any(node.running for node in mesh.nodes.values()))
-    follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3")))
-    await eventually(lambda: any(g.followers for g in mesh.cache.generations.values()))
-    go_on.set()
-    assert_whole(await leader)
-    answer = await follower
-    assert_whole(answer)
-    assert not answer.accounting.is_billed
-    assert len(asked_to_go_on(mesh)) == 1
-
-
-async def test_follower_with_fields_goes_on_when_its_leader_is_lost() -> None:
-    over = asyncio.Event()
-    async with run_router(append_interval_ms=10) as mesh:
-
-        async def wait(call: Call, _: object) -> None:
-            await call.write(node_status_chunk() + WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
-            await over.wait()
-
-        everywhere(mesh, wait)
-        leader = mesh.open(ask(model="grok-3"))
-        await eventually(lambda: any(node.running for node in mesh.nodes.values()))
-        follower = mesh.open(ask(model="grok-3"))
-        chunks: list[bytes] = []
-        while not any(frame.kind == FrameKind.FRAME_KIND_VALUE for frame in Chunk.FromString(b"".join(chunks)).frames):
-            chunk = await follower.read()
-            assert chunk is not None
-            chunks.append(chunk)
-        (generation,) = mesh.cache.generations.values()
-        generation.state = "lost"
-        generation.changed.set()
-        while (chunk := await follower.read()) is not None:
-            chunks.append(chunk)
-        answer = Answer(chunks)
-        assert_whole(answer)
-        assert answer.accounting.is_billed
-        assert answer.last_status.continuations[0].cause == "LEASE_LOST"
-        # The leader has heard of a follower, so that its generation outlives its caller.
-        over.set()
-        await leader.cancel()
-        await eventually(mesh.is_quiet)
-
-
-@pytest.mark.parametrize("is_down", [False, True], ids=["changed", "down"])
-async def test_follower_whose_passages_are_others_by_now_is_not_gone_on_with(is_down: bool) -> None:
-    over = asyncio.Event()
-    async with run_router(append_interval_ms=10) as mesh:
-
-        async def wait(call: Call, _: object) -> None:
-            await call.write(node_status_chunk() + WHOLE_CHUNKS[0] + WHOLE_CHUNKS[1])
-            await over.wait()
-
-        mesh.rag.collections["acme"] = {"docs": 3}
-        everywhere(mesh, wait)
-        leader = mesh.open(ask(model="grok-3"))
-        await eventually(lambda: any(node.running for node in mesh.nodes.values()))
-        follower = mesh.open(ask(model="grok-3", request_id="f"))
-        kinds: set[FrameKind.ValueType] = set()
-        while FrameKind.FRAME_KIND_VALUE not in kinds:
-            chunk = await follower.read()
-            assert chunk is not None
-            kinds |= {frame.kind for frame in Chunk.FromString(chunk).frames}
-        mesh.rag.collections["acme"] = {"docs": 4}
-        mesh.rag.error = MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted") if is_down else None
-        (generation,) = mesh.cache.generations.values()
-        generation.state = "lost"
-        generation.changed.set()
-        answer = await read_all(follower)
-        assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
-        assert not asked_to_go_on(mesh)
-        over.set()
-        await leader.cancel()
-        await eventually(mesh.is_quiet)
-        assert not mesh.cache.settled["f"].output_tokens
 
 
 async def test_lite_answer_that_a_cascade_kept_is_gone_on_with_in_its_tier() -> None:
