@@ -5,6 +5,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,45 @@ async def test_new_connection_gets_the_new_certificate(
         before = await serial_of(address, made)
         own.replace(made["two"])
         assert await serial_of(address, made) != before
+
+
+async def test_authority_is_changed_while_both_are_believed(
+    made: dict[str, Files], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_a_look(monkeypatch)
+    own, trusted = copy(made["one"], tmp_path), tmp_path / "trusted.pem"
+
+    def trust(*names: str) -> None:
+        fresh = tmp_path / "fresh.pem"
+        fresh.write_bytes(b"".join(made[name].certificate.read_bytes() for name in names))
+        fresh.replace(trusted)
+
+    trust("ca")
+    tls = open_tls(settings(made, own, ca_file=trusted), "cache")
+    async with served(tls) as address:
+        peer = connect(address, tls=tls)
+        steps = (partial(trust, "ca", "stranger"), partial(own.replace, made["foreign"]), partial(trust, "stranger"))
+        for step in steps:
+            assert await call(peer) == b"x"
+            step()
+            assert await call(peer) == b"x"
+        # The authority before is believed no more.
+        assert await refusal(connect(address, tls=open_tls(settings(made, made["one"]), "router")))
+        await peer.close()
+
+
+async def test_files_that_are_gone_leave_the_last_pair(
+    made: dict[str, Files], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_a_look(monkeypatch)
+    own, heard = copy(made["one"], tmp_path), list[bool]()
+    certificates = Certificates(settings(made, own), on_reload=heard.append)
+    own.certificate.unlink()
+    for _ in range(3):
+        assert certificates.current().version == 1
+    assert heard == [False]
+    own.replace(made["one"])
+    assert certificates.current().chain == made["one"].certificate.read_bytes()
 
 
 async def test_certificate_without_its_key_leaves_the_last_pair(
