@@ -193,7 +193,14 @@ class AlertStore:
 
     def begin(self, ids: Sequence[str]) -> None:
         """Note that messages are about to be sent."""
-        self._db.executemany("UPDATE outbox SET tries = tries + 1 WHERE id = ?", [(one,) for one in ids])
+        # Must outlive the process. If the power goes too, a withdrawal may be thought unneeded; no message is lost.
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("UPDATE outbox SET tries = tries + 1 WHERE id = ?", [(one,) for one in ids])
+            self._db.execute("COMMIT")
+        finally:
+            self._db.execute("PRAGMA synchronous = FULL")
 
     def end(self, ids: Sequence[str], state: State, reason: str = "") -> None:
         """Note what became of messages, in one transaction."""

@@ -17,6 +17,8 @@ BROKEN_WAIT_MS: Final = 300_000
 """How long a broken channel is left alone: somebody may have mended it."""
 ALONE: Final = 3
 """So many messages are told one by one; more of them, or a channel near its rate, become one."""
+ABREAST: Final = 8
+"""Messages that go at the same time where none are merged."""
 _IDLE_MS: Final = 60_000
 T = TypeVar("T")
 
@@ -96,13 +98,42 @@ class Courier:
         if wait_ms:
             return wait_ms
         most = self._notifier.most
-        due = await self._store(lambda store: store.due(self.channel, now_ms, max(most, ALONE)))
+        due = await self._store(lambda store: store.due(self.channel, now_ms, max(most, 4 * ABREAST)))
         if not due:
             next_ms = await self._store(lambda store: store.next_due_ms(self.channel))
             return _IDLE_MS if next_ms is None else min(_IDLE_MS, max(1, next_ms - now_ms))
-        is_merged = most > 1 and (len(due) > ALONE or len(due) > self._bucket.free(now_ms))
-        await self._tell(due[:most] if is_merged else due[:1], now_ms)
+        free = self._bucket.free(now_ms)
+        if most == 1:
+            await self._tell_abreast(due, min(free, ABREAST), now_ms)
+        elif len(due) > ALONE or len(due) > free:
+            await self._tell(due[:most], now_ms)
+        else:
+            await self._tell(due[:1], now_ms)
         return 0
+
+    async def _tell_abreast(self, due: list[Message], most: int, now_ms: int) -> None:
+        # What is told of one alert keeps its order: only its first message goes.
+        first = {one.notice.alert.id: one for one in reversed(due)}
+        messages = [one for one in due if first[one.notice.alert.id] is one][:most]
+        ids = [one.id for one in messages]
+        await self._store(lambda store: store.begin(ids))
+        for _ in messages:
+            self._bucket.take(now_ms)
+        faults = await asyncio.gather(*(self._try(one, now_ms) for one in messages))
+        sent = [one for one, fault in zip(messages, faults, strict=True) if fault is None]
+        if sent:
+            self.health = Health(sent_ms=self._now_ms())
+            await self._end(sent, "sent", "")
+        for one, fault in zip(messages, faults, strict=True):
+            if fault is not None:
+                await self._settle([one], fault)
+
+    async def _try(self, message: Message, now_ms: int) -> TellError | None:
+        try:
+            await self._notifier.tell([message], now_ms)
+        except TellError as error:
+            return error
+        return None
 
     async def _tell(self, messages: list[Message], now_ms: int) -> None:
         ids = [one.id for one in messages]
@@ -110,21 +141,24 @@ class Courier:
         self._bucket.take(now_ms)
         try:
             await self._notifier.tell(messages, now_ms)
-        except LaterError as error:
-            wait_ms = error.retry_after_ms or back_off_ms(max(one.tries for one in messages) + 1, self._rng)
-            await self._wait(messages, error, wait_ms)
-        except BrokenError as error:
-            await self._wait(messages, error, BROKEN_WAIT_MS)
-        except RefusedError as error:
-            _log.warning("a message was refused", extra={"channel": self.channel, "reason": error.reason})
-            if len(messages) > 1:
-                # One of them is at fault: each goes alone the next time.
-                await self._alone(messages)
-                return
-            await self._end(messages, "failed", error.reason)
+        except TellError as error:
+            await self._settle(messages, error)
         else:
             self.health = Health(sent_ms=self._now_ms())
             await self._end(messages, "sent", "")
+
+    async def _settle(self, messages: list[Message], error: TellError) -> None:
+        if isinstance(error, LaterError):
+            wait_ms = error.retry_after_ms or back_off_ms(max(one.tries for one in messages) + 1, self._rng)
+            await self._wait(messages, error, wait_ms)
+        elif isinstance(error, RefusedError) and len(messages) == 1:
+            _log.warning("a message was refused", extra={"channel": self.channel, "reason": error.reason})
+            await self._end(messages, "failed", error.reason)
+        elif isinstance(error, RefusedError):
+            # One of them is at fault: each goes alone now.
+            await self._alone(messages)
+        else:
+            await self._wait(messages, error, BROKEN_WAIT_MS)
 
     async def _wait(self, messages: list[Message], error: TellError, wait_ms: int) -> None:
         now_ms = self._now_ms()
@@ -136,7 +170,7 @@ class Courier:
             )
             self.health = Health(error.reason, now_ms, is_broken, self.health.sent_ms)
         # The channel waits, not these messages alone: the others would meet the same.
-        self._resume_ms = now_ms + wait_ms
+        self._resume_ms = max(self._resume_ms, now_ms + wait_ms)
         late = [one for one in messages if now_ms - max(one.created_ms, one.due_ms) > self._give_up_after_ms]
         if late:
             await self._end(late, "failed", error.reason)

@@ -66,9 +66,7 @@ class Desk:
         self._now_ms = now_ms
         self._metrics = AlertMetrics(registry)
         self._books: dict[str, AlertBook] = {}
-        self._needed = {
-            tenant: frozenset().union(*(rule.needed for rule in policy.rules)) for tenant, policy in policies.items()
-        }
+        self._needed = {tenant: tuple({rule.needed for rule in policy.rules}) for tenant, policy in policies.items()}
         self._partial: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="alerts")
         self._store: AlertStore | None = None
@@ -78,9 +76,15 @@ class Desk:
         self._read: list[int] = []
         self._heard: list[str] = []
         self._woken = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
         self._pruned_ms = 0
         self._fault: BaseException | None = None
+
+    @property
+    def is_well(self) -> bool:
+        """False when a fault of the program has ended the judging."""
+        return self._fault is None
 
     @property
     def is_judge(self) -> bool:
@@ -101,7 +105,8 @@ class Desk:
         self._partial.move_to_end(post.key)
         if len(self._partial) > MAX_PARTIAL:
             self._partial.popitem(last=False)
-        if name in needed:
+        # Only a field that completes what some rule needs can change anything.
+        if any(name in need and need <= fields.keys() for need in needed):
             self._judge(facts_of_fields(post, fields), now_ms)
 
     async def record_stored(self, record: Record, now_ms: int) -> None:
@@ -170,8 +175,10 @@ class Desk:
         if self._store is not None:
             with suppress(sqlite3.Error):
                 await self._commit()
-                if self._next is not None and not self._next.done():
+                if self._next is not None:
                     self._next.set_result(None)
+                    self._next = None
+            self._disappoint()
             await self.on_store(AlertStore.close)
             self._store = None
         self._thread.shutdown()
@@ -191,9 +198,16 @@ class Desk:
             # Posts must not be acknowledged as judged when nobody judges.
             _log.critical("the desk has stopped", exc_info=True)
             self._fault = error
-            if self._next is not None:
-                self._next.set_exception(RuntimeError("the desk has stopped"))
+            self._metrics.is_judge.set(0)
+            self._disappoint()
             raise
+
+    def _disappoint(self) -> None:
+        """Tell those who wait for the disk that nothing will come of it."""
+        for future in (self._waiting, self._next):
+            if future is not None and not future.done():
+                future.set_exception(RuntimeError("the desk has stopped"))
+        self._waiting = self._next = None
 
     def _judge(self, facts: Facts, now_ms: int) -> bool:
         """Whether there is something to keep."""
@@ -233,7 +247,7 @@ class Desk:
         while True:
             await self._woken.wait()
             self._woken.clear()
-            waiting, self._next = self._next, None
+            self._waiting, self._next = self._next, None
             while True:
                 try:
                     await self._commit()
@@ -244,8 +258,9 @@ class Desk:
                     await asyncio.sleep(RETRY_S)
                 else:
                     break
-            if waiting is not None and not waiting.done():
-                waiting.set_result(None)
+            if self._waiting is not None:
+                self._waiting.set_result(None)
+                self._waiting = None
             for courier in self.couriers:
                 courier.wake()
 

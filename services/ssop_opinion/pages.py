@@ -173,7 +173,8 @@ class _Pages:
         return _json({"alert": _alert(alert)})
 
     async def _channels(self, _: Request, reader: Reader) -> Response:
-        return _json({"channels": await self._desk.deliveries(reader.tenant)})
+        channels = await self._desk.deliveries(reader.tenant)
+        return _json({"channels": channels, "is_judged": self._desk.is_well})
 
     async def _events(self, request: Request, reader: Reader) -> Response:
         authorization = request.headers.get("authorization", "")

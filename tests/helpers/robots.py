@@ -170,11 +170,15 @@ def feishu(secret: str, now_s: Callable[[], int]) -> Callable[[Told], Answer]:
 
 
 def signed(secret: str, now_s: Callable[[], int]) -> Callable[[Told], Answer]:
-    """A receiver that checks signature and age."""
+    """A receiver that checks signature and age, and takes each nonce once."""
+    nonces: set[str] = set()
 
     def judge(told: Told) -> Answer:
-        stamp = told.headers.get("x-ssop-timestamp", "0")
-        mac = hmac.new(secret.encode(), stamp.encode() + b"." + told.body, hashlib.sha256).hexdigest()
+        stamp, nonce = (told.headers.get(f"x-ssop-{name}", "0") for name in ("timestamp", "nonce"))
+        if nonce in nonces:
+            return Answer(b"", 401)
+        nonces.add(nonce)
+        mac = hmac.new(secret.encode(), f"v1.{stamp}.{nonce}.".encode() + told.body, hashlib.sha256).hexdigest()
         if told.headers.get("x-ssop-signature") != f"v1={mac}" or abs(int(stamp) - now_s()) > 300:
             return Answer(b"", 401)
         return Answer(b"", 200)

@@ -68,7 +68,7 @@ class AlertBook:
             fits = rule.fits(facts)
             if fits is None:
                 continue
-            places = self.windows.put(rule, facts, fits=fits, now_ms=now_ms)
+            places = self.windows.put(rule, facts, fits=fits)
             changed |= dict.fromkeys(places)
             if fits and (run := self.windows.crossing(places[-1], facts.key)):
                 notices += self._cross(rule, places[-1], facts, run, now_ms)

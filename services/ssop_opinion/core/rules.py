@@ -40,9 +40,12 @@ class Facts:
     degraded_level: int = 0
 
     def label(self, name: str) -> str:
-        """A value as a short text; empty where it is none."""
+        """A value as a short text; empty where it is none. Half a surrogate pair becomes a question mark."""
         found = self.values.get(name, "")
-        return found[:MAX_LABEL_CHARACTERS] if isinstance(found, str) else ""
+        if not isinstance(found, str):
+            return ""
+        text = found[:MAX_LABEL_CHARACTERS]
+        return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def facts_of_fields(post: Post, fields: Mapping[str, Any]) -> Facts:

@@ -1,7 +1,7 @@
 """The posts that rules have counted, by rule and group: when do enough of them make a crossing? Pure.
 
-The answer is exact (a slow twin in the tests holds it) for posts that come at most SLACK_MS late and while no bound is
-reached; beyond MAX_ENTRIES, the groups that were touched longest ago are forgotten first.
+The answer is exact (a slow twin in the tests holds it) for posts that come at most SLACK_MS after later ones and while
+no bound is reached; beyond MAX_ENTRIES, the groups that were touched longest ago are forgotten first.
 """
 
 from bisect import insort
@@ -51,7 +51,7 @@ class Windows:
         """Entries that are held."""
         return self._size
 
-    def put(self, rule: Rule, facts: Facts, *, fits: bool, now_ms: int) -> tuple[Place, ...]:
+    def put(self, rule: Rule, facts: Facts, *, fits: bool) -> tuple[Place, ...]:
         """Count a post, in place of what was counted of it before. The places whose entries changed, its own last."""
         group = rule.group(facts)
         place = (rule.name, group)
@@ -69,7 +69,7 @@ class Windows:
         # A group in which nothing fits need not outlive the process.
         if any(one.fits for one in entries):
             self._touched.add(place)
-        self._bound(rule, place, now_ms)
+        self._bound(rule, place)
         return (place,) if old in {None, group} else (*taken, place)
 
     def crossing(self, place: Place, key: str) -> Sequence[Entry]:
@@ -140,10 +140,11 @@ class Windows:
         if not entries:
             del self._groups[place]
 
-    def _bound(self, rule: Rule, place: Place, now_ms: int) -> None:
+    def _bound(self, rule: Rule, place: Place) -> None:
         span_ms = rule.within_s * 1_000 if rule.kind == "velocity" else _DAY_MS
         entries = self._groups.get(place, [])
-        while entries and entries[0].at_ms < now_ms - span_ms - SLACK_MS:
+        # By the group's newest post and not by the clock: what a queue held back for hours is judged like the rest.
+        while entries and entries[0].at_ms < entries[-1].at_ms - span_ms - SLACK_MS:
             self._drop(place, 0)
         while len(entries) > rule.count + SPARE:
             self._drop(place, 0)

@@ -1,14 +1,11 @@
 """A signed webhook, for what has no robot: Jira, Notion, Zapier, a service of one's own.
 
-POST of a JSON object, with three headers:
-
-    x-ssop-timestamp     Unix seconds
-    x-ssop-signature     v1=HEX, the HMAC-SHA-256 of TIMESTAMP "." BODY under the channel's secret
-    idempotency-key      the same whenever the same message is sent again
+POST of a JSON object, signed as webhooks that come in are (core/signature.py), with a nonce of its own for each try:
+`x-ssop-timestamp`, `x-ssop-nonce`, `x-ssop-signature`. The header `idempotency-key` is the same whenever the same
+message is sent again.
 """
 
-import hashlib
-import hmac
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,6 +13,7 @@ import httpx
 
 from ssop_opinion.alert_store import Message
 from ssop_opinion.core.alerts import Notice
+from ssop_opinion.core.signature import sign
 from ssop_opinion.notifiers import words
 from ssop_opinion.notifiers.notifier import check_status, encode, post
 
@@ -48,19 +46,14 @@ class SignedWebhook:
         """See Notifier."""
         message = messages[0]
         body = encode(describe(message.notice, self._language, self._page_url))
-        timestamp = str(now_ms // 1_000)
+        timestamp, nonce = str(now_ms // 1_000), secrets.token_hex(16)
         headers = {
             "x-ssop-timestamp": timestamp,
-            "x-ssop-signature": sign(timestamp, body, self._read_secret()),
+            "x-ssop-nonce": nonce,
+            "x-ssop-signature": sign(self._read_secret().encode(), timestamp, nonce, body),
             "idempotency-key": message.id,
         }
         check_status(await post(self._client, self._read_url(), body, headers, self._timeout_ms))
-
-
-def sign(timestamp: str, body: bytes, secret: str) -> str:
-    """What the header `x-ssop-signature` holds."""
-    mac = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
-    return f"v1={mac.hexdigest()}"
 
 
 def describe(notice: Notice, language: words.Language, page_url: str = "") -> Mapping[str, Any]:

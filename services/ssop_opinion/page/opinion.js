@@ -173,7 +173,7 @@ function showAlerts(alerts) {
   $("n-alerts").className = `figure ${waiting ? "bad" : ""}`;
 }
 
-function showChannels(channels) {
+function showChannels({ channels, is_judged: isJudged }) {
   const flags = channels.map((one) => {
     const parts = [`${one.sent} sent`];
     if (one.pending) parts.push(`${one.pending} waiting`);
@@ -185,7 +185,7 @@ function showChannels(channels) {
   showFlags($("channels"), flags);
   const broken = channels.filter((one) => one.is_broken).map((one) => `${one.channel} (${one.fault})`);
   const lost = channels.reduce((sum, one) => sum + one.dropped + one.failed, 0);
-  const parts = [];
+  const parts = isJudged ? [] : ["No alerts are made: the process that judges posts has a fault."];
   if (broken.length) parts.push(`Nobody is told on ${broken.join(", ")} until it is repaired.`);
   if (lost) parts.push(`${lost} messages about alerts reached nobody.`);
   $("warning").textContent = parts.join(" ");
@@ -357,7 +357,7 @@ async function runSearch(offset = 0) {
 async function showEverything() {
   if (!$("key").value.trim()) return;
   try {
-    const [summary, { alerts }, { channels }] = await Promise.all([
+    const [summary, { alerts }, channels] = await Promise.all([
       ask(`/v1/opinion/summary?hours=${$("hours").value}`), ask("/v1/opinion/alerts"), ask("/v1/opinion/channels"),
     ]);
     showTiles(summary);

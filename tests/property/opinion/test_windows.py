@@ -77,7 +77,7 @@ def test_crossings_are_those_of_the_slow_twin(rule: Rule, steps: list[Step]) -> 
         )  # fmt: skip
         fits = rule.fits(facts)
         assert fits is step.fits
-        windows.put(rule, facts, fits=step.fits, now_ms=START_MS + 60_000)
+        windows.put(rule, facts, fits=step.fits)
         place = ("r", step.entity)
         if step.fits:
             crossing = windows.crossing(place, key)
@@ -94,7 +94,7 @@ def test_a_group_keeps_a_bounded_number_of_posts(count: int, posts: int) -> None
     rule = Rule(name="r", kind="velocity", when=NEGATIVE, count=count, within_s=60)
     windows = Windows([rule])
     for number in range(posts):
-        windows.put(rule, make_facts(f"p{number}", at_ms=START_MS + number), fits=True, now_ms=START_MS + number)
+        windows.put(rule, make_facts(f"p{number}", at_ms=START_MS + number), fits=True)
     assert windows.size == min(posts, count + SPARE)
 
 
@@ -104,7 +104,7 @@ def test_all_groups_together_keep_a_bounded_number(most: int, posts: int) -> Non
     windows = Windows([rule], max_entries=most)
     for number in range(posts):
         facts = make_facts(f"p{number}", main_entity=f"e{number}")
-        windows.put(rule, facts, fits=True, now_ms=START_MS)
+        windows.put(rule, facts, fits=True)
     assert windows.size == min(most, posts)
     assert windows.forgotten == max(0, posts - most)
 
@@ -118,7 +118,7 @@ def test_what_was_kept_goes_on_as_before(rule: Rule, steps: list[Step]) -> None:
         key = f"p{step.number}"
         at_s = posts.setdefault(key, step).at_s
         facts = make_facts(key, at_ms=START_MS + at_s * 1_000, main_entity=step.entity, is_final=step.is_final)
-        windows.put(rule, facts, fits=step.fits, now_ms=START_MS)
+        windows.put(rule, facts, fits=step.fits)
         kept |= windows.take_changes()
     other = Windows([rule])
     for place, entries in kept.items():

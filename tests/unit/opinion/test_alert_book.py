@@ -247,3 +247,10 @@ def test_a_book_goes_on_where_another_ended() -> None:
     changes = other.take_changes()
     after.restore(changes.alerts.values(), changes.groups.items(), START_MS)
     assert events(after.judge(make_facts("2"), START_MS + 6)) == []
+
+
+def test_posts_that_a_queue_held_back_for_days_are_judged_like_others() -> None:
+    book = make_book(PACE)
+    late_ms = START_MS + 5 * 86_400_000
+    crossed = [events(book.judge(make_facts(str(n), at_ms=START_MS + n), late_ms)) for n in range(3)]
+    assert crossed == [[], [], ["opened"]]

@@ -65,6 +65,29 @@ async def test_a_second_analysis_of_a_post_begins_anew(tmp_path: Path) -> None:
         assert kept(tmp_path) == []
 
 
+async def test_names_that_are_no_unicode_are_kept(tmp_path: Path) -> None:
+    async with run_desk(tmp_path) as desk:
+        await desk.record_stored(make_record(make_post(), main_entity="half \ud83d\n\x00"), START_MS)
+        assert kept(tmp_path)[0].entity == "half ?\n\x00"
+    async with run_desk(tmp_path) as other:
+        await other.record_stored(make_record(make_post("2"), main_entity="half \ud83d\n\x00"), START_MS)
+        assert [one.posts for one in kept(tmp_path)] == [2]
+
+
+async def test_a_fault_of_the_program_is_not_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with run_desk(tmp_path) as desk:
+
+        def fail(*_: Any) -> None:
+            raise ValueError("a bug")
+
+        monkeypatch.setattr(desk._store, "commit", fail)
+        for number in range(2):
+            with pytest.raises(RuntimeError, match="stopped"):
+                await desk.record_stored(make_record(make_post(str(number))), START_MS)
+        assert not desk.is_well
+        monkeypatch.undo()
+
+
 async def test_posts_of_a_tenant_without_a_file_are_left_alone(tmp_path: Path) -> None:
     async with run_desk(tmp_path) as desk:
         post = make_post(tenant="stranger")
