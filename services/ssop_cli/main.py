@@ -1,5 +1,6 @@
 """Entry point of the `ssop` command."""
 
+import os
 import sys
 from importlib.util import find_spec
 from typing import Final, NoReturn
@@ -15,6 +16,8 @@ def run() -> NoReturn:
         sys.stderr.write(f"ssop: the command needs more packages: pip install 'ssop-mesh[{what}]'\n")
         sys.stderr.write("      pip install 'ssop-mesh[embedded]' brings a whole mesh for one machine\n")
         sys.exit(1)
+    # Its own lines about failed handshakes would stand before the command's error; read when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from ssop_cli.app import run_app  # noqa: PLC0415 - needs the extras that were looked for above
 
     run_app()

@@ -34,6 +34,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "MODEL_UNKNOWN": "leave --model out, or use a name of [router] models in ssop.toml",
 }
 
+_TLS_ADVICE: Final = "is it up, and is its authority known here (SSOP_TLS_CA=FILE, or ?ca=FILE in the target)?"
 _QUOTA_ADVICE: Final[Mapping[str, str]] = {
     "passages": "delete documents with 'ssop index delete', or raise max_tenant_passages in [rag]",
     "snapshots": "delete one with 'ssop index snapshot delete', or raise max_snapshots in [rag]",
@@ -46,6 +47,16 @@ class Access:
 
     target: str
     api_key: str
+
+    @property
+    def place(self) -> str:
+        """The target without the files that it names."""
+        return self.target.partition("?")[0]
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether it is reached over TLS."""
+        return self.target.lower().startswith(("ssops://", "https://", "grpcs://"))
 
 
 def find_access(places: Places, target: str | None, environ: Mapping[str, str] | None = None) -> Access:
@@ -91,8 +102,8 @@ def explain(error: SsopError, access: Access) -> CommandError:
     is_away = isinstance(error, Unavailable) and not error.from_mesh
     if is_away or (isinstance(error, DeadlineExceeded) and error.code is grpc.StatusCode.UNAVAILABLE):
         return CommandError(
-            f"no mesh answers at {access.target}",
-            advice="start one with 'ssop up', or look at 'ssop status'",
+            f"no mesh answers at {access.place}",
+            advice=_TLS_ADVICE if access.is_tls else "start one with 'ssop up', or look at 'ssop status'",
             exit_code=EXIT_NO_MESH,
             reason="NO_MESH",
         )

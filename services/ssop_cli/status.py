@@ -220,7 +220,7 @@ def status_view(
         if (damage := damage_of(report)) is not None:
             parts.append(_damage_view(damage))
     if status is not None:
-        parts.append(Text(f"router {short_address(access.target)}, up {show_age(status.uptime_ms)}", style="bold"))
+        parts.append(Text(f"router {short_address(access.place)}, up {show_age(status.uptime_ms)}", style="bold"))
         parts += [nodes_table(status.nodes), *map(Text, memory_lines(status.nodes)), Text()]
         if status.trials:
             parts += [trials_table(status.trials), Text()]

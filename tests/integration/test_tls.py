@@ -166,3 +166,11 @@ def test_rotation_under_load_fails_no_request(secure: SecureMesh) -> None:
 def test_gateway_reaches_the_router_over_tls(secure: SecureMesh) -> None:
     assert "unencrypted" not in secure.mesh.log("router")
     assert secure.mesh.child("gateway").state == "ready"
+
+
+def test_handshakes_that_fail_fill_no_log(secure: SecureMesh) -> None:
+    secure.inner_call("cache", None)
+    with SsopClient(secure.mesh.key, secure.mesh.target, timeout_s=60) as client:
+        client.mesh_status()
+    lines = secure.mesh.log("cache").splitlines()
+    assert [line for line in lines if not line.startswith("{")] == []
