@@ -36,7 +36,12 @@ class Processes:
             return None
 
     def origin(self, process: int) -> tuple[Origin, bool]:
-        """Who a process is, and whether it is still there. One that ended before it was seen was a client."""
+        """Who a process is, and whether it is still there. One that ended before it was seen was a client.
+
+        0 stands for all processes that have no id where this one runs.
+        """
+        if process == 0:
+            return Origin(CLIENT, ""), True
         start = self.start(process)
         known = self._origins.get(process)
         if start is None or (known is not None and known[0] != start):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -123,6 +124,13 @@ def test_frames_of_one_host_have_a_latency_and_relays_one_of_their_own(numbers: 
 def test_the_failpoint_is_in_the_log_of_the_router_alone(watched: WatchedMesh) -> None:
     assert "a failpoint is on" in watched.mesh.log("router")
     assert "a failpoint is on" not in watched.mesh.log("inference")
+
+
+def test_the_exporters_text_is_what_promtool_takes(watched: WatchedMesh) -> None:
+    with urllib.request.urlopen(f"http://{watched.view.address}/metrics", timeout=30) as response:
+        text = response.read()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_no_metric_names_a_stream_a_process_or_a_tenant(watched: WatchedMesh) -> None:
