@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
+from helpers import counting_client
 from helpers.dashboards import EXPRESSIONS
 from helpers.eventually import eventually
 from helpers.kernel_view import build_object, copy_codec, run_exporter
@@ -136,6 +138,22 @@ def test_the_exporters_text_is_what_promtool_takes(watched: WatchedMesh) -> None
 def test_no_metric_names_a_stream_a_process_or_a_tenant(watched: WatchedMesh) -> None:
     labels = {name for _, have in watched.view.read().values for name, _ in have}
     assert labels <= {"service", "unit", "event", "le", "tier", "use", "probe", "library"}
+
+
+def test_the_http_edge_receives_what_the_router_sends_it(watched: WatchedMesh, numbers: dict[str, float]) -> None:
+    def counts() -> tuple[float, float]:
+        kernel, router = watched.view.read(), watched.read("router")
+        sent = kernel.sum("ssop_ebpf_frames_total", service="router", event="sent")
+        received = kernel.sum("ssop_ebpf_frames_total", service="gateway", event="received")
+        return sent - router.sum("ssop_router_frames_dropped_total"), received
+
+    before = counts()
+    headers = {"authorization": f"Bearer {watched.mesh.key}", "content-type": "application/x-ssop+json"}
+    body = {"prompt": "Judge the parts of post 0.", "output_schema": counting_client.SCHEMA}
+    answer = httpx.post(f"{watched.mesh.url}/v1/generate", json=body, headers=headers, timeout=120)
+    assert answer.status_code == 200
+    after = counts()
+    assert after[0] - before[0] == after[1] - before[1] > counting_client.ITEMS
 
 
 async def test_the_loss_is_a_ratio_in_prometheus_and_pages(numbers: dict[str, float], prometheus: Prometheus) -> None:
