@@ -50,7 +50,9 @@ class Processes:
         if known is None:
             folder = self._proc / str(process)
             try:
-                origin = Origin(service_of((folder / "cmdline").read_bytes()), unit_of((folder / "cgroup").read_text()))
+                service = service_of((folder / "cmdline").read_bytes())
+                # Clients may be in units without number.
+                origin = Origin(service, "" if service == CLIENT else unit_of((folder / "cgroup").read_text()))
             except OSError:
                 return Origin(CLIENT, ""), False
             known = self._origins[process] = (start, origin)

@@ -183,6 +183,11 @@ def test_a_process_is_told_by_its_command_and_unit_until_it_has_ended(host: Host
     assert processes.origin(11) == (router, False)
 
 
+def test_clients_have_no_unit_of_which_there_may_be_any_number(host: Host) -> None:
+    host.start(11, command="python client.py")
+    assert Processes(host.proc).origin(11) == (Origin("client", ""), True)
+
+
 def test_another_process_of_the_same_id_is_not_taken_for_the_first(host: Host) -> None:
     processes = Processes(host.proc)
     host.start(11, command="python -m ssop_router.main")
