@@ -25,7 +25,7 @@ from helpers.watched_mesh import SHARE, WatchedMesh, run_client, run_watched_mes
 from ssop_cli.embedded import free_port
 from ssop_sdk import AsyncSsopClient, FrameLoss
 
-pytestmark = [pytest.mark.needs("ebpf"), pytest.mark.needs("prometheus")]
+pytestmark = [pytest.mark.needs("ebpf"), pytest.mark.needs("prometheus"), pytest.mark.timeout(600)]
 PROMPTS, TIMES = 2, 12
 
 
