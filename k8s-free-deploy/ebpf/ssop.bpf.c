@@ -25,6 +25,10 @@ struct frame_key {
   __u64 stream, seq;
 };
 
+struct relay_key {
+  __u64 stream, process;
+};
+
 struct place {
   __u32 process, event;
 };
@@ -80,11 +84,11 @@ struct {
   __type(value, __u64);
 } made_at SEC(".maps");
 
-/* When a relay got the oldest chunk of a stream that it has not sent on. */
+/* When a process got the oldest chunk of a stream that it has not sent on. */
 struct {
   __uint(type, BPF_MAP_TYPE_LRU_HASH);
   __uint(max_entries, STREAMS);
-  __type(key, __u64);
+  __type(key, struct relay_key);
   __type(value, __u64);
 } came_at SEC(".maps");
 
@@ -97,8 +101,8 @@ static __always_inline __u32 current_process(void) {
 }
 
 /* A probe can be hit while another one is being counted on the same CPU, so additions are atomic. */
-static __always_inline void count(enum event event, __u64 frames, __u64 bytes) {
-  struct place place = {.process = current_process(), .event = event};
+static __always_inline void count(__u32 process, enum event event, __u64 frames, __u64 bytes) {
+  struct place place = {.process = process, .event = event};
   struct count *found = bpf_map_lookup_elem(&counts, &place);
   if (!found) {
     struct count none = {};
@@ -138,7 +142,7 @@ int BPF_USDT(frame_sent, __u64 stream, __u64 seq, __u64 bytes) {
   struct frame_key key = {.stream = stream, .seq = seq};
   __u64 now = bpf_ktime_get_ns();
   bpf_map_update_elem(&made_at, &key, &now, BPF_ANY);
-  count(MADE, 1, bytes);
+  count(current_process(), MADE, 1, bytes);
   return 0;
 }
 
@@ -150,26 +154,28 @@ int BPF_USDT(frame_received, __u64 stream, __u64 seq, __u64 bytes) {
     measure(FRAME, bpf_ktime_get_ns() - *made);
     bpf_map_delete_elem(&made_at, &key);
   }
-  count(DECODED, 1, bytes);
+  count(current_process(), DECODED, 1, bytes);
   return 0;
 }
 
 SEC("usdt")
 int BPF_USDT(chunk_received, __u64 stream, __u64 frames, __u64 bytes) {
+  struct relay_key key = {.stream = stream, .process = current_process()};
   __u64 now = bpf_ktime_get_ns();
-  bpf_map_update_elem(&came_at, &stream, &now, BPF_NOEXIST);
-  count(RECEIVED, frames, bytes);
+  bpf_map_update_elem(&came_at, &key, &now, BPF_NOEXIST);
+  count(key.process, RECEIVED, frames, bytes);
   return 0;
 }
 
 SEC("usdt")
 int BPF_USDT(chunk_sent, __u64 stream, __u64 frames, __u64 bytes) {
-  __u64 *came = bpf_map_lookup_elem(&came_at, &stream);
+  struct relay_key key = {.stream = stream, .process = current_process()};
+  __u64 *came = bpf_map_lookup_elem(&came_at, &key);
   if (came) {
     measure(RELAY, bpf_ktime_get_ns() - *came);
-    bpf_map_delete_elem(&came_at, &stream);
+    bpf_map_delete_elem(&came_at, &key);
   }
-  count(SENT, frames, bytes);
+  count(key.process, SENT, frames, bytes);
   return 0;
 }
 

@@ -240,10 +240,14 @@ def kernel() -> Dashboard:
         ),
         series(
             "Router to clients of watched hosts",
-            "Clients elsewhere, and those that hold their answers back, are missing from the second line.",
+            "Clients on other hosts are missing from the second line.",
             "ops",
             ('sum(rate(ssop_ebpf_frames_total{service="router",event="sent"}[$__rate_interval]))', "sent by routers"),
-            ('sum(rate(ssop_ebpf_frames_total{event="decoded"}[$__rate_interval]))', "decoded"),
+            (
+                'sum(rate(ssop_ebpf_frames_total{service="client",event="decoded"}[$__rate_interval])'
+                ' or rate(ssop_ebpf_frames_total{service="gateway",event="received"}[$__rate_interval]))',
+                "came to clients and the HTTP edge",
+            ),
         ),
         series(
             "Bytes by service",

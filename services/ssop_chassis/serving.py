@@ -29,13 +29,11 @@ from ssop_chassis.identity import Secrets, Signer, load_secret
 from ssop_chassis.metrics import CallMetrics, TlsMetrics
 from ssop_chassis.notify import Manager
 from ssop_chassis.reload import Reloader
-from ssop_chassis.settings import MeshSettings, Settings, SettingsError, load_settings, show
+from ssop_chassis.settings import EXIT_SETTINGS, MeshSettings, Settings, SettingsError, load_settings, show
 from ssop_chassis.tls import NO_TLS, Tls, is_exposed, open_tls
 from ssop_chassis.transport import server_starter
 
 S = TypeVar("S", bound=Settings)
-EXIT_SETTINGS = 78
-"""EX_CONFIG of sysexits.h: the settings can't be used, so a restart won't help."""
 _log = logging.getLogger(__name__)
 
 

@@ -33,6 +33,8 @@ _OTHER_VARIABLES: Final = frozenset(
 _PREFIX: Final = "SSOP_"
 _TEST_PREFIX: Final = "SSOP_TEST_"
 _CREDENTIAL: Final = re.compile(r"credential:([A-Za-z0-9][A-Za-z0-9._-]*)")
+EXIT_SETTINGS: Final = 78
+"""EX_CONFIG of sysexits.h: the settings can't be used, so a restart won't help."""
 _USER_INFO: Final = re.compile(r"(?<=://)[^/?#\s]*@")
 
 

@@ -16,8 +16,7 @@ from typing import Final, NoReturn
 from prometheus_client import CollectorRegistry, start_http_server
 
 from ssop_chassis import logs
-from ssop_chassis.serving import EXIT_SETTINGS
-from ssop_chassis.settings import SettingsError, load_settings, show
+from ssop_chassis.settings import EXIT_SETTINGS, SettingsError, load_settings, show
 from ssop_ebpf.collector import Watch
 from ssop_ebpf.kernel import Kernel, KernelError
 from ssop_ebpf.probes import Probes

@@ -36,7 +36,12 @@ class Processes:
             return None
 
     def origin(self, process: int) -> tuple[Origin, bool]:
-        """Who a process is, and whether it is still there. One that ended before it was seen was a client."""
+        """Who a process is, and whether it is still there. One that ended before it was seen was a client.
+
+        0 stands for all processes that have no id where this one runs.
+        """
+        if process == 0:
+            return Origin(CLIENT, ""), True
         start = self.start(process)
         known = self._origins.get(process)
         if start is None or (known is not None and known[0] != start):
@@ -45,7 +50,9 @@ class Processes:
         if known is None:
             folder = self._proc / str(process)
             try:
-                origin = Origin(service_of((folder / "cmdline").read_bytes()), unit_of((folder / "cgroup").read_text()))
+                service = service_of((folder / "cmdline").read_bytes())
+                # Clients may be in units without number.
+                origin = Origin(service, "" if service == CLIENT else unit_of((folder / "cgroup").read_text()))
             except OSError:
                 return Origin(CLIENT, ""), False
             known = self._origins[process] = (start, origin)

@@ -19,8 +19,8 @@ from ssop_chassis.export import start_export
 from ssop_chassis.http_server import bind_sockets, make_server, take_sockets
 from ssop_chassis.notify import Manager, take_listeners
 from ssop_chassis.reload import Reloader
-from ssop_chassis.serving import EXIT_SETTINGS, open_process_tls
-from ssop_chassis.settings import MeshSettings, SettingsError, load_settings, show
+from ssop_chassis.serving import open_process_tls
+from ssop_chassis.settings import EXIT_SETTINGS, MeshSettings, SettingsError, load_settings, show
 from ssop_chassis.tls import is_exposed
 from ssop_chassis.transport import connector
 from ssop_gateway.app import make_app

@@ -9,6 +9,8 @@ from grpc_health.v1 import health_pb2
 
 from ssop_chassis.call import Metadata, Peer
 from ssop_chassis.errors import MeshError
+from ssop_codec import FrameError, FrameKind, scan_heads
+from ssop_codec.probes import chunk_received, stream_number
 from ssop_gateway.core.faults import EdgeError, of_mesh
 from ssop_gateway.core.reading import Caller
 
@@ -48,10 +50,16 @@ class Router:
 
         `on_chunk` is awaited before more is read, so a slow reader slows the model. The deadline holds meanwhile, too.
         """
+        number = stream_number(getattr(request, "request_id", ""))
+
+        def take(chunk: bytes) -> Awaitable[None]:
+            _tell_tracers(number, chunk)
+            return on_chunk(chunk)
+
         try:
             async with asyncio.timeout(timeout_s + _GRACE_S):
                 return await self._peer.stream(
-                    method, request.SerializeToString(), on_chunk, timeout_s=timeout_s, metadata=caller.metadata()
+                    method, request.SerializeToString(), take, timeout_s=timeout_s, metadata=caller.metadata()
                 )
         except MeshError as error:
             raise of_mesh(error) from error
@@ -88,3 +96,12 @@ class Router:
         except (MeshError, DecodeError):
             return False
         return bool(status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def _tell_tracers(stream: int, chunk: bytes) -> None:
+    try:
+        frames = sum(kind < FrameKind.DECISION for kind, _, _ in scan_heads(chunk))
+    except FrameError:
+        # Who reads the chunk says so.
+        return
+    chunk_received(stream, frames, len(chunk))

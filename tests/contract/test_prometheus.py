@@ -12,7 +12,9 @@ from prometheus_client import CollectorRegistry
 from helpers.dashboards import metrics_of
 from ssop_cache.metrics import CacheMetrics
 from ssop_chassis.metrics import CallMetrics
+from ssop_ebpf.settings import EbpfSettings
 from ssop_gateway.metrics import GatewayMetrics
+from ssop_gateway.settings import GatewaySettings
 from ssop_inference.metrics import NodeMetrics
 from ssop_rag.observations import RagMetrics
 from ssop_router.metrics import RouterMetrics
@@ -70,6 +72,20 @@ def known_metrics() -> set[str]:
         endings = {"Counter": ["_total"], "Histogram": ["_bucket", "_count", "_sum"]}.get(kind, [""])
         names |= {name + ending for ending in endings}
     return names
+
+
+def test_targets_are_the_ports_of_the_units() -> None:
+    units = "".join(path.read_text() for path in (DEPLOY / "systemd").glob("*.service"))
+    listened = dict(re.findall(r"METRICS_LISTEN=\{\"(\w+)\": \"([\d.:%i]+)\"", units))
+    targets = {
+        group["labels"]["job"].removeprefix("ssop-"): group["targets"]
+        for group in yaml.safe_load((FOLDER / "targets" / "ssop.yml").read_text())
+    }
+    for service, address in listened.items():
+        assert targets[service] in ([address], [address.replace("%i", "0"), address.replace("%i", "1")])
+    assert set(listened) | {"gateway", "ebpf"} == set(targets)
+    assert targets["ebpf"] == [EbpfSettings.model_fields["listen"].default]
+    assert targets["gateway"] == GatewaySettings.model_fields["listen"].default
 
 
 def test_rules_speak_of_metrics_that_exist() -> None:

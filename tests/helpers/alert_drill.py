@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -96,9 +97,17 @@ def _watch(folder: Path, rig: Rig, scale: float) -> Iterator[tuple[Prometheus, P
             run_prometheus(folder / "ours", folder / "targets.json", change=change) as ours,
             run_prometheus(folder / "by_cause", folder / "targets.json", change=change, rules=BY_CAUSE) as by_cause,
         ):
+            # Who has not been scraped yet is down, which is nothing that a fault has done.
+            for one in (ours, by_cause):
+                wait_until(partial(_is_calm, one), _PAGE_S, "a Prometheus has seen a mesh that is well")
             yield ours, by_cause
     finally:
         targets.close()
+
+
+def _is_calm(prometheus: Prometheus) -> bool:
+    is_seen = prometheus.value("sum(up)") == len(_WATCHED)
+    return is_seen and prometheus.value('ALERTS{alertname="SsopRequestsFail"}') is None
 
 
 def run_alert_drill(folder: Path, faults: Sequence[str], *, scale: float, timeout_s: float) -> AlertReport:
@@ -144,6 +153,7 @@ def _black_out(rig: Rig, prometheus: Prometheus, seed: int) -> None:
                 rig.wires[name].mode = Mode.FAIL
         try:
             firing = 'count(ALERTS{alertstate="firing",severity="page"})'
+            assert prometheus.value(firing) is None, "somebody is awake already"
             wait_until(lambda: prometheus.value(firing) is not None, _PAGE_S, "somebody is woken")
         finally:
             for wire in rig.wires.values():

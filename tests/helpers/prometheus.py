@@ -22,6 +22,8 @@ from ssop_cli.embedded import free_port
 RULES: Final = Path(__file__).resolve().parents[2] / "k8s-free-deploy" / "prometheus" / "ssop.rules.yml"
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _READY_S: Final = 60.0
+_RESTART_S: Final = 10.0
+"""An alert that was silent for longer has begun anew; what is shorter is a look that came late."""
 
 
 def scale_waits(rules: str, factor: float) -> str:
@@ -59,15 +61,14 @@ class Prometheus:
         return float(found[0]["value"][1]) if found else None
 
     def firings(self, from_s: float, to_s: float, severity: str = "page") -> list[str]:
-        """Alerts of a severity that fired between two times of the wall clock: a name for each time that one began."""
-        span = {"start": str(from_s), "end": str(to_s), "step": "0.5"}
+        """Alerts of a severity that began to fire between two times of the wall clock: a name for each time."""
+        span = {"start": str(from_s - 2 * _RESTART_S), "end": str(to_s), "step": "0.5"}
         text = f'ALERTS{{alertstate="firing",severity="{severity}"}}'
         found: list[str] = []
         for series in self._ask("query_range", query=text, **span)["result"]:
             times = [float(at) for at, _ in series["values"]]
-            # A gap of some looks is a restart of the alert; less is a look that came late.
-            begins = [at for before, at in zip([-math.inf, *times], times, strict=False) if at - before > 10]
-            found += [series["metric"]["alertname"]] * len(begins)
+            begins = [at for before, at in zip([-math.inf, *times], times, strict=False) if at - before > _RESTART_S]
+            found += [series["metric"]["alertname"]] * sum(at >= from_s for at in begins)
         return found
 
     def _ask(self, what: str, **words: str) -> dict[str, Any]:

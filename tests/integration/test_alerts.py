@@ -4,7 +4,7 @@ import pytest
 
 from helpers.alert_drill import OUTAGE, AlertReport, run_alert_drill
 
-pytestmark = pytest.mark.needs("prometheus")
+pytestmark = [pytest.mark.needs("prometheus"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +13,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> AlertReport:
     return run_alert_drill(tmp_path_factory.mktemp("a"), ("kill-inference",), scale=1 / 6, timeout_s=500)
 
 
-@pytest.mark.timeout(600)
 def test_a_node_that_dies_wakes_nobody(report: AlertReport) -> None:
     assert (report.pages["none"], report.pages["kill-inference"]) == ([], [])
 

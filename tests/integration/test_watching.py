@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
+from helpers import counting_client
 from helpers.dashboards import EXPRESSIONS
 from helpers.eventually import eventually
 from helpers.kernel_view import build_object, copy_codec, run_exporter
@@ -22,7 +25,7 @@ from helpers.watched_mesh import SHARE, WatchedMesh, run_client, run_watched_mes
 from ssop_cli.embedded import free_port
 from ssop_sdk import AsyncSsopClient, FrameLoss
 
-pytestmark = [pytest.mark.needs("ebpf"), pytest.mark.needs("prometheus")]
+pytestmark = [pytest.mark.needs("ebpf"), pytest.mark.needs("prometheus"), pytest.mark.timeout(600)]
 PROMPTS, TIMES = 2, 12
 
 
@@ -125,9 +128,32 @@ def test_the_failpoint_is_in_the_log_of_the_router_alone(watched: WatchedMesh) -
     assert "a failpoint is on" not in watched.mesh.log("inference")
 
 
+def test_the_exporters_text_is_what_promtool_takes(watched: WatchedMesh) -> None:
+    with urllib.request.urlopen(f"http://{watched.view.address}/metrics", timeout=30) as response:
+        text = response.read()
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr.decode()
+
+
 def test_no_metric_names_a_stream_a_process_or_a_tenant(watched: WatchedMesh) -> None:
     labels = {name for _, have in watched.view.read().values for name, _ in have}
     assert labels <= {"service", "unit", "event", "le", "tier", "use", "probe", "library"}
+
+
+def test_the_http_edge_receives_what_the_router_sends_it(watched: WatchedMesh, numbers: dict[str, float]) -> None:
+    def counts() -> tuple[float, float]:
+        kernel, router = watched.view.read(), watched.read("router")
+        sent = kernel.sum("ssop_ebpf_frames_total", service="router", event="sent")
+        received = kernel.sum("ssop_ebpf_frames_total", service="gateway", event="received")
+        return sent - router.sum("ssop_router_frames_dropped_total"), received
+
+    before = counts()
+    headers = {"authorization": f"Bearer {watched.mesh.key}", "content-type": "application/x-ssop+json"}
+    body = {"prompt": "Judge the parts of post 0.", "output_schema": counting_client.SCHEMA}
+    answer = httpx.post(f"{watched.mesh.url}/v1/generate", json=body, headers=headers, timeout=120)
+    assert answer.status_code == 200
+    after = counts()
+    assert after[0] - before[0] == after[1] - before[1] > counting_client.ITEMS
 
 
 async def test_the_loss_is_a_ratio_in_prometheus_and_pages(numbers: dict[str, float], prometheus: Prometheus) -> None:

@@ -17,7 +17,7 @@ _LIBRARY: Final = re.compile(
 )
 _MODULE: Final = re.compile(r"ssop_(?P<name>router|inference|rag|cache|gateway|opinion)\.main")
 _PROGRAM: Final = re.compile(r"(?:.*/)?ssop-(?P<name>router|inference|rag|cache|gateway|opinion)")
-_UNIT: Final = re.compile(r"(?:.*/)(?P<unit>[^/]+\.(?:service|scope))(?:/.*)?")
+_UNIT: Final = re.compile(r"(?:.*/)(?P<unit>[^/]+\.service)(?:/.*)?")
 
 
 class Library(NamedTuple):
@@ -56,7 +56,7 @@ def service_of(command: bytes) -> str:
 
 
 def unit_of(cgroup: str) -> str:
-    """The systemd unit in the text of /proc/PID/cgroup; empty where there is none."""
+    """The systemd service in the text of /proc/PID/cgroup; empty where there is none. Scopes are as many as logins."""
     for line in cgroup.splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers in {"", "name=systemd"} and (found := _UNIT.fullmatch(path)):

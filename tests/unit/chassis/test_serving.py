@@ -15,7 +15,8 @@ from grpc_health.v1 import health_pb2
 from ssop_chassis.errors import MeshError
 from ssop_chassis.grpc_transport import connect
 from ssop_chassis.identity import Principal, Signer
-from ssop_chassis.serving import EXIT_SETTINGS, wall_clock_ms
+from ssop_chassis.serving import wall_clock_ms
+from ssop_chassis.settings import EXIT_SETTINGS
 
 SCRIPT = Path(__file__).with_name("sample_service.py")
 SECRET = hashlib.sha256(b"a secret for tests").digest()
