@@ -76,7 +76,7 @@ def run_top(access: Access, places: Places, console: Console, *, interval_s: flo
         mesh_errors(access),
         SsopClient(api_key=access.api_key, target=access.target, timeout_s=_TIMEOUT_S) as client,
     ):
-        view = _look(client, access, places, rates)
+        view = look(client, access, places, rates)
         if looks == 1:
             console.print(view)
             return
@@ -88,13 +88,14 @@ def run_top(access: Access, places: Places, console: Console, *, interval_s: flo
             while (left := left - 1) != 0:
                 time.sleep(interval_s)
                 try:
-                    view = _look(client, access, places, rates)
+                    view = look(client, access, places, rates)
                 except SsopError as error:
                     view = Text(f"the router does not answer ({error.reason or type(error).__name__})", style="red")
                 live.update(view, refresh=True)
 
 
-def _look(client: SsopClient, access: Access, places: Places, rates: Rates) -> RenderableType:
+def look(client: SsopClient, access: Access, places: Places, rates: Rates) -> RenderableType:
+    """One look at the mesh. Raises SsopError."""
     status = client.mesh_status()
     rates.take(status)
     now_ms = time.time_ns() // 1_000_000

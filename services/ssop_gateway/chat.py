@@ -109,10 +109,12 @@ class _ChunkStream:
         await exchange.finish()
 
     async def _send(self, text: str) -> None:
+        # What is there together is written together: each write is a call into the kernel.
+        chunks: list[dict[str, Any]] = []
         if not self._exchange.is_started:
             if self._reply.answer.status is None and not self._reply.answer.last_seq:
                 return
-            await self._begin(delivery_of(self._reply.answer.status))
+            chunks.append(await self._begin(delivery_of(self._reply.answer.status)))
         deltas: list[dict[str, Any]] = [{"content": text}] if text else []
         calls = self._reply.new_call_deltas()
         deltas += [{"tool_calls": calls}] if calls else []
@@ -120,29 +122,34 @@ class _ChunkStream:
         if logprobs is not None and not deltas:
             deltas.append({"content": ""})
         for delta in deltas:
-            await self._write(self._reply.chunk(delta, logprobs=logprobs))
+            chunks.append(self._reply.chunk(delta, logprobs=logprobs))
             logprobs = None
+        if chunks:
+            await self._write(chunks)
 
-    async def _begin(self, delivery: Delivery) -> None:
+    async def _begin(self, delivery: Delivery) -> dict[str, Any]:
+        """Send the head; the first chunk."""
         self._exchange.take_delivery(delivery)
         await self._exchange.start(200, _SSE, _HEADERS)
-        await self._write({**self._reply.chunk({"role": "assistant", "content": ""}), **self._reply.mesh()})
+        return {**self._reply.chunk({"role": "assistant", "content": ""}), **self._reply.mesh()}
 
     async def _end(self) -> None:
+        chunks: list[dict[str, Any]] = []
         if not self._exchange.is_started:
-            await self._begin(delivery_of(self._reply.answer.status))
+            chunks.append(await self._begin(delivery_of(self._reply.answer.status)))
         last = self._reply.chunk({}, finish_reason=self._reply.finish_reason)
         status = self._reply.answer.status
         if status is not None and status.continuations:
             # The first chunk could not say that another node would go on, nor whether the answer is degraded since.
             last |= self._reply.mesh()
-        await self._write(last)
+        chunks.append(last)
         if self._has_usage:
-            await self._write({**self._reply.last_chunk(), **self._reply.mesh()})
-        await self._exchange.write(_DONE)
+            chunks.append({**self._reply.last_chunk(), **self._reply.mesh()})
+        await self._write(chunks, _DONE)
 
-    async def _write(self, value: dict[str, Any]) -> None:
-        await self._exchange.write(sse_event("", dump(value)))
+    async def _write(self, chunks: list[dict[str, Any]], end: bytes = b"") -> None:
+        events = [sse_event("", dump(chunk)) for chunk in chunks]
+        await self._exchange.write(b"".join((*events, end)))
 
 
 async def _models(exchange: Exchange) -> list[dict[str, Any]]:

@@ -116,7 +116,7 @@ class _FrameStream:
         self._is_sse = is_sse
         self._held: list[Frame] = []
         self._has_document = False
-        self._has_end = False
+        self._open: set[int] = set()
         self._has_told_degraded = False
 
     async def run(self, method: str, request: Message, timeout_s: float) -> None:
@@ -137,15 +137,16 @@ class _FrameStream:
         await exchange.finish()
 
     def _check_end(self) -> None:
-        if not self._has_end:
+        if self._open or not self._has_document:
             raise EdgeError("FRAME_LOSS", "the answer ended without its END frame")
 
     async def _take(self, chunk: bytes) -> None:
         frames = list(split_chunk(chunk))
-        self._has_document = self._has_document or not all(map(is_mesh_frame, frames))
-        self._has_end = self._has_end or any(
-            frame.kind == frame_pb2.FRAME_KIND_END and frame.document == 0 for frame in frames
-        )
+        for frame in frames:
+            if not is_mesh_frame(frame):
+                self._has_document = True
+                is_end = frame.kind == frame_pb2.FRAME_KIND_END
+                (self._open.discard if is_end else self._open.add)(frame.document)
         if self._exchange.is_started:
             # Another node may go on with an answer, from below the tier that was chosen.
             for frame in frames:

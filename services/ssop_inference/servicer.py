@@ -1,6 +1,7 @@
 """InferenceService: from requests to the model, and from tokens to chunks."""
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections import OrderedDict
@@ -61,6 +62,7 @@ class InferenceServicer:
         for model in node.models:
             metrics.track_load(model.name, model.backend.load_now)
         self._plans: OrderedDict[tuple[str, str, bool], Plan] = OrderedDict()
+        self._tool_plans: OrderedDict[tuple[str, bytes], ToolPlan] = OrderedDict()
 
     async def generate(self, call: Call) -> None:
         """See inference.proto."""
@@ -202,6 +204,10 @@ class InferenceServicer:
             if prompt.tools and prompt.tool_choice.mode != content_pb2.TOOL_MODE_NONE:
                 raise refuse_content(TOOLS, "prompt.tools")
             return None
+        key = f"{model.name} {model.backend.capabilities.kind}", _tools_key(prompt)
+        if (known := self._tool_plans.get(key)) is not None:
+            self._tool_plans.move_to_end(key)
+            return known
         use = read_tools(prompt)
         if use is None:
             return None
@@ -211,7 +217,14 @@ class InferenceServicer:
         }
         schemas = {name: found.schema for name, found in plans.items()}
         held = {name: found.constraint for name, found in plans.items()}
-        return plan_tools(model.backend, use, schemas, held, plan.constraint)
+        # One grammar for all of them is compiled, which takes as long as one schema of their size.
+        arguments = (model.backend, use, schemas, held, plan.constraint)
+        is_large = use.size_bytes > _INLINE_SCHEMA_CHARS
+        found = await asyncio.to_thread(plan_tools, *arguments) if is_large else plan_tools(*arguments)
+        self._tool_plans[key] = found
+        while len(self._tool_plans) > self._max_schemas:
+            self._tool_plans.popitem(last=False)
+        return found
 
     def _downgrade(self, model: Model, output_schema: content_pb2.OutputSchema, plan: Plan) -> None:
         """Announce no more what the engine does not keep. It goes on without a word when a grammar gets too large."""
@@ -250,6 +263,14 @@ def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> tuple[st
     asserts = output_schema.format_assertion if output_schema.HasField("format_assertion") else True
     # Another server may have come in place of the one that the constraint is for.
     return f"{model.name} {model.backend.capabilities.kind}", output_schema.json_schema, asserts
+
+
+def _tools_key(prompt: content_pb2.Prompt) -> bytes:
+    """What the plan of a prompt's tools depends on."""
+    part = content_pb2.Prompt(tools=prompt.tools, tool_choice=prompt.tool_choice)
+    if prompt.HasField("output_schema"):
+        part.output_schema.CopyFrom(prompt.output_schema)
+    return hashlib.sha256(part.SerializeToString(deterministic=True)).digest()
 
 
 def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:

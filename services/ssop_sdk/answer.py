@@ -75,6 +75,15 @@ class Answer:
         return self._decoder.end
 
     @property
+    def _last_end(self) -> End | None:
+        """The end that speaks for the whole: the main document's, or the last call's where there are only calls."""
+        documents = [found for _, found in sorted(self._decoder.documents.items()) if found.header or found.end]
+        if self.end is not None or not documents or any(found.end is None for found in documents):
+            return self.end
+        last: End | None = documents[-1].end
+        return last
+
+    @property
     def text(self) -> str:
         """Plain text as far as it has arrived."""
         return self._decoder.text
@@ -105,20 +114,20 @@ class Answer:
         """Tokens that the generation consumed; None until the end."""
         if self.accounting is not None:
             return self.accounting.usage
-        if self.end is None:
+        end = self._last_end
+        if end is None:
             return None
         return mesh_pb2.Usage(
-            input_tokens=self.end.input_tokens,
-            output_tokens=self.end.output_tokens,
-            cached_input_tokens=self.end.cached_input_tokens,
+            input_tokens=end.input_tokens,
+            output_tokens=end.output_tokens,
+            cached_input_tokens=end.cached_input_tokens,
         )
 
     @property
     def finish_reason(self) -> str:
         """Name of the `FinishReason`; empty until the end."""
-        if self.end is None:
-            return ""
-        return _name(frame_pb2.FinishReason, self.end.finish_reason, "FINISH_REASON_")
+        end = self._last_end
+        return _name(frame_pb2.FinishReason, end.finish_reason, "FINISH_REASON_") if end is not None else ""
 
     @property
     def degraded_level(self) -> int:
@@ -204,7 +213,8 @@ class Answer:
         """The whole, as what the caller asked for; only after `finish`."""
         if self._loaded is None:
             value = self.document
-            self._loaded = (self._load(value) if self._load is not None else value,)
+            # An answer of calls alone has no main document.
+            self._loaded = (value if self._load is None or self.end is None else self._load(value),)
         return self._loaded[0]
 
     @property
@@ -220,7 +230,7 @@ class Answer:
             request_id=self.request_id,
             frames_received=self.frames_received,
             frames_verified=self.frames_verified,
-            is_complete=self.end is not None,
+            is_complete=self._last_end is not None,
         )
 
     def _take_mesh_frame(self, frame: Frame) -> None:

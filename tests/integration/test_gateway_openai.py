@@ -153,6 +153,23 @@ async def test_tool_calls_that_the_mesh_makes_arrive(client: openai.AsyncOpenAI,
     assert json.loads("".join(piece.function.arguments or "" for piece in pieces if piece.function)) == PERSON
 
 
+async def test_an_answer_of_calls_alone_comes_as_frames_and_as_a_document(
+    http: httpx.AsyncClient, scripted: ScriptedRouter
+) -> None:
+    call = document_chunks(PERSON, document=1, tool_name="find", tool_call_id="c1")
+    scripted.script = as_script(delivery(call))
+    body = {"prompt": "Who?", "tools": [{"name": "find", "parameters": PERSON_SCHEMA}]}
+    events = read_sse((await http.post("/v1/generate", json=body, headers={"content-type": SSOP})).text)
+    assert {name for name, _ in events} == {"frame"}
+    whole = (await http.post("/v1/generate", json={**body, "streaming": False}, headers={"content-type": SSOP})).json()
+    assert whole["output"] is None
+    assert whole["tool_calls"] == [{"id": "c1", "name": "find", "arguments": PERSON}]
+    # One that is cut in the middle of a call says so.
+    scripted.script = as_script(delivery(call[:-1]))
+    cut = read_sse((await http.post("/v1/generate", json=body, headers={"content-type": SSOP})).text)
+    assert cut[-1][0] == "error"
+
+
 async def test_two_calls_and_a_text_arrive_apart(client: openai.AsyncOpenAI, scripted: ScriptedRouter) -> None:
     tools: Any = [{"type": "function", "function": {"name": "find", "parameters": PERSON_SCHEMA}}]
     one = document_chunks(PERSON, document=1, tool_name="find", tool_call_id="c1")

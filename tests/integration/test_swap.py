@@ -46,6 +46,12 @@ def ask(client: SsopClient, mesh: LiveMesh) -> dict[str, Any]:
     stream = client.generate("The X200 is hot.", output_schema=SCHEMA, max_output_tokens=100, policy="no_cache")
     document = stream.result()
     assert stream.decision is not None
+    calling = client.generate(
+        "Note it.", tools=one_client.TOOLS, tool_choice="required", max_output_tokens=60, policy="no_cache"
+    )
+    calling.result()
+    [call] = calling.tool_calls
+    assert (call.name, calling.finish_reason) == ("note", "TOOL_CALLS")
     done = subprocess.run(
         [sys.executable, str(one_client.__file__), mesh.url, mesh.key],
         capture_output=True,

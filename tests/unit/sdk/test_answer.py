@@ -228,6 +228,22 @@ def test_tool_calls_are_apart_from_the_deltas() -> None:
     assert all(f.delta == {} for f in frames)
 
 
+def test_an_answer_of_calls_alone_is_complete_with_the_last_of_them() -> None:
+    answer = Answer("r", load=lambda _: pytest.fail("there is nothing to load"))
+    first = document_chunks({}, schema={"type": "object"}, document=1, tool_name="now", tool_call_id="c1")
+    second = document_chunks({}, schema={"type": "object"}, document=2, tool_name="now", tool_call_id="c2")
+    feed(answer, [*first, *second[:-1]])
+    assert answer.finish_reason == ""
+    feed(answer, second[-1:])
+    answer.finish({})
+    receipt = answer.receipt()
+    assert answer.finish_reason == "STOP"
+    assert answer.usage is not None
+    assert (answer.usage.output_tokens, answer.document, answer.load_result()) == (7, None, None)
+    assert receipt is not None
+    assert receipt.is_complete
+
+
 def test_receipt_counts_what_arrived() -> None:
     answer = Answer("r")
     chunks = document_chunks(PERSON)
