@@ -44,7 +44,7 @@ OTHERS: Final = ("vader-amazon", "vader-nytEdi", "sentfin", "finentity")
 KINDS: Final = ("hotel", "book", "computer", "other")
 ENGLISH_CANDIDATES: Final = tuple(product((3e-5, 1e-4, 3e-4, 1e-3), (4.0,)))
 """Penalty, share of tweets."""
-CHINESE_CANDIDATES: Final = tuple(product((1e-6, 3e-6), (1.0, 2.0), (0.2,)))
+CHINESE_CANDIDATES: Final = tuple(product((3e-6,), (0.5, 2.0), (0.0, 0.2)))
 """Penalty, share of written rows, and how likely a label must seem to the other folds for its row to teach."""
 CHOSEN: Final = ((1e-4, 4.0), (3e-6, 2.0, 0.2))
 """What the criteria chose; `--keep-choice` takes it without trying the others again."""
