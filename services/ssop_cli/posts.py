@@ -12,7 +12,7 @@ from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError
 from ssop_opinion.core.prompt import build_messages, pick_prompt
 from ssop_opinion.core.wording import even_out, find_language
 from ssop_opinion.hint.model import HintError, shipped_hint
-from ssop_opinion.prompting import post_schema, shipped_prompts
+from ssop_opinion.prompting import post_schema, tailor
 
 MAX_POST_CHARS: Final = 20_000
 OWN_SCHEMA_SYSTEM: Final = "You analyse posts for opinion monitoring. Answer with one JSON object."
@@ -88,14 +88,14 @@ def read_object(source: Traversable) -> dict[str, Any]:
 
 
 class Asker:
-    """Makes the conversation that asks for the analysis of a post, as the opinion application does.
+    """Makes the conversation that asks for the analysis of a post, as the opinion application does for new tenants.
 
-    With a schema of the user's own there are neither examples nor hints, which speak of the shipped fields.
+    With a schema of the user's own there is no hint, which speaks of the shipped fields.
     """
 
     def __init__(self, *, has_own_schema: bool = False) -> None:
         """Raises CommandError where the sentiment model can't be used."""
-        self._prompts = shipped_prompts()
+        self._prompts = tailor("", (), has_shipped_examples=False)
         self._has_own_schema = has_own_schema
         try:
             self._hint = None if has_own_schema else shipped_hint()
@@ -107,5 +107,5 @@ class Asker:
         text = even_out(post.text) or post.text
         prompt = pick_prompt(self._prompts, find_language(text))
         if self._has_own_schema:
-            prompt = replace(prompt, system=OWN_SCHEMA_SYSTEM, examples=())
+            prompt = replace(prompt, system=OWN_SCHEMA_SYSTEM)
         return build_messages(prompt, text, hint=self._hint.judge(text) if self._hint is not None else None)

@@ -24,7 +24,7 @@ from ssop_opinion.core.record import Analysis, Verdict
 from ssop_opinion.core.wording import Language, even_out, find_language
 from ssop_opinion.hint.model import HintError, HintModel, open_hint
 from ssop_opinion.ports import MeshAwayError, OnField
-from ssop_opinion.prompting import PostSchema, PromptError, post_schema, shipped_prompts, tailor
+from ssop_opinion.prompting import PostSchema, PromptError, post_schema, tailor
 from ssop_opinion.settings import OpinionSettings
 from ssop_opinion.tenants import Tenant, read_secret
 from ssop_opinion.wiring import Setup
@@ -309,7 +309,7 @@ def make_plan(tenant: Tenant) -> Plan:
     except PromptError as error:
         raise SettingsError(f"tenant '{tenant.name}': {error}") from error
     return Plan(
-        prompts if tenant.instruction or tenant.examples or not tenant.has_shipped_examples else shipped_prompts(),
+        prompts,
         BrandIndex([Brand(brand.name, brand.names, brand.note) for brand in tenant.brands]),
         tenant.collections,
         tenant.rag_prefetch_ratio,

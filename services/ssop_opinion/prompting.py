@@ -55,10 +55,13 @@ def shipped_prompts() -> Mapping[Language, PromptText]:
     return {language: _read(language) for language in LANGUAGES}
 
 
-def _read(language: Language) -> PromptText:
+def _read(language: str) -> PromptText:
     text = (resources.files("ssop_opinion.prompts") / f"{language}.json").read_text(encoding="utf-8")
     found = json.loads(text)
     examples = tuple(Example(one["text"], one["answer"], tuple(one.get("brands", ()))) for one in found["examples"])
+    if (other := found.get("begins_like")) is not None:
+        # A beginning in common: a model that has just read it for one language need not read it again for the other.
+        examples = (*_read(other).examples, *examples)
     return PromptText(found["system"], found["user"], found["brands"], found["hint"], examples)
 
 

@@ -56,7 +56,9 @@ class Tenant(Settings):
 
     instruction: str = Field("", max_length=1_000, description="A sentence for the model, after the shipped prompt.")
     examples: tuple[ExampleEntry, ...] = Field((), max_length=24, description="Examples of the tenant's own.")
-    has_shipped_examples: bool = Field(True, description="Show the shipped examples as well.")
+    has_shipped_examples: bool = Field(
+        False, description="Show the shipped examples first: for models larger than the embedded one."
+    )
     brands: tuple[BrandEntry, ...] = Field((), max_length=5_000, description="What the tenant watches.")
     collections: tuple[str, ...] = Field(
         (), max_length=8, description="What is searched for posts that name no brand: products, earlier incidents."

@@ -15,9 +15,8 @@ MAX_PROMPT_CHARS: Final = 600
 _ADDRESS: Final = re.compile(r"(?:https?://|www\.)\S+", re.IGNORECASE)
 _MAIL: Final = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+")
 _HANDLE: Final = re.compile(r"(?<![\w@])@[\w\-]{1,64}")
-_REPOST: Final = re.compile(
-    r"^(?:RT|转发微博|轉發微博)\s*(?:@[\w\-]{1,64})?\s*[:：]?\s*|//@[\w\-]{1,64}\s*[:：]", re.IGNORECASE
-)
+_QUOTED: Final = re.compile(r"//@[\w\-]{1,64}\s*[:：]")
+_REPOST: Final = re.compile(r"^(?:\s*(?:RT\s+@[\w\-]{1,64}|转发微博|轉發微博)\s*[:：]?)+", re.IGNORECASE)
 _BLANKS: Final = re.compile(r"\s+")
 # What chat templates put between turns, and what our prompt does.
 _CONTROL: Final = re.compile(r"<\|+|\|+>|\[/?INST\]|</?s>|<(?=/?(?:start|end)_of_turn)|```+|\"{3,}", re.IGNORECASE)
@@ -36,7 +35,7 @@ def even_out(text: str, known: frozenset[str] = frozenset()) -> str:
     """
     text = unicodedata.normalize("NFC", text)
     text = "".join(" " if char.isspace() else char for char in text if char.isspace() or not _is_invisible(char))
-    text = _REPOST.sub(" ", text)
+    text = _REPOST.sub(" ", _QUOTED.sub(" ", text).lstrip())
     text = _MAIL.sub("<email>", _ADDRESS.sub("http", text))
     text = _HANDLE.sub(lambda found: found[0] if found[0][1:].lower() in known else "@user", text)
     return _BLANKS.sub(" ", text).strip()

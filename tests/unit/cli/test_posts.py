@@ -89,15 +89,15 @@ def test_braces_of_a_post_stay_as_they_are(tmp_path: Path) -> None:
     assert Asker(has_own_schema=True).messages_for(post)[-1]["content"] == "Post: {0} {text}"
 
 
-def test_a_schema_of_the_users_own_is_asked_without_examples(tmp_path: Path) -> None:
+def test_a_schema_of_the_users_own_is_asked_without_a_hint(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"text": "I love it"}\n')
     (post,) = read_posts(tmp_path / "p.jsonl", None)
-    assert [message["role"] for message in Asker(has_own_schema=True).messages_for(post)] == ["system", "user"]
+    assert Asker(has_own_schema=True).messages_for(post)[-1]["content"] == "Post: I love it"
 
 
-def test_the_shipped_schema_is_asked_with_examples_and_a_hint(tmp_path: Path) -> None:
+def test_the_shipped_schema_is_asked_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"text": "I love it, best phone ever"}\n')
     (post,) = read_posts(tmp_path / "p.jsonl", None)
     messages = Asker().messages_for(post)
-    assert len(messages) == 8
+    assert [message["role"] for message in messages] == ["system", "user"]
     assert messages[-1]["content"].endswith('"sentiment_label": "positive"')

@@ -158,7 +158,7 @@ async def test_what_the_source_says_is_not_in_the_prompt() -> None:
 async def test_a_chinese_post_is_asked_with_chinese_examples() -> None:
     async with bench() as b:
         await b.analyse("外卖太慢了")
-    assert b.asked.prompt.messages[1].parts[0].text.startswith("Post: 云雀外卖")
+    assert any(message.parts[0].text.startswith("Post: 云雀外卖") for message in b.asked.prompt.messages)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_tenants_file_makes_its_plan() -> None:
     )  # fmt: skip
     plan = make_plan(tenant)
     assert plan.prompts["en"].system.endswith("Mind parcels.")
-    assert len(plan.prompts["zh"].examples) == len(shipped_prompts()["zh"].examples) + 1
+    assert [len(plan.prompts[language].examples) for language in ("en", "zh")] == [0, 1]
     assert (plan.find_policy(has_brand=True), plan.find_policy(has_brand=False)) == ("lite,no_rag", "lite")
     assert plan.allows_similar
     assert [brand.note for brand in plan.brands.find("norvane express")] == ["parcels"]

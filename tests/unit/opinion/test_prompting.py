@@ -30,6 +30,11 @@ def test_what_an_example_quotes_stands_in_its_post(language: str) -> None:
         assert example.answer["evidence"] in example.text
 
 
+def test_the_prompts_of_both_languages_begin_alike() -> None:
+    english, chinese = (build_messages(shipped_prompts()[language], "x", hint=NEGATIVE) for language in ("en", "zh"))
+    assert chinese[: len(english) - 1] == english[:-1]
+
+
 def test_the_schema_has_the_entity_first() -> None:
     assert next(iter(post_schema().document["properties"])) == "main_entity"
 

@@ -30,6 +30,11 @@ def test_emoji_and_chinese_stay() -> None:
     assert even_out("太好吃了👍 //@小明：真的") == "太好吃了👍 真的"
 
 
+@pytest.mark.parametrize("text", ["RTX 4090 is late", "RT is a channel", "the RT @user button"])
+def test_what_only_looks_like_a_repost_stays(text: str) -> None:
+    assert even_out(text) == text
+
+
 def test_nothing_is_left_of_invisible_signs() -> None:
     assert even_out("\u200b\u202e\x00 \ud800") == ""
 

@@ -26,7 +26,8 @@ SHA256: Final = {
 }
 WRITTEN: Final = Path(__file__).with_name("written_zh.json")
 NEGATIVE, NEUTRAL, POSITIVE = 0, 1, 2
-WRITTEN_REVIEWS: Final = 16_000
+WRITTEN_REVIEWS: Final = 24_000
+LONG_SHARE: Final = 0.3
 NOTICES: Final = 4_000
 """Notices, news and questions without a feeling."""
 _NEUTRAL_BELOW: Final = 0.5
@@ -173,18 +174,9 @@ def _written() -> Iterator[Row]:
     things = bank["things"]
     for number in range(WRITTEN_REVIEWS):
         polarity = ("negative", "positive")[number % 2]
-        other = ("positive", "negative")[number % 2]
         kind = draw.choice(sorted(things))
         near = draw.choice([kind, kind, "service", "delivery"]) if kind != "company" else kind
-        pieces = [
-            _phrase(things[draw.choice([kind, near])], polarity, draw) for _ in range(draw.choice([1, 1, 2, 2, 3]))
-        ]
-        if draw.random() < 0.25:
-            # A review with a grain of the other: what comes last, or weighs more, decides.
-            pieces.insert(0, _phrase(things[kind], other, draw))
-            pieces[1] = draw.choice(["但是", "不过", "就是", "可是", "但"]) + pieces[1]
-            if len(pieces) == 2:
-                pieces.append(_phrase(things[kind], polarity, draw))
+        pieces = _pieces(things, kind, near, polarity, draw)
         opener = draw.choice(bank["openers"][polarity])
         closer = draw.choice(bank["closers"][polarity]) if draw.random() < 0.6 else ""
         text = draw.choice(["，", "，", "，", " ", "。", "！", ","]).join(filter(None, [opener, *pieces, closer]))
@@ -201,6 +193,26 @@ def _written() -> Iterator[Row]:
 
 def _fill(template: str, slots: dict[str, list[str]], draw: random.Random) -> str:
     return re.sub(r"\{(\w)\}", lambda found: draw.choice(slots[found[1]]), template)
+
+
+def _pieces(things: dict[str, Any], kind: str, near: str, polarity: str, draw: random.Random) -> list[str]:
+    """Phrases of a review: some reviews are short and of one mind, some long and mixed, where most phrases decide."""
+    other = "positive" if polarity == "negative" else "negative"
+
+    def phrase(sign: str) -> str:
+        return _phrase(things[draw.choice([kind, kind, near])], sign, draw)
+
+    if draw.random() < LONG_SHARE:
+        others = draw.choice([0, 1, 1, 2])
+        signs = [polarity] * (others + draw.choice([2, 3, 4])) + [other] * others
+        draw.shuffle(signs)
+        return [phrase(sign) for sign in signs]
+    pieces = [phrase(polarity) for _ in range(draw.choice([1, 1, 2, 2, 3]))]
+    if draw.random() < 0.25:
+        # A grain of the other: what comes after "but" decides.
+        turn = draw.choice(["但是", "不过", "就是", "可是", "但"])
+        pieces = [phrase(other), turn + pieces[0], phrase(polarity), *pieces[1:]]
+    return pieces
 
 
 def _written_kind(kind: str) -> str:
