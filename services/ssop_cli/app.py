@@ -18,6 +18,7 @@ from ssop_cli.app_cache import cache_app
 from ssop_cli.app_drill import drill_command
 from ssop_cli.app_index import index_app
 from ssop_cli.app_keys import keys_app
+from ssop_cli.app_opinion import opinion_app
 from ssop_cli.app_rag import rag_app
 from ssop_cli.app_route import route_app
 from ssop_cli.app_store import doctor as doctor_command
@@ -60,6 +61,7 @@ app.add_typer(backend_app, name="backend")
 app.add_typer(keys_app, name="keys")
 app.add_typer(cache_app, name="cache")
 app.add_typer(route_app, name="route")
+app.add_typer(opinion_app, name="opinion")
 app.add_typer(index_app, name="index")
 app.add_typer(rag_app, name="rag")
 app.command("doctor")(doctor_command)

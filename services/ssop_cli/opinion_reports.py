@@ -19,6 +19,7 @@ from rich.text import Text
 
 from ssop_chassis.settings import SettingsError, load_settings
 from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError
+from ssop_cli.opinion_mesh import office_settings
 from ssop_cli.places import Places
 from ssop_cli.terminal import visible
 from ssop_opinion.alert_store import Acknowledgement, AlertStore, read_alerts
@@ -65,7 +66,7 @@ class Office:
 
 def find_office(config: Path | None, places: Places) -> Office:
     """The office of a settings file, else of the mesh of a state folder. Raises CommandError."""
-    path = config or places.settings
+    path = config or office_settings(places)
     try:
         settings = load_settings(OpinionSettings, "opinion", path=path, environ=os.environ)
         return Office(settings, load_tenants(settings.tenants_directory))

@@ -23,7 +23,11 @@ _DEFAULT_LISTEN: Final = {
     "inference": "127.0.0.1:7310",
     "router": "127.0.0.1:7300",
     "gateway": "127.0.0.1:7380",
+    "opinion": "127.0.0.1:7390",
 }
+_HTTP: Final = frozenset({"gateway", "opinion"})
+_STATE_WITH_POSTS_MIB: Final = 320
+"""The posts that wait are in the state, and their bound is 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,10 @@ def plan_children(document: Mapping[str, Any], settings: Path, places: Places, r
         for role in roles:
             url = str(document["cache"].get(f"{role}_url", ""))
             if url.startswith("unix://"):
-                plans.append(_plan_redis(role, url, places, redis_binary))
+                memory_mib = _MEMORY_MIB[role]
+                if role == "state" and "opinion" in document:
+                    memory_mib = _STATE_WITH_POSTS_MIB
+                plans.append(_plan_redis(role, url, places, redis_binary, memory_mib))
     redis = tuple(plan.name for plan in plans)
     plans += [
         _plan_service(name, document, settings, places, redis if name == "cache" else ())
@@ -73,17 +80,20 @@ def plan_children(document: Mapping[str, Any], settings: Path, places: Places, r
     ]
     others = tuple(plan.name for plan in plans)
     plans.append(_plan_service("router", document, settings, places, others))
-    if "gateway" in document:
-        plans.append(_plan_service("gateway", document, settings, places, (*others, "router")))
+    plans += [
+        _plan_service(name, document, settings, places, (*others, "router"))
+        for name in ("gateway", "opinion")
+        if name in document
+    ]
     return plans
 
 
-def _plan_redis(role: Role, url: str, places: Places, binary: Path) -> ChildPlan:
+def _plan_redis(role: Role, url: str, places: Places, binary: Path, memory_mib: int) -> ChildPlan:
     name = f"redis-{role}"
     socket = Path(url.removeprefix("unix://").partition("?")[0])
     folder = places.state / name
     try:
-        command = redis_command(binary, role, folder, socket, _MEMORY_MIB[role])
+        command = redis_command(binary, role, folder, socket, memory_mib)
     except ValueError as error:
         raise CommandError(str(error), exit_code=EXIT_SETTINGS) from error
     return ChildPlan(name, command, f"unix:{socket}", folder, is_redis=True)
@@ -95,7 +105,7 @@ def _plan_service(
     command = [sys.executable, "-m", f"ssop_{name}.main", "--config", str(settings)]
     listen = document[name].get("listen") or [_DEFAULT_LISTEN[name]]
     return ChildPlan(
-        name, command, str(listen[0]), places.state, after, is_http=name == "gateway", tls=_read_tls(document, settings)
+        name, command, str(listen[0]), places.state, after, is_http=name in _HTTP, tls=_read_tls(document, settings)
     )
 
 

@@ -37,6 +37,7 @@ from ssop_cli.report import Report, is_alive, read_report, write_report
 from ssop_cli.supervisor import Runner, Supervisor
 from ssop_gateway.settings import GatewaySettings
 from ssop_inference.settings import InferenceSettings
+from ssop_opinion.settings import OpinionSettings
 from ssop_rag.settings import RagSettings
 from ssop_router.settings import RouterSettings
 
@@ -53,6 +54,7 @@ SECTIONS: Final[Mapping[str, type[Settings]]] = {
     "inference": InferenceSettings,
     "router": RouterSettings,
     "gateway": GatewaySettings,
+    "opinion": OpinionSettings,
 }
 _log = logging.getLogger(__name__)
 

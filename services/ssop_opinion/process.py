@@ -20,6 +20,7 @@ from ssop_chassis.serving import wall_clock_ms
 from ssop_chassis.settings import MeshSettings, SettingsError, show
 from ssop_opinion.app import make_app
 from ssop_opinion.dead_letters import DeadLetterOffice
+from ssop_opinion.ending import end
 from ssop_opinion.intake import Intake
 from ssop_opinion.kafka_source import KafkaSource
 from ssop_opinion.metrics import OpinionMetrics
@@ -40,7 +41,7 @@ _log = logging.getLogger(__name__)
 class OpinionProcess:
     """Everything of one process. Made by `open_process`."""
 
-    def __init__(self, setup: Setup, queue: PostQueue, *, analyst: Analyst, sink: Sink, desk: AlertDesk) -> None:
+    def __init__(self, setup: Setup, queue: PostQueue, *, analyst: Analyst | None, sink: Sink, desk: AlertDesk) -> None:
         self.setup = setup
         self.queue = queue
         self.sink = sink
@@ -51,17 +52,25 @@ class OpinionProcess:
         self.intake = Intake(
             queue, self.office, self.metrics, now_ms=wall_clock_ms, max_wait_s=settings.max_wait_ms / 1000
         )
-        self.worker = Worker(
-            settings,
-            queue=queue,
-            analyst=analyst,
-            sink=sink,
-            desk=desk,
-            metrics=self.metrics,
-            now_ms=wall_clock_ms,
-            rng=random.Random(),  # noqa: S311 - spreads pauses, guards nothing
-        )
+        self.worker: Worker | None = None
+        if analyst is not None:
+            self.worker = Worker(
+                settings,
+                queue=queue,
+                analyst=analyst,
+                sink=sink,
+                desk=desk,
+                metrics=self.metrics,
+                now_ms=wall_clock_ms,
+                rng=random.Random(),  # noqa: S311 - spreads pauses, guards nothing
+            )
         self.is_draining = False
+
+    def require_worker(self) -> Worker:
+        """The worker of a process that has one."""
+        if self.worker is None:
+            raise RuntimeError("this process has no worker")
+        return self.worker
 
     def webhook(self) -> Webhook:
         """The door for webhooks. Raises SettingsError."""
@@ -107,7 +116,8 @@ async def open_process(
         await _prepare(queue)
         sink = await stack.enter_async_context(parts.open_sink(setup))
         desk = await stack.enter_async_context(parts.open_desk(setup, sink))
-        analyst = await stack.enter_async_context(parts.open_analyst(setup))
+        has_worker = "worker" in settings.roles
+        analyst = await stack.enter_async_context(parts.open_analyst(setup)) if has_worker else None
         yield OpinionProcess(setup, queue, analyst=analyst, sink=sink, desk=desk)
 
 
@@ -158,8 +168,8 @@ async def _run(
         sources = [asyncio.create_task(run()) for run in process.sources()] if has_doors else []
         serving = asyncio.create_task(server.serve(sockets))
         drain_s = mesh.drain_ms / 1000
-        has_worker = "worker" in settings.roles
-        working = [asyncio.create_task(process.worker.run(quit_worker, drain_s))] if has_worker else []
+        worker = process.worker
+        working = [asyncio.create_task(worker.run(quit_worker, drain_s))] if worker is not None else []
         _log.info("serving", extra={"addresses": addresses, "settings": show(settings)})
         stopping = asyncio.ensure_future(stop.wait())
         try:
@@ -171,8 +181,7 @@ async def _run(
                 await asyncio.sleep(mesh.lame_duck_ms / 1000)
         finally:
             stopping.cancel()
-            for source in sources:
-                source.cancel()
+            await end(sources)
             server.should_exit = True
             quit_worker.set()
             # What ended by itself ended by a fault, which is raised here.

@@ -44,6 +44,17 @@ class QueueAwayError(Exception):
     """The queue's Redis can't be reached or takes no writes: nothing was accepted."""
 
 
+def away(message: str, error: BaseException) -> QueueAwayError:
+    """The error to raise for one of the client. Raises CancelledError where this task was cancelled.
+
+    redis-py makes a ConnectionError of a cancellation that meets it while it connects.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from error
+    return QueueAwayError(message)
+
+
 class ReplayedError(Exception):
     """The nonce of a request was used before."""
 
@@ -111,7 +122,7 @@ class PostQueue:
                 await self._check_role()
             await self._make_group()
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue's Redis does not answer") from error
+            raise away("the queue's Redis does not answer", error) from error
 
     async def append(self, posts: Sequence[Post], nonce: str = "") -> Appended:
         """Append posts that were not seen before; on disk when this returns. Raises QueueAwayError, ReplayedError."""
@@ -136,7 +147,7 @@ class PostQueue:
             async with self._appending:
                 reply = await self._append(keys=keys, args=arguments)
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue's Redis did not take the posts") from error
+            raise away("the queue's Redis did not take the posts", error) from error
         if reply[0]:
             raise ReplayedError
         return Appended(reply[2], reply[1])
@@ -147,7 +158,7 @@ class PostQueue:
             async with asyncio.timeout(block_ms / 1000 + self._settings.redis_timeout_ms / 1000):
                 reply = await self._read_group(count, block_ms)
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue can't be read") from error
+            raise away("the queue can't be read", error) from error
         return [_entry(id_, fields) for _, entries in reply for id_, fields in entries if fields]
 
     async def _read_group(self, count: int, block_ms: int) -> Any:
@@ -179,9 +190,9 @@ class PostQueue:
         except ResponseError as error:
             if "NOGROUP" in str(error):
                 return []
-            raise QueueAwayError("the queue can't be claimed from") from error
+            raise away("the queue can't be claimed from", error) from error
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue can't be claimed from") from error
+            raise away("the queue can't be claimed from", error) from error
         return [_entry(id_, fields, tries.get(id_, 1)) for id_, fields in claimed]
 
     async def _tries(self, ids: Sequence[bytes]) -> dict[bytes, int]:
@@ -201,7 +212,7 @@ class PostQueue:
                     POSTS, GROUP, self.name, 0, cast("Any", list(ids[at : at + _BATCH])), idle=0, justid=True
                 )
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue's Redis does not answer") from error
+            raise away("the queue's Redis does not answer", error) from error
 
     async def release(self, ids: Sequence[str]) -> None:
         """Let others take posts over at once. Raises QueueAwayError."""
@@ -212,7 +223,7 @@ class PostQueue:
                     POSTS, GROUP, self.name, 0, some, idle=2 * self._settings.claim_ms, justid=True
                 )
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue's Redis does not answer") from error
+            raise away("the queue's Redis does not answer", error) from error
 
     async def finish(self, entries: Sequence[Entry]) -> None:
         """Take posts out of the queue: their records are in the sink. Raises QueueAwayError."""
@@ -223,7 +234,7 @@ class PostQueue:
                     arguments += [entry.id, len(entry.payload)]
                 await self._finish(keys=[POSTS, _BYTES], args=arguments)
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue's Redis does not answer") from error
+            raise away("the queue's Redis does not answer", error) from error
 
     async def bury(self, letters: Sequence[DeadLetter]) -> int:
         """Keep dead letters; how many of the oldest had to go. Raises QueueAwayError."""
@@ -236,14 +247,14 @@ class PostQueue:
             pipe.xtrim(DEAD, maxlen=self._settings.max_dead_letters, approximate=True)
             return int((await pipe.execute())[-1])
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue's Redis did not take dead letters") from error
+            raise away("the queue's Redis did not take dead letters", error) from error
 
     async def dead_letters(self, count: int) -> list[tuple[str, DeadLetter]]:
         """The newest dead letters, with their ids, newest first. Raises QueueAwayError."""
         try:
             found = await self._redis.xrevrange(DEAD, count=count)
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue's Redis does not answer") from error
+            raise away("the queue's Redis does not answer", error) from error
         return [(_text(id_), _letter(fields)) for id_, fields in found or []]
 
     async def sizes(self) -> tuple[int, int]:
@@ -254,7 +265,7 @@ class PostQueue:
             pipe.xlen(DEAD)
             queued, dead = await pipe.execute()
         except (RedisError, OSError, TimeoutError) as error:
-            raise QueueAwayError("the queue's Redis does not answer") from error
+            raise away("the queue's Redis does not answer", error) from error
         return int(queued), int(dead)
 
     async def close(self) -> None:

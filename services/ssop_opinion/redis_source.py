@@ -13,7 +13,7 @@ from ssop_opinion.core.post import PostError
 from ssop_opinion.core.reading import parse_post
 from ssop_opinion.intake import Intake, Origin
 from ssop_opinion.metrics import OpinionMetrics
-from ssop_opinion.queue import open_redis
+from ssop_opinion.queue import away, open_redis
 from ssop_opinion.settings import RedisSourceSettings
 
 _COUNT: Final = 200
@@ -47,9 +47,10 @@ class RedisSource:
                     await self._take(redis, await self._next(redis))
                     pause_s = 0.0
                 except (RedisError, OSError, TimeoutError) as error:
+                    fault = away("the source can't be read", error)
                     pause_s, has_group = min(_LONGEST_PAUSE_S, 2 * pause_s or 0.05), False
                     self._metrics.tries.labels("redis_source").inc()
-                    _log.warning("the source can't be read: %s", describe(error))
+                    _log.warning("%s: %s", fault, describe(error))
                     await asyncio.sleep(pause_s)
         finally:
             await redis.aclose()

@@ -8,13 +8,14 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Final
 
 from ssop_chassis.logs import describe
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.record import Analysis, Record
 from ssop_opinion.dead_letters import DeadLetterOffice
+from ssop_opinion.ending import end
 from ssop_opinion.metrics import OpinionMetrics
 from ssop_opinion.patience import Patience
 from ssop_opinion.ports import AlertDesk, Analyst, MeshAwayError, Sink
@@ -88,7 +89,7 @@ class Worker:
             loops[1].cancel()
             await self._drain(drain_s)
         finally:
-            await _end({*loops, reader, stopping, *self._tasks})
+            await end({*loops, reader, stopping, *self._tasks})
             await self._release()
 
     async def _drain(self, drain_s: float) -> None:
@@ -246,12 +247,3 @@ class Worker:
     def _tell_away(self, what: str, is_away: bool) -> None:
         self._metrics.away.labels(what).set(is_away)
         _log.warning("%s is %s", what, "away" if is_away else "back")
-
-
-async def _end(futures: Collection[asyncio.Future[Any]]) -> None:
-    """Cancel until all have ended: a cancellation that meets a time-out of the Redis client can be lost."""
-    rest = set(futures)
-    while rest:
-        for future in rest:
-            future.cancel()
-        _, rest = await asyncio.wait(rest, timeout=0.5)

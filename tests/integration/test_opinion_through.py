@@ -31,7 +31,7 @@ def redis() -> Iterator[RedisServer]:
 async def working(process: OpinionProcess) -> AsyncIterator[None]:
     """The worker at work."""
     stop = asyncio.Event()
-    task = asyncio.create_task(process.worker.run(stop, 10))
+    task = asyncio.create_task(process.require_worker().run(stop, 10))
     try:
         yield
     finally:
@@ -240,7 +240,7 @@ async def test_a_worker_that_is_told_to_stop_leaves_its_posts_to_others_at_once(
     async with running(tmp_path, redis, parts(Hanging()), claim_ms=600_000) as (process, _):
         await process.intake.append(made, ORIGIN)
         stop = asyncio.Event()
-        task = asyncio.create_task(process.worker.run(stop, 0.05))
+        task = asyncio.create_task(process.require_worker().run(stop, 0.05))
         await hanging.wait()
         stop.set()
         await task
