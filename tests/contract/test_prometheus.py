@@ -28,7 +28,7 @@ TESTS = sorted(FOLDER.glob("*.test.yml"))
 
 
 def promtool(*words: str) -> None:
-    done = subprocess.run(["promtool", *words], cwd=FOLDER, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(["promtool", *words], cwd=FOLDER, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -38,6 +38,7 @@ def test_configuration_and_rules_load() -> None:
 
 
 @pytest.mark.needs("prometheus")
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: path.name)
 def test_rules_do_what_their_tests_say(path: Path) -> None:
     promtool("test", "rules", path.name)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,9 @@ def run_watched_mesh(folder: Path) -> Iterator[WatchedMesh]:
         patch.setenv("PYTHONPATH", str(codec.parent))
         patch.setenv(SHARE_VARIABLE, str(SHARE))
         patch.setenv(CONSENT_VARIABLE, CONSENT)
-        with run_mesh(folder / "m", {"mesh": {"metrics_listen": listen}}, has_http=True) as mesh:
+        # A machine that is busy would have its prefetches shed.
+        changes: dict[str, dict[str, Any]] = {"mesh": {"metrics_listen": listen}, "rag": {"prefetch_max_stretch": 0}}
+        with run_mesh(folder / "m", changes, has_http=True) as mesh:
             yield WatchedMesh(mesh, view, codec, ports)
 
 

@@ -169,10 +169,6 @@ async def test_nothing_is_lost_between_node_and_router_in_prometheus(
     numbers: dict[str, float], prometheus: Prometheus
 ) -> None:
     await eventually(lambda: prometheus.value("ssop:frames_lost_inside:ratio5m") is not None, timeout_s=90)
-    inside = prometheus.value("max_over_time(ssop:frames_lost_inside:ratio5m[1h])")
-    assert inside is not None
-    # Two exporters' worth of frames that are scraped between sending and receiving.
-    assert inside < 0.5
     sent, received = (
         prometheus.value(f'sum(ssop_ebpf_frames_total{{service="{service}",event="{event}"}})')
         for service, event in (("inference", "sent"), ("router", "received"))
