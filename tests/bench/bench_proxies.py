@@ -22,7 +22,7 @@ import grpc.aio
 
 from helpers import null_upstream, peers
 from helpers.live_mesh import LiveMesh, run_mesh
-from helpers.llama_server import llama_server
+from helpers.llama_server import SLOTS, llama_server
 from ssop.v1 import router_pb2, router_pb2_grpc
 from ssop.v1.content_pb2 import ContentPart, Message, Prompt, Role
 from ssop_cli.embedded import free_port
@@ -203,13 +203,15 @@ async def measure(title: str, port: int, *, rounds: int, requests: int, tokens: 
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         targets = [http_target("direct", port)]
         model: dict[str, Any] = {"name": "m", "backend": "openai", "url": url, "tiers": ["lite", "full"], "slots": 64}
-        if not is_llama:
-            model |= {"dialect": "json-object", "context_tokens": 4096}
+        model |= {"slots": SLOTS} if is_llama else {"dialect": "json-object", "context_tokens": 4096}
+        # On a busy machine the real model takes its time.
+        changes: dict[str, dict[str, Any]] = {
+            "inference": {"models": [model], "max_waiting": 256},
+            "router": {"first_field_timeout_ms": 1000 * TIMEOUT_S},
+        }
         mesh_folder = folder / "mesh"
         mesh_folder.mkdir()
-        mesh = stack.enter_context(
-            run_mesh(mesh_folder, {"inference": {"models": [model], "max_waiting": 256}}, has_http=True)
-        )
+        mesh = stack.enter_context(run_mesh(mesh_folder, changes, has_http=True))
         edge_port = int(mesh.url.rpartition(":")[2])
         no_cache = "x-router-policy: no_cache\r\n"
         targets.append(grpc_target("ssop router (gRPC)", mesh))

@@ -1,5 +1,6 @@
 """Tools that a model may call: the engine in the node, model servers, and the SDKs of OpenAI in front of a mesh."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -7,15 +8,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from helpers.eventually import eventually
 from helpers.inference import Answer as Generated
 from helpers.inference import NodeUnderTest, running_node, user_prompt
-from helpers.upstream import END, HEAD, Answer, Request, Step, event, page
+from helpers.upstream import END, HEAD, Answer, Cut, Hang, Request, Step, event, page
 from helpers.upstream_node import upstream_node
-from helpers.vendors import VENDORS
+from helpers.vendors import VENDORS, Vendor
 from ssop.v1 import content_pb2, frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_codec import Verdict
+from ssop_inference.core.tools import MAX_CALLS
 
 R = ErrorReason
 WEATHER: dict[str, Any] = {
@@ -235,6 +238,60 @@ async def test_what_is_no_call_of_the_request_is_a_failure(steps: Sequence[bytes
         with pytest.raises(MeshError) as caught:
             await under.running.client.generate(with_tools("Weather?", mode, name))
     assert caught.value.reason == R.ERROR_REASON_BACKEND_FAILED
+
+
+@pytest.mark.parametrize("vendor", [OPENAI, ANTHROPIC], ids=["openai", "anthropic"])
+async def test_a_caller_that_goes_in_the_middle_of_a_call_frees_the_server(vendor: Vendor) -> None:
+    begun = WEATHER_CALL[:2] if vendor is OPENAI else ()
+    blocks = messages_stream(tool_block("c", "weather", '{"city": "Os'))
+    steps = [HEAD, *begun, Hang()] if vendor is OPENAI else []
+
+    def answer(request: Request) -> Sequence[Step]:
+        return steps or [*list(blocks(request))[:4], Hang()]
+
+    async with upstream_node(vendor, answer) as under:
+        async with under.running.client.open(with_tools("Weather?")) as stream:
+            await eventually(lambda: "tools" in under.upstream.of(vendor.path)[-1].body, timeout_s=60)
+            await stream.read()
+        asked = under.upstream.of(vendor.path)[-1]
+        await eventually(lambda: asked.freed_s is not None, timeout_s=60)
+        assert asked.is_cut
+
+
+async def test_a_stream_that_is_cut_in_the_middle_of_a_call_is_no_call() -> None:
+    call = (WEATHER_CALL[0], call_delta(0, '{"city": "Oslo", '))
+    async with upstream_node(OPENAI, lambda _: [HEAD, *call, Cut()]) as under:
+        answer = await under.running.client.generate(with_tools("Weather?"))
+    assert read(answer)[2] == {Verdict.INCOMPLETE}
+    assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_BACKEND_FAILED
+
+
+@pytest.mark.parametrize(
+    "end", [[Cut()], [END], [chat({}, "length"), event("[DONE]"), END]], ids=["cut", "closed", "limit"]
+)
+async def test_whole_calls_of_a_stream_that_does_not_end_well_are_no_success(end: list[Step]) -> None:
+    async with upstream_node(OPENAI, lambda _: [HEAD, *WEATHER_CALL, *NOW_CALL, *end]) as under:
+        answer = await under.running.client.generate(with_tools("Weather?"))
+    text, calls, verdicts = read(answer)
+    assert (text, calls) == ("", TWO_CALLS)
+    assert verdicts == {Verdict.OK, Verdict.INCOMPLETE}
+
+
+async def test_a_server_that_makes_calls_without_end_is_stopped() -> None:
+    calls = [call_delta(index, "{}", id=f"c{index}", name="now") for index in range(200)]
+    async with upstream_node(OPENAI, chat_stream(*calls)) as under:
+        answer = await under.running.client.generate(with_tools("Weather?"))
+    # As many as were whole are kept, and the answer says that it is not.
+    _, made, verdicts = read(answer)
+    assert len(made) == MAX_CALLS
+    assert verdicts == {Verdict.OK, Verdict.INCOMPLETE}
+
+
+async def test_many_calls_at_the_same_time_are_kept_apart() -> None:
+    async with upstream_node(OPENAI, chat_stream(*WEATHER_CALL, *NOW_CALL), slots=8) as under:
+        ask = under.running.client.generate
+        answers = await asyncio.gather(*(ask(with_tools("Weather?"), request_id=f"r{n}") for n in range(40)))
+    assert all(read(answer) == ("", TWO_CALLS, {Verdict.OK}) for answer in answers)
 
 
 async def test_calls_and_results_of_earlier_turns_reach_openai_as_they_were() -> None:

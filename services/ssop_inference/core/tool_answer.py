@@ -110,11 +110,14 @@ class ToolAnswerWriter:
         chunks: list[bytes] = []
         for token in self._splitter.end() if self._splitter is not None else ():
             chunks += self._take(token, None)
+        # A call in the marked form is all of its answer, so nothing can be missing after it.
+        is_cut = ending.finish_reason != frame_pb2.FINISH_REASON_STOP and self._splitter is None
         if self._calls:
             if ending.finish_reason == frame_pb2.FINISH_REASON_STOP:
                 ending = replace(ending, finish_reason=frame_pb2.FINISH_REASON_TOOL_CALLS)
             chunks += self._end_call(self._calls[-1], ending)
-        elif self._main is None:
+        if self._main is None and (not self._calls or (is_cut and self.verdict == OK)):
+            # Where all calls are whole, and others may have been to come, only this document can say so.
             self._main = self._open_main()
         if self._main is not None:
             is_whole = self._main.is_done or (

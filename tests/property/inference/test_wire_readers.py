@@ -39,6 +39,23 @@ CHOICE = st.fixed_dictionaries(
         "logprobs": st.none() | st.fixed_dictionaries({"content": TREES | st.lists(TREES, max_size=3)}),
     },
 )
+CALL = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": SCALARS | st.integers(-1, 3),
+        "id": SCALARS | st.text(max_size=4),
+        "function": TREES
+        | st.fixed_dictionaries({}, optional={"name": SCALARS | st.just("f"), "arguments": SCALARS | TREES}),
+    },
+)
+CALLING = st.fixed_dictionaries(
+    {},
+    optional={
+        "delta": st.fixed_dictionaries({"tool_calls": TREES | st.lists(CALL | TREES, max_size=3)}),
+        "finish_reason": SCALARS | st.just("tool_calls"),
+    },
+)
+CALL_CHUNKS = st.fixed_dictionaries({"choices": st.lists(CALLING | CHOICE, max_size=2)})
 CHUNKS = st.fixed_dictionaries({"choices": st.lists(CHOICE, max_size=2)}, optional={"usage": TREES, "timings": TREES})
 EVENTS = st.fixed_dictionaries(
     {"type": st.sampled_from(KINDS)},
@@ -72,6 +89,16 @@ def write(trees: list[Any]) -> list[str]:
 @given(st.lists(CHUNKS | TREES, max_size=4))
 def test_chunks_of_any_shape_are_text_or_a_typed_error(trees: list[Any]) -> None:
     feed(ChatStreamReader(), write(trees))
+
+
+@given(st.lists(CALL_CHUNKS | CHUNKS | TREES, max_size=5))
+def test_calls_of_any_shape_are_calls_or_a_typed_error(trees: list[Any]) -> None:
+    feed(ChatStreamReader(has_tools=True), write(trees))
+
+
+@given(st.lists(EVENTS | TREES, max_size=5))
+def test_blocks_of_any_shape_are_calls_or_a_typed_error(trees: list[Any]) -> None:
+    feed(MessageStreamReader(is_tool=False, has_tools=True), write([{"type": "message_start", "message": {}}, *trees]))
 
 
 @given(st.lists(EVENTS | TREES, max_size=4), st.booleans())
