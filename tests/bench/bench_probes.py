@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import ssop_codec
+from helpers.components import COMPONENTS
 from helpers.kernel_view import build_object, run_exporter
 from ssop_cli.embedded import free_port
 from ssop_codec import Decoder, Encoder, probes
@@ -66,6 +67,9 @@ def report(name: str) -> None:
 
 def main() -> None:
     """Measure."""
+    if absence := COMPONENTS["ebpf"]():
+        print(f"not measured: {absence}")
+        return
     report("nobody")
     with tempfile.TemporaryDirectory() as folder:
         object_file = build_object(Path(folder))
