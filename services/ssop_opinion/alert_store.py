@@ -6,8 +6,8 @@ sent at least once. Its id is the same each time.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -107,17 +107,24 @@ class AlertStore:
         heard: Sequence[str] = (),
     ) -> None:
         """Keep what changed, by tenant, and queue what is to be told; forget what others left. All or nothing."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             for tenant, change in changes.items():
                 self._keep(tenant, change)
             for notice in notices:
                 self._queue(notice, policies[notice.alert.tenant])
             self._db.executemany("DELETE FROM inbox WHERE seq = ?", [(seq,) for seq in read])
             self._db.executemany("DELETE FROM acknowledgements WHERE id = ?", [(one,) for one in heard])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
             self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            # An error such as a full disk may have ended the transaction already.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise
 
     def _keep(self, tenant: str, change: Changes) -> None:
@@ -137,11 +144,13 @@ class AlertStore:
     def _queue(self, notice: Notice, policy: AlertPolicy) -> None:
         alert = notice.alert
         due_ms = policy.due_ms(alert.severity, notice.at_ms)
+        # A summary stands for alerts from anywhere.
+        place = (alert.region, alert.product_line) if alert.kind == "alert" else None
         body = _text({"alert": asdict(alert), "event": notice.event, "at_ms": notice.at_ms})
         for channel in dict.fromkeys(
             route.channel
             for route in policy.routes
-            if route.takes(alert.severity, alert.region, alert.product_line, notice.event, alert.escalations)
+            if route.takes(alert.severity, place, notice.event, alert.escalations)
         ):
             # Who has not heard of an alert need not hear that it was none.
             is_unheard = notice.event == "withdrawn" and self._cancel(alert.id, channel)
@@ -196,21 +205,15 @@ class AlertStore:
         # Must outlive the process. If the power goes too, a withdrawal may be thought unneeded; no message is lost.
         self._db.execute("PRAGMA synchronous = NORMAL")
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("UPDATE outbox SET tries = tries + 1 WHERE id = ?", [(one,) for one in ids])
-            self._db.execute("COMMIT")
+            with self._transaction():
+                self._db.executemany("UPDATE outbox SET tries = tries + 1 WHERE id = ?", [(one,) for one in ids])
         finally:
             self._db.execute("PRAGMA synchronous = FULL")
 
     def end(self, ids: Sequence[str], state: State, reason: str = "") -> None:
         """Note what became of messages, in one transaction."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             self._mark(ids, state, reason)
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
 
     def _mark(self, ids: Sequence[str], state: State, reason: str) -> None:
         for one in ids:
@@ -268,9 +271,8 @@ class AlertStore:
         if waiting + len(facts) > MAX_INBOX:
             raise sqlite3.OperationalError("too many facts wait for the process that judges alerts")
         rows = [(now_ms, _text(asdict(one))) for one, now_ms in facts]
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany("INSERT INTO inbox (now_ms, body) VALUES (?, ?)", rows)
-        self._db.execute("COMMIT")
+        with self._transaction():
+            self._db.executemany("INSERT INTO inbox (now_ms, body) VALUES (?, ?)", rows)
 
     def handed_over(self, limit: int) -> list[tuple[int, Facts, int]]:
         """What other processes left, oldest first: number, facts, and when they came. `commit` forgets them."""

@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final
@@ -31,6 +32,8 @@ MAX_SUMMED: Final = 5_000
 """Records that figures are made of: the newest of those asked for. The answer says so where there are more."""
 SUMMARY_CACHE_MS: Final = 3_000
 MAX_SUMMARIES: Final = 64
+MAX_SUMMING: Final = 2
+"""Summaries that are made at the same time: others wait."""
 MAX_LIMIT: Final = 200
 MAX_OFFSET: Final = 9_800
 """Search engines refuse deeper windows than 10,000 records."""
@@ -92,6 +95,7 @@ class _Pages:
         self._desk = desk
         self._check = check
         self._tenants = tenants
+        self._summing = asyncio.Semaphore(MAX_SUMMING)
         self._summaries: dict[tuple[Any, ...], tuple[float, dict[str, Any]]] = {}
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -142,13 +146,14 @@ class _Pages:
         hours = _number(request, "hours", 24, MAX_HOURS, least=1)
         query = _query(request, reader, limit=MAX_SUMMED, offset=0)
         name = (reader.tenant, hours, query.text, tuple(sorted((query.terms or {}).items())))
-        now_s = time.monotonic()
-        held = self._summaries.get(name)
-        if held is None or now_s >= held[0]:
-            held = (now_s + SUMMARY_CACHE_MS / 1_000, await self._sum(query, hours))
-            if len(self._summaries) >= MAX_SUMMARIES:
-                del self._summaries[min(self._summaries, key=lambda one: self._summaries[one][0])]
-            self._summaries[name] = held
+        async with self._summing:
+            held = self._summaries.get(name)
+            if held is None or time.monotonic() >= held[0]:
+                found = await self._sum(query, hours)
+                held = (time.monotonic() + SUMMARY_CACHE_MS / 1_000, found)
+                if len(self._summaries) >= MAX_SUMMARIES:
+                    del self._summaries[min(self._summaries, key=lambda one: self._summaries[one][0])]
+                self._summaries[name] = held
         return _json(held[1])
 
     async def _sum(self, query: Query, hours: int) -> dict[str, Any]:
@@ -183,22 +188,26 @@ class _Pages:
 
     async def _watch(self, watcher: Watcher, reader: Reader, authorization: str) -> AsyncIterator[bytes]:
         yield b": watching\n\n"
+        checked_s = time.monotonic()
         while True:
-            try:
+            events: list[Mapping[str, Any]] = []
+            with suppress(TimeoutError):
                 async with asyncio.timeout(KEEPALIVE_S):
                     events = await watcher.take()
-            except TimeoutError:
-                # A key that was revoked watches no longer.
-                try:
-                    if await self._check.reader(authorization) != reader:
-                        return
-                except KeyRefusedError:
+            yield b"".join(b"data: " + _encode(event) + b"\n\n" for event in events) or b": still here\n\n"
+            if time.monotonic() - checked_s >= KEEPALIVE_S:
+                checked_s = time.monotonic()
+                if not await self._is_still(reader, authorization):
                     return
-                except MeshSilentError:
-                    pass
-                yield b": still here\n\n"
-                continue
-            yield b"".join(b"data: " + _encode(event) + b"\n\n" for event in events)
+
+    async def _is_still(self, reader: Reader, authorization: str) -> bool:
+        """Whether a key is still this reader's: one that was revoked watches no longer."""
+        try:
+            return await self._check.reader(authorization) == reader
+        except KeyRefusedError:
+            return False
+        except MeshSilentError:
+            return True
 
 
 class _EventStream(StreamingResponse):

@@ -128,7 +128,7 @@ class AlertBook:
 
     def _cross(self, rule: Rule, place: Place, facts: Facts, run: Sequence[Entry], now_ms: int) -> list[Notice]:
         dedup = _dedup(facts)
-        alert = self._find(dedup, now_ms)
+        alert = self._find(dedup, now_ms) or self._find_group(rule, place, now_ms)
         if alert is None and (moved := self._opened_by(facts, rule, place)) is not None:
             return [self._correct(moved, facts, place, now_ms)]
         joined = self._joined.get(facts.key)
@@ -139,7 +139,10 @@ class AlertBook:
             return self._open_alert(rule, place, facts, run, now_ms)
         notices: list[Notice] = []
         if joined is None or joined[0] != alert.id:
-            alert = life.join(alert, facts.key, place, at_ms=now_ms, is_degraded=facts.degraded_level > 0)
+            is_degraded = facts.degraded_level > 0
+            alert = life.join(
+                alert, facts.key, place, received_ms=facts.received_ms, at_ms=now_ms, is_degraded=is_degraded
+            )
             self._remember(facts, alert.id)
             self._keep(alert)
             if alert.posts in _GROWN:
@@ -191,6 +194,9 @@ class AlertBook:
             return [self._tell(life.move(alert, "withdrawn"), "withdrawn", now_ms)]
         is_opener = facts.is_final and facts.key == alert.opener
         if is_opener and self._is_wrong(alert, facts):
+            if not any(self.windows.holds(place, facts.key) for place in alert.places):
+                # The alert rests on others, of whom nothing was told.
+                return [self._tell(self._corrected(alert, {"told": {}}), "corrected", now_ms)] if alert.told else []
             return [self._correct(alert, facts, None, now_ms)]
         if alert.phase == "provisional" and any(
             self.windows.stands(place, since_ms, finals_only=True) for place in alert.places
@@ -221,7 +227,14 @@ class AlertBook:
         elif facts.is_valid and self._find(_dedup(facts), now_ms) is None:
             changes |= {"entity": facts.label(ENTITY), "event_type": facts.label(EVENT)}
         self._unindex(alert)
-        return self._tell(life.move(alert, "corrected", **changes), "corrected", now_ms)
+        return self._tell(self._corrected(alert, changes), "corrected", now_ms)
+
+    def _corrected(self, alert: Alert, changes: Mapping[str, Any]) -> Alert:
+        """The alert with changes. It stays provisional while final posts alone would not bear it out."""
+        found = replace(alert, **changes)
+        if any(self.windows.stands(place, found.first_post_ms, finals_only=True) for place in found.places):
+            return life.move(found, "corrected")
+        return replace(found, revision=found.revision + 1)
 
     def _opened_by(self, facts: Facts, rule: Rule, place: Place) -> Alert | None:
         """A provisional alert that this post opened in another group, and that rests on nothing else."""
@@ -244,6 +257,12 @@ class AlertBook:
         alert = self._open.get(self._by_dedup.get(dedup, ""))
         is_joined = alert is not None and now_ms - alert.last_ms <= self.policy.dedup_s * 1_000
         return alert if is_joined else None
+
+    def _find_group(self, rule: Rule, place: Place, now_ms: int) -> Alert | None:
+        """An alert that the same group has made, of which posts name other events."""
+        found = [self._open[alert_id] for alert_id in self._by_place.get(place, ())]
+        recent = [one for one in found if now_ms - one.last_ms <= self.policy.dedup_s * 1_000]
+        return min(recent, key=lambda one: (one.opened_ms, one.id)) if recent and rule.kind != "threshold" else None
 
     def _remember(self, facts: Facts, alert_id: str) -> None:
         self._joined[facts.key] = (alert_id, facts.degraded_level > 0)

@@ -78,15 +78,19 @@ class Route(_Data):
     events: tuple[EventKind, ...] = Field(TOLD, min_length=1, description="What is told of an alert.")
     is_escalation: bool = Field(False, description="Is told of escalations, and of what follows on them, alone.")
 
-    def takes(self, severity: Severity, region: str, product_line: str, event: EventKind, escalations: int) -> bool:
-        """Whether the channel is told of an event."""
+    def takes(self, severity: Severity, place: tuple[str, str] | None, event: EventKind, escalations: int) -> bool:
+        """Whether the channel is told of an event. `place` is region and product line; None is everywhere."""
         return (
             event in self.events
             and SEVERITIES.index(severity) >= SEVERITIES.index(self.least)
-            and (not self.regions or fold(region) in map(fold, self.regions))
-            and (not self.product_lines or fold(product_line) in map(fold, self.product_lines))
+            and (place is None or _is_among(self.regions, place[0]))
+            and (place is None or _is_among(self.product_lines, place[1]))
             and (not self.is_escalation or escalations > 0)
         )
+
+
+def _is_among(names: tuple[str, ...], found: str) -> bool:
+    return not names or fold(found) in map(fold, names)
 
 
 class AlertPolicy(_Data):

@@ -101,8 +101,8 @@ def move(alert: Alert, phase: Phase, **changes: Any) -> Alert:
     return replace(alert, phase=phase, revision=alert.revision + 1, **changes)
 
 
-def join(alert: Alert, key: str, place: Place, *, at_ms: int, is_degraded: bool) -> Alert:
-    """The alert with one more post."""
+def join(alert: Alert, key: str, place: Place, *, received_ms: int, at_ms: int, is_degraded: bool) -> Alert:
+    """The alert with one more post, which may have been received before those that it rests on."""
     places = alert.places if place in alert.places else (*alert.places, place)[:MAX_PLACES]
     return replace(
         alert,
@@ -110,6 +110,7 @@ def join(alert: Alert, key: str, place: Place, *, at_ms: int, is_degraded: bool)
         degraded_posts=alert.degraded_posts + is_degraded,
         keys=(*(one for one in alert.keys if one != key), key)[-MAX_KEYS:],
         places=places,
+        first_post_ms=min(alert.first_post_ms, received_ms),
         last_ms=max(alert.last_ms, at_ms),
     )
 

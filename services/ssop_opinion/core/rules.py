@@ -126,7 +126,8 @@ class Rule(_Data):
     count: int = Field(1, ge=1, le=1_000, description="Posts that cross a velocity or a sequence.")
     within_s: int = Field(0, ge=0, le=86_400, description="Time in which they come; 0 for a sequence without limit.")
     per: Literal["entity", "event"] = Field(
-        "entity", description="What a group of posts shares: the entity, or the entity and the event type."
+        "entity",
+        description="What a group of posts of a velocity or a sequence shares: the entity, or entity and event type.",
     )
     takes_degraded: bool = Field(True, description="Whether degraded answers count; alerts say how many did.")
 
@@ -161,7 +162,9 @@ class Rule(_Data):
     def group(self, facts: Facts) -> str:
         """The group that a post belongs to."""
         entity = fold(facts.label(ENTITY))
-        return f"{entity}\n{fold(facts.label(EVENT))}" if self.per == "event" else entity
+        # Alerts are told apart by entity and event, and each post that crosses a threshold is one.
+        is_by_event = self.per == "event" or self.kind == "threshold"
+        return f"{entity}\n{fold(facts.label(EVENT))}" if is_by_event else entity
 
     def is_scoped(self, facts: Facts) -> bool:
         """Whether a sequence regards the post at all: one of another region breaks no row."""

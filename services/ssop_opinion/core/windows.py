@@ -72,6 +72,10 @@ class Windows:
         self._bound(rule, place)
         return (place,) if old in {None, group} else (*taken, place)
 
+    def holds(self, place: Place, key: str) -> bool:
+        """Whether a post is counted in a group."""
+        return self._places.get(key, {}).get(place[0]) == place[1]
+
     def crossing(self, place: Place, key: str) -> Sequence[Entry]:
         """The entries of a crossing that the post is part of; empty where there is none."""
         rule = self._rules.get(place[0])

@@ -65,17 +65,21 @@ def test_quiet_hours_that_mean_nothing_are_refused(changes: dict[str, Any]) -> N
 
 def test_a_route_takes_what_it_names() -> None:
     route = Route(channel="ops", least="warning", regions=("East",))
-    assert route.takes("critical", "east", "", "opened", 0)
-    assert not route.takes("info", "east", "", "opened", 0)
-    assert not route.takes("critical", "west", "", "opened", 0)
-    assert not route.takes("critical", "east", "", "confirmed", 0)
+    assert route.takes("critical", ("east", ""), "opened", 0)
+    assert not route.takes("info", ("east", ""), "opened", 0)
+    assert not route.takes("critical", ("west", ""), "opened", 0)
+    assert not route.takes("critical", ("east", ""), "confirmed", 0)
+
+
+def test_a_summary_of_a_storm_is_told_to_every_region() -> None:
+    assert Route(channel="ops", regions=("east",), product_lines=("phones",)).takes("critical", None, "storm", 0)
 
 
 def test_a_route_of_escalations_takes_what_was_escalated() -> None:
     route = Route(channel="boss", is_escalation=True)
-    assert not route.takes("critical", "", "", "opened", 0)
-    assert route.takes("critical", "", "", "escalated", 1)
-    assert route.takes("critical", "", "", "withdrawn", 1)
+    assert not route.takes("critical", ("", ""), "opened", 0)
+    assert route.takes("critical", ("", ""), "escalated", 1)
+    assert route.takes("critical", ("", ""), "withdrawn", 1)
 
 
 def test_two_rules_of_one_name_are_refused() -> None:

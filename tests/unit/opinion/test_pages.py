@@ -187,6 +187,24 @@ async def test_a_watcher_sees_its_tenants_events_alone(opinion: Opinion, client:
     assert next(one for one in seen if one["type"] == "record")["record"]["key"] == "acme/shop/y"
 
 
+async def test_a_key_that_is_revoked_watches_no_longer(
+    opinion: Opinion, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with client.stream("GET", "/v1/opinion/events", headers=by()) as response:
+        lines = response.aiter_lines()
+        await anext(lines)
+        monkeypatch.setattr("ssop_opinion.pages.KEEPALIVE_S", 0.0)
+
+        async def refuse(*_: Any) -> Any:
+            raise KeyRefusedError
+
+        monkeypatch.setattr(KeyCheck, "reader", refuse)
+        # Events that come all the time must not keep it alive.
+        opinion.desk.feed.tell("acme", {"type": "alert", "event": "opened", "id": "x"})
+        async with asyncio.timeout(LONG_S):
+            assert [line async for line in lines]
+
+
 async def test_a_tenant_has_a_bounded_number_of_watchers_and_frees_them(
     opinion: Opinion, client: httpx.AsyncClient
 ) -> None:
