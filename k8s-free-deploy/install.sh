@@ -351,17 +351,11 @@ choose_units() {
 
 start_units() {
   local -a units
-  local unit
   mapfile -t units <$ETC/units
   systemctl enable -q ssop.target "${units[@]}"
   # At once: each waits by itself for what it needs.
-  timeout "$UNIT_TIMEOUT_S" systemctl start ssop.target "${units[@]}" || true
-  for unit in "${units[@]}"; do
-    systemctl is-active -q "$unit" || {
-      journalctl -q -n 20 --no-pager -u "$unit" >&2 || true
-      fail "$unit does not run; mend what its log says, then run this again"
-    }
-  done
+  systemctl start --no-block ssop.target "${units[@]}"
+  wait_serving "${units[@]}" || fail "mend what the log says, then run this again"
 }
 
 main() {
