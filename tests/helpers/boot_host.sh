@@ -35,6 +35,12 @@ for bind in "$@"; do
   mkdir -p "$root${bind#*:}"
   binds+=("--bind-ro=$bind")
 done
-# A mesh on Debian 13 gets the controllers of a machine that has those of version 1 only.
-exec systemd-nspawn -q -D "$root" --boot --register=no --keep-unit --console=pipe --machine="$name" --link-journal=no \
-  "${binds[@]}" -- --unit=multi-user.target SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1
+# What nspawn keeps about its machines goes with them.
+mount -t tmpfs -o mode=0755 tmpfs /run
+# 133: the host asked for a reboot. On Debian 13 it gets the controllers of a machine that has version 1 only.
+while true; do
+  code=0
+  systemd-nspawn -q -D "$root" --boot --register=no --keep-unit --console=pipe --machine="$name" --link-journal=no \
+    "${binds[@]}" -- --unit=multi-user.target SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 || code=$?
+  [ "$code" = 133 ] || exit "$code"
+done

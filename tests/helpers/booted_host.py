@@ -132,9 +132,11 @@ class BootedHost:
 
     def _find_leader(self) -> bool:
         assert self.process.poll() is None, self.console.read_text()[-2000:]
-        for nspawn in _children(self.process.pid):
-            for child in _children(nspawn):
-                if (Path(f"/proc/{child}/root") / "run/systemd/private").is_socket():
+        shells = _children(self.process.pid)
+        nspawns = [child for shell in shells for child in _children(shell)]
+        for child in [child for nspawn in nspawns for child in _children(nspawn)]:
+            with suppress(OSError):
+                if Path(f"/proc/{child}/root/run/systemd/private").is_socket():
                     self._leader = child
                     return True
         return False
