@@ -191,7 +191,7 @@ async def test_no_router_at_all_is_unavailable_and_says_so(tmp_path: Path) -> No
 async def test_health_is_that_of_a_router(stand: Stand) -> None:
     credentials = grpc.ssl_channel_credentials(stand.front.ca.read_bytes())
     async with grpc.aio.secure_channel(f"localhost:{stand.front.port}", credentials) as channel:
-        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
         # SERVING, as field 1.
         assert await check(b"", timeout=LIMIT_S, wait_for_ready=True) == b"\x08\x01"
 
