@@ -31,6 +31,7 @@ main() {
       userdel "$user" 2>/dev/null || true
       groupdel "$user" 2>/dev/null || true
     done
+    groupdel ssop-tls 2>/dev/null || true
     say "gone, with its settings, secrets and data"
   else
     say "gone; $ETC and the data below /var/lib are kept (--purge removes them)"

@@ -64,6 +64,7 @@ def write_front(
     opinion: str = "127.0.0.1:1",
     changes: Mapping[str, str] | None = None,
     listen: str = "",
+    to_routers: str = "grpc_pass grpc://ssop_routers;",
 ) -> Path:
     """Write the shipped configuration for a folder; `changes` are texts of it and what stands there instead."""
     text = SHIPPED.read_text()
@@ -83,6 +84,7 @@ def write_front(
         f"upstream ssop_gateways {{\n    server {gateway};\n    keepalive 16;\n}}\n"
         f"upstream ssop_opinion {{\n    server {opinion};\n}}\n"
     )
+    (folder / "to-routers.conf").write_text(to_routers)
     (folder / "listen.conf").write_text(_TLS.format(port=port, folder=folder) + listen)
     config = folder / "nginx.conf"
     config.write_text(text)

@@ -209,6 +209,19 @@ async def test_client_without_a_certificate_is_refused_where_one_is_wanted(tmp_p
     assert without.status_code == 400
 
 
+async def test_routers_are_called_over_tls_where_they_speak_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_certificate(tmp_path, "mesh")
+    certificate, key = f"{tmp_path}/mesh.pem", f"{tmp_path}/mesh.key"
+    tls = {"certificate_file": certificate, "key_file": key, "ca_file": certificate, "mutual": ["router"]}
+    monkeypatch.setenv("SSOP_MESH_TLS", json.dumps(tls))
+    to_routers = (
+        f"grpc_pass grpcs://ssop_routers;\ngrpc_ssl_certificate {certificate};\ngrpc_ssl_certificate_key {key};\n"
+        f"grpc_ssl_trusted_certificate {certificate};\ngrpc_ssl_verify on;\ngrpc_ssl_name localhost;\n"
+    )
+    async with open_stand(tmp_path, to_routers=to_routers) as stand:
+        assert await stand.answer() == json.loads(GOOD)
+
+
 async def test_posts_go_to_the_opinion_application(tmp_path: Path) -> None:
     heads: list[bytes] = []
 
