@@ -286,7 +286,6 @@ make_front() {
     fi
   fi
   [ -z "$host_files" ] || [ ! -f "$host_files/to-routers.conf" ] || place_file "$host_files/to-routers.conf" $NGINX_ETC/to-routers.conf
-  [ -f $NGINX_ETC/to-routers.conf ] || write_file $NGINX_ETC/to-routers.conf 0644 root:root <<<'grpc_pass grpc://ssop_routers;'
   if [ -n "$tls_certificate" ]; then
     write_file $ETC/tls/front.pem 0644 root:root <"$tls_certificate"
     write_file $ETC/tls/front.key 0640 root:ssop-nginx <"$tls_key"

@@ -15,6 +15,7 @@ KINDS: Final = {
     "router": "RouterSettings",
     "gateway": "GatewaySettings",
     "opinion": "OpinionSettings",
+    "ebpf": "EbpfSettings",
 }
 
 

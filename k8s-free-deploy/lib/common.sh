@@ -277,6 +277,13 @@ restart_changed() {
     if [ "$(release_of_unit "$unit")" = "$release" ] && systemctl is-active -q "$unit"; then continue; fi
     restart_unit "$unit" || return 1
   done
+  # What an operator has enabled besides, such as the exporter: nobody waits for it.
+  for unit in $(systemctl list-units --plain --no-legend --state=active 'ssop-*.service' | cut -d' ' -f1); do
+    case $(release_of_unit "$unit") in
+      '' | "$release") ;;
+      *) [[ $unit == ssop-redis@* ]] || restart_unit "$unit" || return 1 ;;
+    esac
+  done
 }
 
 # Usage: release_of_unit UNIT. The release that its process runs from.
@@ -290,6 +297,8 @@ release_of_unit() {
 # Usage: install_nginx RELEASE. Its nginx.conf, taken over without a cut stream if nginx finds it good.
 install_nginx() {
   local release=$1 old=""
+  [ -f $NGINX_ETC/to-routers.conf ] ||
+    write_file $NGINX_ETC/to-routers.conf 0644 root:root <<<'grpc_pass grpc://ssop_routers;'
   cmp -s "$release/deploy/nginx/nginx.conf" $NGINX_ETC/nginx.conf && return 0
   [ ! -f $NGINX_ETC/nginx.conf ] || old=$(<$NGINX_ETC/nginx.conf)
   write_file $NGINX_ETC/nginx.conf 0644 root:root <"$release/deploy/nginx/nginx.conf"
