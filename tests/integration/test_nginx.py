@@ -17,6 +17,7 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.gateway import run_gateway
+from helpers.h2_flood import Flood, flood
 from helpers.nginx import LIMIT_S, Front, make_certificate, run_front, write_front
 from helpers.router_process import Process, run_process
 from helpers.scripted_node import GOOD, SCHEMA, encode, node_status_chunk
@@ -220,6 +221,28 @@ async def test_routers_are_called_over_tls_where_they_speak_it(tmp_path: Path, m
     )
     async with open_stand(tmp_path, to_routers=to_routers) as stand:
         assert await stand.answer() == json.loads(GOOD)
+
+
+async def test_streams_that_are_opened_and_reset_cost_others_nothing_and_no_memory(stand: Stand) -> None:
+    def memory_mib() -> float:
+        pids = stand.front.workers()
+        lines = [line for pid in pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+        return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+
+    await stand.answer()
+    before_mib = memory_mib()
+    count = Flood()
+    path = "/ssop.v1.RouterService/Generate"
+    flooding = asyncio.create_task(flood(stand.front.port, str(stand.front.ca), "x", count, per_s=10_000, path=path))
+    try:
+        await eventually(lambda: count.streams > 2_000, LIMIT_S)
+        assert [await stand.answer() for _ in range(5)] == [json.loads(GOOD)] * 5
+        await eventually(lambda: count.streams > 12_000, LIMIT_S)
+    finally:
+        flooding.cancel()
+    # More than `keepalive_requests`: the front has sent it away at least once.
+    assert count.connections > 1
+    assert memory_mib() < before_mib + 100
 
 
 async def test_posts_go_to_the_opinion_application(tmp_path: Path) -> None:
