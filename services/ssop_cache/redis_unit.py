@@ -2,8 +2,8 @@
 
 Redis itself feeds no watchdog and, from a wheel, says nothing of its start. This starts it with its configuration file,
 says READY when it has read its data and answers, and feeds the watchdog for as long as it answers. The configuration
-must name a `unixsocket`; a password does not matter, since a refusal is an answer. REDIS_SERVER names the program, where
-it is not the first one that is found.
+must name a `unixsocket`; a password does not matter, since a refusal is an answer. REDIS_SERVER names the program,
+where it is not the first one that is found.
 """
 
 import asyncio
