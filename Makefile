@@ -65,7 +65,7 @@ run: $(VENV)/.embedded ## Analyse the shipped posts on a mesh that is started fo
 
 .PHONY: test
 test: $(VENV)/.test $(if $(SSOP_REQUIRE),$(VENV)/protos/.done) ## Unit, property, contract and integration tests; what the machine lacks is skipped and named
-	$(BIN)/pytest $(SPREAD) $(SUITES)
+	SSOP_TEST_WHEEL="$(abspath $(WHEEL))" $(BIN)/pytest $(SPREAD) $(SUITES)
 
 .PHONY: test-sanitized
 test-sanitized: $(BIN)/python ## The tests of the codec, built with ASan and UBSan

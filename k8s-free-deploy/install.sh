@@ -157,8 +157,8 @@ choose_wheel() {
 }
 
 make_directories() {
-  install -d -m 0755 $PREFIX $RELEASES $ETC $ETC/instances $ETC/redis $ETC/hooks $NGINX_ETC $STATE $STATE/models
-  install -d -m 0700 $ETC/credentials $ETC/credentials/{mesh,router,inference,cache,rag} $ETC/tls
+  install -d -m 0755 $PREFIX $RELEASES $ETC $ETC/instances $ETC/redis $ETC/hooks $ETC/tls $NGINX_ETC $STATE $STATE/models
+  install -d -m 0700 $ETC/credentials $ETC/credentials/{mesh,router,inference,cache,rag}
   install -d -m 0755 /etc/sysusers.d
 }
 
@@ -285,6 +285,7 @@ make_front() {
       } | write_file $UPSTREAMS 0644 root:root
     fi
   fi
+  [ -z "$host_files" ] || [ ! -f "$host_files/to-routers.conf" ] || place_file "$host_files/to-routers.conf" $NGINX_ETC/to-routers.conf
   if [ -n "$tls_certificate" ]; then
     write_file $ETC/tls/front.pem 0644 root:root <"$tls_certificate"
     write_file $ETC/tls/front.key 0640 root:ssop-nginx <"$tls_key"
@@ -297,8 +298,7 @@ make_front() {
     rm -f $ETC/tls/front.key.new $ETC/tls/front.pem.new
     say "the front's certificate is self-signed ($ETC/tls/front.pem): give it a real one before strangers use it"
   fi
-  chown root:ssop-nginx $ETC/tls $ETC/tls/front.key
-  chmod 0750 $ETC/tls
+  chown root:ssop-nginx $ETC/tls/front.key
   [ -z "$client_ca" ] || write_file $ETC/tls/client-ca.pem 0644 root:root <"$client_ca"
   if [ ! -f $NGINX_ETC/listen.conf ]; then
     {
@@ -351,17 +351,11 @@ choose_units() {
 
 start_units() {
   local -a units
-  local unit
   mapfile -t units <$ETC/units
   systemctl enable -q ssop.target "${units[@]}"
   # At once: each waits by itself for what it needs.
-  timeout "$UNIT_TIMEOUT_S" systemctl start ssop.target "${units[@]}" || true
-  for unit in "${units[@]}"; do
-    systemctl is-active -q "$unit" || {
-      journalctl -q -n 20 --no-pager -u "$unit" >&2 || true
-      fail "$unit does not run; mend what its log says, then run this again"
-    }
-  done
+  systemctl start --no-block ssop.target "${units[@]}"
+  wait_serving "${units[@]}" || fail "mend what the log says, then run this again"
 }
 
 main() {

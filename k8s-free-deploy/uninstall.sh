@@ -17,11 +17,12 @@ main() {
   hold_lock
   local -a units
   mapfile -t units < <(units_of_host)
-  # Who calls before what is called.
-  for unit in $(printf '%s\n' "${units[@]}" | tac) ssop.target; do
-    systemctl disable -q --now "$unit" 2>/dev/null || true
-  done
+  # All at once: each drains by itself. What is not there any more need not be stopped.
+  for unit in ssop.target "${units[@]}"; do systemctl disable -q "$unit" 2>/dev/null || true; done
+  systemctl stop 'ssop*' 2>/dev/null || true
+  systemctl stop ssop.slice 2>/dev/null || true
   rm -f "$UNIT_DIR"/ssop.target "$UNIT_DIR"/ssop.slice "$UNIT_DIR"/ssop-*.service "$UNIT_DIR"/ssop-*.socket
+  rm -rf "$UNIT_DIR"/ssop-*.d "$UNIT_DIR"/ssop.target.wants
   systemctl daemon-reload
   systemctl reset-failed 'ssop*' 2>/dev/null || true
   rm -rf "$PREFIX"
@@ -31,6 +32,7 @@ main() {
       userdel "$user" 2>/dev/null || true
       groupdel "$user" 2>/dev/null || true
     done
+    groupdel ssop-tls 2>/dev/null || true
     say "gone, with its settings, secrets and data"
   else
     say "gone; $ETC and the data below /var/lib are kept (--purge removes them)"

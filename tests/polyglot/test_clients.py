@@ -18,6 +18,7 @@ import pytest
 
 from helpers.components import GENERATOR
 from helpers.eventually import eventually
+from helpers.nginx import run_front
 from helpers.router_process import Process, run_process
 from helpers.scripted_node import answering, failing, hanging
 from ssop.v1 import frame_pb2
@@ -37,14 +38,14 @@ class Client:
 
     command: tuple[str, ...]
 
-    async def run(self, scenario: str, target: str, key: str = "") -> tuple[int, list[dict[str, Any]]]:
-        """Its exit code and what it printed."""
+    async def run(self, scenario: str, target: str, key: str = "", ca: str = "") -> tuple[int, list[dict[str, Any]]]:
+        """Its exit code and what it printed. `ca` is a file with the authority of TLS; empty: plain text."""
         done = await asyncio.to_thread(
             subprocess.run,
             [*self.command, scenario, target],
             capture_output=True,
             text=True,
-            env={**os.environ, "SSOP_API_KEY": key},
+            env={**os.environ, "SSOP_API_KEY": key, "SSOP_TEST_CA": ca},
             timeout=RUN_TIMEOUT_S,
             check=False,
         )
@@ -130,6 +131,22 @@ async def test_a_prompt_may_come_in_pieces(client: Client, served: Served) -> No
     assert _fields(lines) == GOOD
     (request,) = [request for node in served.process.nodes.values() for request in node.requests]
     assert request.prompt.messages[-1].parts[0].text == "How is the mood?"
+
+
+@pytest.mark.needs("nginx")
+@pytest.mark.needs("openssl")
+@pytest.mark.needs("go")
+@pytest.mark.needs("protoc")
+@pytest.mark.parametrize("client", ["go"], indirect=True)
+@pytest.mark.parametrize("scenario", ["generate", "session"])
+async def test_go_gets_a_checked_answer_over_tls_through_nginx(
+    client: Client, served: Served, scenario: str, tmp_path: Path
+) -> None:
+    async with run_front(tmp_path, routers=[served.target]) as front:
+        code, lines = await client.run(scenario, f"127.0.0.1:{front.port}", served.process.key, str(front.ca))
+    assert code == 0
+    assert _fields(lines) == GOOD
+    assert _said(lines, "verdict") == "VERDICT_OK"
 
 
 async def test_leaving_frees_the_node(client: Client, served: Served) -> None:

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -178,7 +179,15 @@ func run(scenario, target, key string) error {
 	if scenario == "vectors" {
 		return vectors(target)
 	}
-	connection, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	security := insecure.NewCredentials()
+	if authority := os.Getenv("SSOP_TEST_CA"); authority != "" {
+		found, err := credentials.NewClientTLSFromFile(authority, "")
+		if err != nil {
+			return err
+		}
+		security = found
+	}
+	connection, err := grpc.NewClient(target, grpc.WithTransportCredentials(security))
 	if err != nil {
 		return err
 	}
