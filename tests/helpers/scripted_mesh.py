@@ -157,7 +157,7 @@ class Mesh:
         request: router_pb2.GenerateRequest | None = None,
         *,
         key: str | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float = 60.0,
         policy: str = "",
     ) -> MemoryStream:
         metadata = self.metadata(key, **({"x-router-policy": policy} if policy else {}))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from helpers.machine import stretched
 from ssop_cache.core.keys import Layout
 from ssop_cache.feeds import Feeds
 
@@ -34,7 +35,7 @@ async def test_follower_that_leaves_as_it_is_woken_is_gone(steps: int) -> None:
     gauge = Gauge("followed", "Followed.", registry=CollectorRegistry())
     feeds = Feeds(store, store, Layout(1, "t"), store, most=1, gauge=gauge)
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         async with feeds.attach("acme", b"\1" * 32):
             while not store.reads:
                 await asyncio.sleep(0)
@@ -44,5 +45,5 @@ async def test_follower_that_leaves_as_it_is_woken_is_gone(steps: int) -> None:
             for _ in range(steps):
                 await asyncio.sleep(0)
             left_s = loop.time()
-    assert loop.time() - left_s < 1
+    assert loop.time() - left_s < stretched(1)
     assert gauge._value.get() == 0

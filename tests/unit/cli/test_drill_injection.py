@@ -47,11 +47,11 @@ def test_a_frozen_child_is_stopped_and_then_thawed(tmp_path: Path, sleeper: "sub
     was_stopped = []
 
     def sleep(_: float) -> None:
-        was_stopped.append(injection.wait_until(lambda: state_of(sleeper.pid) == "T", 5.0))
+        was_stopped.append(injection.wait_until(lambda: state_of(sleeper.pid) == "T", 60.0))
 
     injection.inject(Fault("f", "cache", Act.FREEZE, 1.0), places, sleep=sleep)
     assert was_stopped == [True]
-    assert injection.wait_until(lambda: state_of(sleeper.pid) != "T", 5.0)
+    assert injection.wait_until(lambda: state_of(sleeper.pid) != "T", 60.0)
 
 
 def state_of(pid: int) -> str:

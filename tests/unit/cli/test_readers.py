@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.machine import stretched
 from helpers.pdfs import HOSTILE_PDFS, make_pdf
 from ssop_cli.documents.extract import Extract, Kind, ReadError, kind_of
 from ssop_cli.documents.files import Tally, find_sources, open_file, read_bytes
@@ -124,7 +125,7 @@ def test_a_hostile_pdf_is_refused_or_read_in_bounded_time(name: str) -> None:
         with contextlib.suppress(ReadError):
             assert len(parser.parse("pdf", HOSTILE_PDFS[name]()).text) <= 16_000_000
         assert parser.parse("text", b"the next one") == Extract("the next one")
-    assert time.monotonic() - started_s < 9
+    assert time.monotonic() - started_s < stretched(9)
 
 
 def test_a_pdf_with_a_password_says_so(parser: ParserProcess) -> None:
@@ -158,7 +159,7 @@ def test_hostile_html_is_refused_or_read_in_bounded_time(name: str) -> None:
             assert "while(1)" not in found.text
             assert len(found.text) <= 2 * len(HOSTILE_HTML[name])
         assert parser.parse("text", b"the next one") == Extract("the next one")
-    assert time.monotonic() - started_s < 9
+    assert time.monotonic() - started_s < stretched(9)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,7 @@ def test_hostile_markdown_is_refused_or_read_in_bounded_time(data: bytes) -> Non
         with contextlib.suppress(ReadError):
             parser.parse("markdown", data)
         assert parser.parse("text", b"the next one") == Extract("the next one")
-    assert time.monotonic() - started_s < 9
+    assert time.monotonic() - started_s < stretched(9)
 
 
 def test_what_takes_too_long_says_so() -> None:

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from helpers.eventually import eventually
+from helpers.machine import stretched
 from helpers.scripted_mesh import (
     GOOD,
     Mesh,
@@ -116,11 +117,13 @@ async def test_node_that_stalls_after_the_first_field_is_given_up() -> None:
 
 
 async def test_node_whose_fields_come_apart_has_not_stalled() -> None:
-    async with run_router(stall_timeout_ms=300) as mesh:
+    # All of it takes longer than the time-out, and a pause a third of that.
+    pause_s = stretched(0.2)
+    async with run_router(stall_timeout_ms=round(3_000 * pause_s)) as mesh:
 
         async def script(call: Call, _: object) -> None:
             for chunk in [node_status_chunk(), *encode(GOOD)]:
-                await asyncio.sleep(0.15)
+                await asyncio.sleep(pause_s)
                 await call.write(chunk)
 
         mesh.nodes["lite-1"].script = script

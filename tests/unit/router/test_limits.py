@@ -225,4 +225,4 @@ async def test_nodes_that_are_full_lower_the_rate() -> None:
 
         started_s = time.monotonic()
         while not await has_fallen():
-            assert time.monotonic() - started_s < 10, "the rate does not fall"
+            assert time.monotonic() - started_s < 60, "the rate does not fall"

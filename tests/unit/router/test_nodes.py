@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -204,11 +205,11 @@ async def test_stream_that_reached_its_length_is_renewed_without_doubt() -> None
     task = await watch(nodes)
     await eventually(lambda: nodes["n"].is_connected)
     lost = False
-    for _ in range(30):
-        await asyncio.sleep(0.002)
-        lost = lost or not nodes["n"].is_connected
+    async with asyncio.timeout(60):
+        while scripted.watches < 3:
+            await asyncio.sleep(0.002)
+            lost = lost or not nodes["n"].is_connected
     await stop(task)
-    assert scripted.watches >= 2
     assert not lost
 
 
@@ -216,10 +217,11 @@ async def test_back_off_is_bounded_below() -> None:
     scripted = Watched("n1", [])
     scripted.mode = "fail"
     nodes = make(scripted, Clock(), reconnect_ms=(20, 40))
+    began_s = time.monotonic()
     task = await watch(nodes)
     await asyncio.sleep(0.15)
     await stop(task)
-    assert scripted.watches <= 8
+    assert scripted.watches <= 1 + (time.monotonic() - began_s) / 0.02
 
 
 async def test_attempts_are_counted_while_they_run() -> None:

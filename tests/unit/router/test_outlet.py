@@ -24,7 +24,7 @@ async def test_detaching_frees_a_write_that_would_never_end() -> None:
     outlet = DirectOutlet(block)
     task = await begin(outlet)
     outlet.detach()
-    await asyncio.wait_for(task, 1)
+    await asyncio.wait_for(task, 60)
     assert not task.cancelled()
     assert task.cancelling() == 0
 
@@ -32,7 +32,7 @@ async def test_detaching_frees_a_write_that_would_never_end() -> None:
 async def test_later_writes_go_nowhere() -> None:
     outlet = DirectOutlet(block)
     outlet.detach()
-    await asyncio.wait_for(outlet.write(b"x"), 1)
+    await asyncio.wait_for(outlet.write(b"x"), 60)
 
 
 async def test_cancelled_request_stays_cancelled() -> None:

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from helpers.machine import stretched
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_router.dependency import Unavailable
@@ -75,7 +76,7 @@ async def test_the_wait_ends_and_others_do_not_wait_for_it_again() -> None:
     with pytest.raises(Unavailable):
         await keep(promises, store, has_budget=True)
     assert store.calls == calls + 1
-    assert time.monotonic() - started_s < 0.1
+    assert time.monotonic() - started_s < stretched(0.1)
 
 
 async def test_a_refusal_is_an_answer() -> None:
@@ -91,6 +92,6 @@ async def test_who_tries_for_others_may_go_away() -> None:
     await asyncio.sleep(0.02)
     for task in asked[:5]:
         task.cancel()
-    assert await asyncio.wait_for(keep(promises, store, has_budget=True), 5) == "in"
-    assert await asyncio.wait_for(asyncio.gather(*asked[5:]), 5) == ["in"] * 5
+    assert await asyncio.wait_for(keep(promises, store, has_budget=True), 60) == "in"
+    assert await asyncio.wait_for(asyncio.gather(*asked[5:]), 60) == ["in"] * 5
     assert not promises._asking

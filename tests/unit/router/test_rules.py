@@ -118,8 +118,12 @@ def test_two_gaps() -> None:
 )
 def test_text_made_to_be_slow_is_not(text: str) -> None:
     excerpt = make_excerpt(text)
-    started_s = time.thread_time()
-    for rule in RULES:
-        rule.applies(excerpt, len(text), 0)
-    # A regular expression with the same gaps takes some milliseconds here on a busy machine.
-    assert time.thread_time() - started_s < 0.002
+
+    def measure_s() -> float:
+        started_s = time.thread_time()
+        for rule in RULES:
+            rule.applies(excerpt, len(text), 0)
+        return time.thread_time() - started_s
+
+    # A regular expression with the same gaps takes some milliseconds here on a busy machine, each time.
+    assert min(measure_s() for _ in range(5)) < 0.002
