@@ -28,12 +28,13 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from helpers.live_mesh import run_mesh
-from ssop_opinion.analyst import open_analyst
+from ssop_opinion.analyst import MeshAnalyst, open_analyst
 from ssop_opinion.core.hint_features import Extractor
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.record import Analysis
 from ssop_opinion.core.wording import even_out, find_language
 from ssop_opinion.hint.model import HintModel, open_hint
+from ssop_opinion.ports import MeshAwayError
 from ssop_opinion.settings import OpinionSettings
 from ssop_opinion.tenants import Tenant, Tenants
 from ssop_opinion.wiring import Setup
@@ -43,6 +44,7 @@ COMPOUND_NEUTRAL: Final = 0.05
 """VADER's own threshold."""
 DRAWS: Final = 1_000
 IN_FLIGHT: Final = 4
+TRIES: Final = 5
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,17 @@ def judge_valence(folder: Path, model: HintModel, extractor: Extractor) -> None:
         print(f"  {name:9} MAE {error:.3f}  Pearson {pearson:.3f}")
 
 
+async def analyse(analyst: MeshAnalyst, post: Post) -> Analysis:
+    """The analysis of a post, tried again as the application does while the mesh is away."""
+    for _ in range(TRIES - 1):
+        try:
+            return await analyst.analyse(post, lambda _name, _value: None)
+        except MeshAwayError as error:
+            print(f"  again: {error}", flush=True)
+            await asyncio.sleep(error.retry_after_s)
+    return await analyst.analyse(post, lambda _name, _value: None)
+
+
 async def make_records(mesh: Any, folder: Path, texts: Sequence[str], *, has_hint: bool) -> list[Analysis]:
     """Records of texts, by the application's analyst."""
     key_file = folder / "key"
@@ -170,9 +183,7 @@ async def make_records(mesh: Any, folder: Path, texts: Sequence[str], *, has_hin
 
         async def work() -> None:
             for number, text in waiting:
-                found[number] = await analyst.analyse(
-                    Post("local", "bench", str(number), text, "file", 0), lambda _name, _value: None
-                )
+                found[number] = await analyse(analyst, Post("local", "bench", str(number), text, "file", 0))
 
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
     return [found[number] for number in range(len(texts))]

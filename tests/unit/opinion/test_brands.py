@@ -1,5 +1,7 @@
 """Brands found by name."""
 
+from typing import Any
+
 from ssop_opinion.core.brands import MAX_FOUND, Brand, BrandIndex, describe
 
 INDEX = BrandIndex(
@@ -47,6 +49,31 @@ def test_brands_come_once_and_in_order() -> None:
 def test_at_most_some_are_found() -> None:
     many = BrandIndex([Brand(f"b{n}") for n in range(10)])
     assert len(many.find(" ".join(f"b{n}" for n in range(10)))) == MAX_FOUND
+
+
+def test_a_name_of_one_character_is_found() -> None:
+    assert [brand.name for brand in BrandIndex([Brand("X")]).find("bad day at x, again")] == ["X"]
+
+
+def test_the_work_does_not_grow_with_the_number_of_brands() -> None:
+    class Counted(str):
+        """Counts how often a piece of it is taken."""
+
+        taken = 0
+
+        def lower(self) -> "Counted":
+            return self
+
+        def __getitem__(self, key: Any) -> str:
+            Counted.taken += 1
+            return super().__getitem__(key)
+
+    def count(brands: int) -> int:
+        Counted.taken = 0
+        BrandIndex([Brand(f"brand{n:04}") for n in range(brands)]).find(Counted("brand " * 500))
+        return Counted.taken
+
+    assert count(5_000) == count(1)
 
 
 def test_no_brands_find_nothing() -> None:

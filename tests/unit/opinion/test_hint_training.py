@@ -1,0 +1,91 @@
+"""How the hint is made: written rows, fit, graph."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ssop_opinion.core.hint_features import Extractor, Lexicon
+from ssop_opinion.core.wording import find_language
+from ssop_opinion.hint.model import open_hint
+from ssop_opinion.hint.training.fitting import balance, fit_labels, fit_valence, macro_recall, make_matrix
+from ssop_opinion.hint.training.graph import merge, write_graph
+from ssop_opinion.hint.training.rows import NEGATIVE, NEUTRAL, POSITIVE, bare, written_rows
+
+BITS = 10
+BUCKETS = 1 << BITS
+LEXICON = Lexicon({"good": 2.0, "bad": -2.0}, {"好": 2.0, "差": -2.0}, frozenset("不"), frozenset("很"))
+ENGLISH = [
+    "it is good",
+    "so good today",
+    "good work",
+    "it is bad",
+    "so bad today",
+    "bad work",
+    "it opens",
+    "at nine today",
+] * 3
+CHINESE = ["很好", "味道好", "好的", "很差", "味道差", "差的", "周一开会", "周二开会"] * 3
+LABELS = np.array([POSITIVE] * 3 + [NEGATIVE] * 3 + [NEUTRAL] * 2, np.int64)
+
+
+def test_written_rows_are_the_same_each_time() -> None:
+    assert list(written_rows()) == list(written_rows())
+
+
+def test_written_rows_are_chinese_balanced_and_whole() -> None:
+    rows = list(written_rows())
+    labels = [row.label for row in rows]
+    assert labels.count(NEGATIVE) == labels.count(POSITIVE)
+    assert labels.count(NEUTRAL) > 1_000
+    assert not any("{" in row.text for row in rows)
+    assert all(find_language(row.text) == "zh" for row in rows)
+
+
+def test_copies_are_found_by_letters_and_digits() -> None:
+    assert bare("Good, VERY good!") == bare("good very GOOD")
+
+
+def test_labels_of_a_source_weigh_the_same() -> None:
+    sources, labels = np.array(["a"] * 4 + ["b"] * 2), np.array([0, 0, 0, 1, 0, 2], np.int64)
+    weights = balance(sources, labels, {})
+    assert weights[:3].sum() == pytest.approx(weights[3])
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_macro_recall_is_the_mean_over_labels() -> None:
+    labels, guesses = np.array([0, 0, 0, 0, 1, 2], np.int64), np.array([0, 0, 0, 0, 0, 2], np.int64)
+    assert macro_recall(labels, guesses) == pytest.approx(2 / 3)
+
+
+def test_the_graph_says_what_was_fitted(tmp_path: Path) -> None:
+    extractor = Extractor(LEXICON, BITS)
+    labels = np.tile(LABELS, 3)
+    weights = np.full(len(labels), 1 / len(labels), np.float32)
+    parts, outputs = [], []
+    for texts, language, offset in ((ENGLISH, "en", 0), (CHINESE, "zh", BUCKETS)):
+        features = [extractor.extract(text, language) for text in texts]  # type: ignore[arg-type]
+        matrix = make_matrix(features, offset, BUCKETS)
+        judged = fit_labels(matrix, labels, weights, 1e-4)
+        valued = fit_valence(matrix, (labels - 1).astype(np.float32), weights, 1e-4)
+        assert (judged.apply(matrix).argmax(1) == labels).all()
+        outputs.append((judged.apply(matrix), valued.apply(matrix)[:, 0]))
+        parts.append(merge(matrix, judged, valued, BUCKETS))
+    path = tmp_path / "made.onnx"
+    made = write_graph(*parts, bits=BITS, lexicon=LEXICON, version="t", notes={}, probe=[("good", 0.0)])
+    path.write_bytes(made)
+    model = open_hint(path, is_checked=False)
+    for texts, (wanted, valence) in zip((ENGLISH, CHINESE), outputs, strict=True):
+        for row, text in enumerate(texts[:8]):
+            hint = model.judge(text)
+            assert hint is not None
+            chances = np.exp(wanted[row]) / np.exp(wanted[row]).sum()
+            assert (hint.negative, hint.neutral, hint.positive) == pytest.approx(tuple(chances), abs=5e-3)
+            assert hint.valence == pytest.approx(float(np.clip(valence[row], -1, 1)), abs=5e-3)
+
+
+def test_the_same_parts_give_the_same_bytes() -> None:
+    table, dense, bias = (np.zeros(shape, np.float32) for shape in ((BUCKETS, 5), (8, 4), (4,)))
+    part = {"table": table, "dense": dense, "bias": bias}
+    twice = [write_graph(part, part, bits=BITS, lexicon=LEXICON, version="t", notes={}) for _ in range(2)]
+    assert twice[0] == twice[1]
