@@ -27,11 +27,11 @@ from ssop_cli.summary import spread
 from ssop_cli.terminal import visible
 from ssop_cli.up import UpOptions, run_detached, run_down
 from ssop_opinion.core.post import Post
-from ssop_opinion.core.record import Analysis
+from ssop_opinion.core.record import Analysis, Record
 from ssop_opinion.files import STDIN, read_file
 from ssop_opinion.intake import Origin
 from ssop_opinion.main import PARTS
-from ssop_opinion.ports import Analyst, OnField, SinkAwayError
+from ssop_opinion.ports import AlertDesk, Analyst, OnField, Sink, SinkAwayError
 from ssop_opinion.process import OpinionProcess, open_process
 from ssop_opinion.queue import DeadLetter, QueueAwayError
 from ssop_opinion.settings import OpinionSettings
@@ -193,7 +193,29 @@ def _watched(board: "Board") -> Parts:
         async with PARTS.open_analyst(setup) as analyst:
             yield WatchedAnalyst(analyst, board)
 
-    return replace(PARTS, open_analyst=open_analyst)
+    @asynccontextmanager
+    async def open_desk(setup: Setup, sink: Sink) -> AsyncIterator[AlertDesk]:
+        async with PARTS.open_desk(setup, sink) as desk:
+            yield WatchedDesk(desk, board)
+
+    return replace(PARTS, open_analyst=open_analyst, open_desk=open_desk)
+
+
+class WatchedDesk:
+    """An AlertDesk that tells a board of records, before another one is told."""
+
+    def __init__(self, desk: AlertDesk, board: "Board") -> None:
+        self._desk = desk
+        self._board = board
+
+    def field_arrived(self, post: Post, name: str, value: Any, now_ms: int) -> None:
+        """See AlertDesk."""
+        self._desk.field_arrived(post, name, value, now_ms)
+
+    async def record_stored(self, record: Record, now_ms: int) -> None:
+        """See AlertDesk."""
+        self._board.store(record)
+        await self._desk.record_stored(record, now_ms)
 
 
 class WatchedAnalyst:
@@ -213,17 +235,16 @@ class WatchedAnalyst:
             on_field(name, value)
 
         try:
-            row.analysis = await self._analyst.analyse(post, arrived)
+            return await self._analyst.analyse(post, arrived)
         finally:
             self._board.end(row)
-        return row.analysis
 
 
 class Board:
-    """The posts on the terminal: those in flight live, a line for each that has ended."""
+    """The posts on the terminal: those in flight live, a line for each record."""
 
     def __init__(self, console: Console, *, is_quiet: bool) -> None:
-        self.analyses: list[Analysis] = []
+        self._stored: dict[str, Analysis] = {}
         self._console = console
         self._is_quiet = is_quiet
         self._running: dict[int, Row] = {}
@@ -244,17 +265,24 @@ class Board:
         return row
 
     def end(self, row: Row) -> None:
-        """It has ended; without an analysis it will be tried again."""
+        """It is not analysed any more: it has its answer, or will be tried again."""
         del self._running[id(row)]
-        if row.analysis is None:
-            return
-        self.analyses.append(row.analysis)
-        if not self._is_quiet:
-            self._console.print(_table([row]))
+
+    def store(self, record: Record) -> None:
+        """A record is in the sink; one that is told twice counts once."""
+        is_known = record.key in self._stored
+        self._stored[record.key] = record.analysis
+        if not is_known and not self._is_quiet:
+            self._console.print(_table([Row(record.post, 0.0, analysis=record.analysis)]))
+
+    @property
+    def analyses(self) -> list[Analysis]:
+        """Those of the records."""
+        return list(self._stored.values())
 
     def _render(self) -> Group:
         rows = list(self._running.values())
-        head = Text(f"{len(self.analyses)} analysed, {len(rows)} in flight", style="bold")
+        head = Text(f"{len(self._stored)} records, {len(rows)} in flight", style="bold")
         return Group(_table(rows[:_ROWS]), head)
 
 
