@@ -10,8 +10,7 @@ from typing import Final, NoReturn
 import uvloop
 
 from ssop_chassis import logs
-from ssop_chassis.serving import EXIT_SETTINGS
-from ssop_chassis.settings import MeshSettings, SettingsError, load_settings
+from ssop_chassis.settings import EXIT_SETTINGS, MeshSettings, SettingsError, load_settings
 from ssop_opinion.analyst import open_analyst
 from ssop_opinion.desk import open_desk
 from ssop_opinion.pages import page_routes
