@@ -157,7 +157,7 @@ async def load(target: Target, *, is_stream: bool, concurrency: int, requests: i
 async def compare(title: str, targets: list[Target], *, rounds: int, requests: int, tokens: int) -> None:
     """Measure all targets in turns; print medians, what is added, and ratios."""
     for target in targets:
-        await load(target, is_stream=True, concurrency=2, requests=5, tokens=tokens)
+        await load(target, is_stream=True, concurrency=1, requests=min(5, requests), tokens=tokens)
         target.times.clear()
     for _ in range(rounds):
         for is_stream in (False, True):
