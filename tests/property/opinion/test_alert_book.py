@@ -1,5 +1,6 @@
 """Whatever comes, in whatever order: alerts take legal steps, and rest in the end on what was final."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from ssop_opinion.core.alert_book import AlertBook
 from ssop_opinion.core.alert_policy import AlertPolicy
 from ssop_opinion.core.alerts import Alert, Notice
 from ssop_opinion.core.rules import DEFAULT_RULES, Facts, Rule, fold
+from ssop_opinion.core.windows import Entry, Place
 
 NEXT = {
     "": {"provisional", "confirmed"},
@@ -119,7 +121,7 @@ def test_a_restart_at_any_time_changes_nothing_that_is_told(steps: list[Said]) -
     expected, _ = play(whole, steps)
     book = AlertBook(TENANT, policy)
     kept_alerts: dict[str, Alert] = {}
-    kept_groups = {}
+    kept_groups: dict[Place, Sequence[Entry]] = {}
     told: list[Notice] = []
     finals: set[int] = set()
     for at, said in enumerate(steps):
