@@ -158,7 +158,7 @@ choose_wheel() {
 
 make_directories() {
   install -d -m 0755 $PREFIX $RELEASES $ETC $ETC/instances $ETC/redis $ETC/hooks $ETC/tls $NGINX_ETC $STATE $STATE/models
-  install -d -m 0700 $ETC/credentials $ETC/credentials/{mesh,router,inference,cache,rag}
+  install -d -m 0700 $ETC/credentials $ETC/credentials/{mesh,router,inference,cache,rag,opinion}
   install -d -m 0755 /etc/sysusers.d
 }
 

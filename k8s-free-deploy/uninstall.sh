@@ -27,8 +27,8 @@ main() {
   systemctl reset-failed 'ssop*' 2>/dev/null || true
   rm -rf "$PREFIX"
   if [ -n "$is_purge" ]; then
-    rm -rf "$ETC" "$STATE" /var/lib/ssop-{cache,rag,redis,router,nginx} /etc/sysusers.d/ssop.conf
-    for user in ssop-router ssop-inference ssop-cache ssop-rag ssop-gateway ssop-redis ssop-nginx; do
+    rm -rf "$ETC" "$STATE" /var/lib/ssop-{cache,rag,redis,router,nginx,opinion} /etc/sysusers.d/ssop.conf
+    for user in ssop-router ssop-inference ssop-cache ssop-rag ssop-gateway ssop-redis ssop-nginx ssop-opinion; do
       userdel "$user" 2>/dev/null || true
       groupdel "$user" 2>/dev/null || true
     done

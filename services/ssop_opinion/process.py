@@ -16,6 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from ssop_chassis.http_server import bind_sockets, make_server
+from ssop_chassis.notify import Manager
 from ssop_chassis.serving import wall_clock_ms
 from ssop_chassis.settings import MeshSettings, SettingsError, show
 from ssop_opinion.app import make_app
@@ -152,7 +153,8 @@ async def serve(mesh: MeshSettings, settings: OpinionSettings, parts: Parts) -> 
 async def _run(
     mesh: MeshSettings, settings: OpinionSettings, parts: Parts, registry: CollectorRegistry, stop: asyncio.Event
 ) -> None:
-    async with open_process(settings, parts, registry) as process:
+    manager = Manager()
+    async with manager.watched(), open_process(settings, parts, registry) as process:
         has_doors = "doors" in settings.roles
         app = make_app(
             webhook=process.webhook() if has_doors else None,
@@ -171,11 +173,13 @@ async def _run(
         worker = process.worker
         working = [asyncio.create_task(worker.run(quit_worker, drain_s))] if worker is not None else []
         _log.info("serving", extra={"addresses": addresses, "settings": show(settings)})
+        manager.ready(f"serving at {', '.join(addresses)}")
         stopping = asyncio.ensure_future(stop.wait())
         try:
             running: list[asyncio.Future[Any]] = [serving, *working, *sources, stopping]
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             _log.info("draining")
+            manager.stopping(f"draining, for {mesh.lame_duck_ms + mesh.drain_ms} ms at most")
             process.is_draining = True
             if stop.is_set():
                 await asyncio.sleep(mesh.lame_duck_ms / 1000)

@@ -76,6 +76,14 @@ def test_service_is_watched_limited_and_started_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
+def test_who_is_waited_for_says_when_it_is_ready(path: Path) -> None:
+    module = re.findall(r"-m (ssop_\w+)\.", value(path, "ExecStart"))[0]
+    (package,) = [found for found in DEPLOY.parent.glob(f"*/{module}") if found.is_dir()]
+    texts = [file.read_text() for file in package.glob("*.py")]
+    assert any("run_service(" in text or "Manager()" in text for text in texts)
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.name)
 def test_stop_waits_longer_than_the_drain(path: Path) -> None:
     installer = (DEPLOY / "install.sh").read_text()
     drain_ms = sum(
@@ -95,9 +103,9 @@ def test_user_of_a_service_is_made(path: Path) -> None:
     assert f"u {value(path, 'User')} " in (UNITS / "ssop.sysusers").read_text()
 
 
-def test_only_the_edge_goes_without_the_secret() -> None:
+def test_who_needs_no_secret_of_the_mesh_gets_none() -> None:
     without = {path.name for path in OURS if "LoadCredential=mesh:" not in path.read_text()}
-    assert without == {"ssop-gateway.service", "ssop-redis@.service"}
+    assert without == {"ssop-gateway.service", "ssop-opinion.service", "ssop-redis@.service"}
 
 
 @pytest.mark.parametrize(("role", "policy", "append"), [("state", "noeviction", "yes"), ("cache", "allkeys-lfu", "no")])
