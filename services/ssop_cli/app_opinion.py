@@ -9,7 +9,7 @@ import typer
 
 from ssop_cli.app_opinion_reports import add_reports
 from ssop_cli.failure import EXIT_FAILED, EXIT_USAGE, CommandError
-from ssop_cli.terminal import AsJson, StateDir, err, guard, need_embedded, out, places_of, print_json
+from ssop_cli.terminal import AsJson, StateDir, err, guard, need_embedded, out, places_of, print_json, visible
 
 opinion_app = typer.Typer(help="Opinion analysis of posts.", no_args_is_help=True)
 add_reports(opinion_app)
@@ -68,3 +68,35 @@ def opinion_replay(  # noqa: PLR0917 - each is an option, given by name
         print_json(report.to_json())
         if report.lost:
             raise typer.Exit(EXIT_FAILED)
+
+
+@opinion_app.command("dead")
+def opinion_dead(
+    count: Annotated[int, typer.Option("--count", min=1, max=10_000, help="How many.")] = 50,
+    revive: Annotated[bool, typer.Option("--revive", help="Queue the posts of the oldest ones again.")] = False,
+    config: Annotated[Path | None, typer.Option("--config", help="An ssop.toml with a section [opinion].")] = None,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what did not become a record, and why; the newest first."""
+    with guard(as_json):
+        need_embedded()
+        from ssop_cli.opinion_dead import read_dead, revive_dead  # noqa: PLC0415 - needs [server]
+        from ssop_cli.opinion_reports import find_office  # noqa: PLC0415
+
+        office = find_office(config, places_of(state_dir))
+        if revive:
+            revived = revive_dead(office, count)
+            if as_json:
+                print_json({"revived": revived})
+            else:
+                out.print(f"{revived} posts are queued again")
+            return
+        letters = read_dead(office, count)
+        if as_json:
+            print_json(letters)
+            return
+        for letter in letters:
+            where = f"{letter['tenant']}/{letter['source']}"
+            out.print(visible(f"{letter['id']}  {letter['reason']}  {where}  {letter['size_bytes']} bytes"))
+        out.print(f"{len(letters)} dead letters")

@@ -5,7 +5,6 @@ server lets requests finish; the worker lets posts finish for `drain_ms` and lea
 """
 
 import asyncio
-import ipaddress
 import logging
 import random
 import signal
@@ -19,6 +18,7 @@ from ssop_chassis.http_server import bind_sockets, make_server
 from ssop_chassis.notify import Manager
 from ssop_chassis.serving import wall_clock_ms
 from ssop_chassis.settings import MeshSettings, SettingsError, show
+from ssop_chassis.tls import is_exposed
 from ssop_opinion.app import make_app
 from ssop_opinion.dead_letters import DeadLetterOffice
 from ssop_opinion.ending import end
@@ -164,7 +164,7 @@ async def _run(
         )
         server = make_server(app, settings, mesh.drain_ms)
         sockets, addresses = bind_sockets(settings.listen)
-        if any(map(_is_exposed, addresses)):
+        if any(map(is_exposed, addresses)):
             _log.warning("posts and records travel unencrypted to an address that others reach; put TLS in front")
         quit_worker = asyncio.Event()
         sources = [asyncio.create_task(run()) for run in process.sources()] if has_doors else []
@@ -194,13 +194,3 @@ async def _run(
         if isinstance(result, Exception):
             raise result
     _log.info("stopped")
-
-
-def _is_exposed(address: str) -> bool:
-    if address.startswith("unix:"):
-        return False
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"

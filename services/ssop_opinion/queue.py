@@ -257,6 +257,25 @@ class PostQueue:
             raise away("the queue's Redis does not answer", error) from error
         return [(_text(id_), _letter(fields)) for id_, fields in found or []]
 
+    async def revive(self, count: int) -> int:
+        """Queue the posts of the oldest `count` dead letters again, past all bounds; how many had one.
+
+        Raises QueueAwayError.
+        """
+        try:
+            found = await self._redis.xrange(DEAD, count=count)
+            letters = [(id_, _letter(fields)) for id_, fields in found or []]
+            held = [(id_, letter) for id_, letter in letters if letter.payload]
+            pipe = self._redis.pipeline(transaction=True)
+            for id_, letter in held:
+                pipe.xadd(POSTS, {"post": letter.payload, "seen": "", "tenant": letter.tenant})
+                pipe.incrby(_BYTES, len(letter.payload))
+                pipe.xdel(DEAD, _text(id_))
+            await pipe.execute()
+        except (RedisError, OSError, TimeoutError) as error:
+            raise away("the queue's Redis did not take the posts", error) from error
+        return len(held)
+
     async def sizes(self) -> tuple[int, int]:
         """How many posts wait or are worked on, and how many dead letters there are. Raises QueueAwayError."""
         try:

@@ -40,6 +40,7 @@ def test_posts_of_a_file_become_records_once_and_faults_are_counted(mesh: LiveMe
     found = run(mesh, "run", "--source", str(source), code=1)
     assert (found["posts"], found["records"]) == (2, 2)
     assert found["dead_letters"] == {"text_empty": 1, "not_json": 1}
+    assert {letter["reason"] for letter in run(mesh, "dead", code=0)} >= {"text_empty", "not_json"}
     again = run(mesh, "run", "--source", str(source), code=1)
     assert (again["posts"], again["records"]) == (2, 0)
     with closing(sqlite3.connect(found["records_file"])) as base:

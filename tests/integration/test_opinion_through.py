@@ -11,7 +11,7 @@ import pytest
 from helpers.eventually import eventually
 from helpers.opinion import GOOD, TENANT, NotingDesk, ScriptedAnalyst, parts, posts, running
 from helpers.redis_server import RedisServer
-from ssop_opinion.core.post import Post
+from ssop_opinion.core.post import Post, PostError
 from ssop_opinion.core.record import Analysis, Record
 from ssop_opinion.intake import Origin
 from ssop_opinion.ports import ItemFault, MeshAwayError, Page, Query, SinkAwayError
@@ -340,6 +340,23 @@ async def test_a_payload_that_cannot_be_read_is_a_dead_letter(tmp_path: Path, re
         await wait_for(process, [])
         letters = [letter.reason for _, letter in await process.queue.dead_letters(9)]
     assert letters == ["payload_unreadable"] * 2
+
+
+async def test_a_dead_letter_with_its_post_can_be_queued_again(tmp_path: Path, redis: RedisServer) -> None:
+    sink = FlakySink()
+    made = posts(2)
+    sink.faults[made[0].key] = ItemFault(made[0].key, "mapping", is_lasting=True)
+    async with running(tmp_path, redis, parts(ScriptedAnalyst(), sink=sink)) as (process, _), working(process):
+        await process.office.note_faults(
+            [(PostError("not_json", ""), b"{")], tenant=TENANT, source="crm", channel="webhook"
+        )
+        await process.intake.append(made, ORIGIN)
+        await wait_for(process, made[1:])
+        sink.faults.clear()
+        assert await process.queue.revive(10) == 1
+        await wait_for(process, made)
+        assert [letter.reason for _, letter in await process.queue.dead_letters(10)] == ["not_json"]
+    assert int(redis.ask("GET", "{ssop.opinion}:bytes")) == 0
 
 
 async def test_a_redis_that_would_forget_is_refused(tmp_path: Path) -> None:
