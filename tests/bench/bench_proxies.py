@@ -7,6 +7,7 @@ requests and connection, 8 unless given. All take turns within a round, so that 
 import asyncio
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -244,6 +245,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    # So that whoever stops it stops what it has started, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         asyncio.run(main())
     except subprocess.SubprocessError as error:
