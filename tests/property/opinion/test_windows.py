@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.opinion_posts import START_MS, make_facts
@@ -78,7 +78,7 @@ def test_crossings_are_those_of_the_slow_twin(rule: Rule, steps: list[Step]) -> 
         fits = rule.fits(facts)
         assert fits is step.fits
         windows.put(rule, facts, fits=step.fits)
-        place = ("r", step.entity)
+        place = ("r", rule.group(facts))
         if step.fits:
             crossing = windows.crossing(place, key)
             assert bool(crossing) is twin_crosses(rule, posts, step.entity, with_key=key, finals_only=False)
@@ -89,6 +89,7 @@ def test_crossings_are_those_of_the_slow_twin(rule: Rule, steps: list[Step]) -> 
             )
 
 
+@settings(max_examples=20)
 @given(st.integers(2, 5), st.integers(1, 400))
 def test_a_group_keeps_a_bounded_number_of_posts(count: int, posts: int) -> None:
     rule = Rule(name="r", kind="velocity", when=NEGATIVE, count=count, within_s=60)
@@ -98,6 +99,7 @@ def test_a_group_keeps_a_bounded_number_of_posts(count: int, posts: int) -> None
     assert windows.size == min(posts, count + SPARE)
 
 
+@settings(max_examples=20)
 @given(st.integers(1, 50), st.integers(1, 200))
 def test_all_groups_together_keep_a_bounded_number(most: int, posts: int) -> None:
     rule = Rule(name="r", kind="velocity", when=NEGATIVE, count=2, within_s=60)
@@ -109,6 +111,7 @@ def test_all_groups_together_keep_a_bounded_number(most: int, posts: int) -> Non
     assert windows.forgotten == max(0, posts - most)
 
 
+@settings(max_examples=50)
 @given(RULES, STEPS)
 def test_what_was_kept_goes_on_as_before(rule: Rule, steps: list[Step]) -> None:
     windows = Windows([rule])
@@ -124,7 +127,7 @@ def test_what_was_kept_goes_on_as_before(rule: Rule, steps: list[Step]) -> None:
     for place, entries in kept.items():
         other.restore(place, entries)
     for group in "ab":
-        place = ("r", group)
+        place = ("r", rule.group(make_facts(main_entity=group)))
         for finals_only in (True, False):
             assert other.stands(place, START_MS, finals_only=finals_only) is windows.stands(
                 place, START_MS, finals_only=finals_only
