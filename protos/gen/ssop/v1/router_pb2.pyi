@@ -421,7 +421,9 @@ class ResumeRequest(_message.Message):
     request_id: _builtins.str
     """The request."""
     after_seq: _builtins.int
-    """Last document frame that arrived; frames after it are sent. 0: all."""
+    """Last document frame that arrived; frames after it are sent. 0: all. Of a request with tools all are sent, since each
+    document of its answer has numbers of its own.
+    """
     def __init__(
         self,
         *,
