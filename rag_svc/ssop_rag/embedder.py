@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ssop_chassis.onnx_runtime import import_onnxruntime
 from ssop_chassis.settings import SettingsError
 from ssop_rag.core.model import Matrix
 from ssop_rag.core.ranking import unit_rows
@@ -153,7 +154,7 @@ def _build(weights: Weights) -> tuple[bytes, str]:
 def _open_session(graph: bytes, wanted: str) -> tuple[Any, str]:
     """The session, and the provider that it has."""
     try:
-        import onnxruntime  # noqa: PLC0415 - only where this embedder is used
+        onnxruntime = import_onnxruntime()
     except ImportError as error:
         raise SettingsError("the embedder 'e5' needs onnxruntime: pip install onnxruntime") from error
     options = onnxruntime.SessionOptions()

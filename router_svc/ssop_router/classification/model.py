@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ssop_chassis.onnx_runtime import import_onnxruntime
 from ssop_router.classification.artefact import ArtefactError, Card, check_signature, read_bytes, read_card
 from ssop_router.classification.extraction import IS_COMPILED, FeaturesMismatchError, make_extractor
 from ssop_router.core.complexity import Complexity
@@ -129,7 +130,7 @@ def open_model(path: Path, providers: Sequence[str], *, is_slow: bool = False) -
     """Read, check and probe an artefact. Raises ArtefactError."""
     content = read_bytes(path)
     try:
-        import onnxruntime  # noqa: PLC0415 - heavy, and only where a classifier is used
+        onnxruntime = import_onnxruntime()
     except ImportError as error:
         raise ArtefactError(f"{path}: no onnxruntime here: pip install 'ssop-mesh[cpu]' or 'ssop-mesh[gpu]'") from error
     provider, names = _choose(onnxruntime, providers)

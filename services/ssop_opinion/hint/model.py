@@ -7,6 +7,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
+from ssop_chassis.onnx_runtime import import_onnxruntime
 from ssop_opinion.core.hint_features import DENSE, VERSION, Extractor, Lexicon
 from ssop_opinion.core.prompt import Hint
 from ssop_opinion.core.wording import find_language
@@ -62,7 +63,7 @@ def open_hint(source: Traversable | None = None, *, is_checked: bool = True) -> 
     if not content or len(content) > MAX_BYTES:
         raise HintError(f"{path}: is empty or larger than {MAX_BYTES} bytes")
     try:
-        import onnxruntime  # noqa: PLC0415 - heavy, and only where hints are wanted
+        onnxruntime = import_onnxruntime()
     except ImportError as error:
         raise HintError("hints need onnxruntime: pip install 'ssop-mesh[cpu]' or 'ssop-mesh[gpu]'") from error
     options = onnxruntime.SessionOptions()

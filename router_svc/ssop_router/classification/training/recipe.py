@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from ssop_chassis.onnx_runtime import import_onnxruntime
 from ssop_router.classification.extraction import make_extractor, specify_features
 from ssop_router.classification.lexicon import CATEGORIES, word_categories
 from ssop_router.classification.training.fitting import (
@@ -426,7 +427,7 @@ def write_artefact(parameters: Parameters, bits: int, notes: Mapping[str, str]) 
 
 def score_with(artefact: bytes, bits: int, texts: Sequence[str]) -> list[float]:
     """What a graph makes of texts, one by one."""
-    import onnxruntime  # noqa: PLC0415 - heavy
+    onnxruntime = import_onnxruntime()
 
     session = onnxruntime.InferenceSession(artefact, providers=["CPUExecutionProvider"])
     extractor = make_extractor(specify(bits))
