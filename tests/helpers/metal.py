@@ -156,6 +156,16 @@ def restarted(metal: Metal, before: Mapping[str, str]) -> None:
 
 def harmless(tally: Tally) -> bool:
     """Nobody got a wrong answer, or none without being told; whoever can try again got his answer."""
-    told = ("GENERATION_INTERRUPTED", "unavailable", "UNAVAILABLE", "502", "503", "no router", "reset", "disconnected")
+    told = (
+        "GENERATION_INTERRUPTED",
+        "the generation was cut",
+        "unavailable",
+        "UNAVAILABLE",
+        "502",
+        "503",
+        "no router",
+        "reset",
+        "disconnected",
+    )
     is_told = all(any(text.lower() in failure.lower() for text in told) for failure in tally.failures)
     return not tally.wrong and is_told and not [failure for failure in tally.failures if failure.startswith("sdk")]

@@ -63,6 +63,8 @@ def busy_slots(client: SsopClient) -> float:
 # --- the main job
 
 
+# Forty answers of the real model.
+@pytest.mark.timeout(600)
 def test_shipped_posts_end_well_and_pass_another_validator(mesh: LiveMesh, tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     posts = resources.files(data).joinpath("posts.jsonl").read_text().splitlines()

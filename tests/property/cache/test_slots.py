@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from ssop_cache.core import changes, flushes, hints, neighbours, scripts
+from ssop_cache.core import changes, flushes, hints, neighbours, registry, scripts
 from ssop_cache.core.changes import Change, Cursor
 from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_cache.core.scripts import Admit, Limits, ScriptCall
@@ -17,7 +17,7 @@ from ssop_cache.store import load_scripts
 NAMES = st.text(max_size=40) | st.text(alphabet="{}ab:", max_size=12)
 BUILDERS: list[Callable[..., ScriptCall]] = [
     builder
-    for module in (scripts, changes, flushes, hints, neighbours)
+    for module in (scripts, changes, flushes, hints, neighbours, registry)
     for _, builder in inspect.getmembers(module, inspect.isfunction)
     if builder.__annotations__.get("return") is ScriptCall
 ]
