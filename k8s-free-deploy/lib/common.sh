@@ -170,7 +170,7 @@ wait_nodes() {
     metrics+=("${address:-127.0.0.1:940$instance}")
   done
   if [ ${#metrics[@]} = 0 ]; then
-    # The routers are elsewhere; a while must do, or the hook after-start.
+    # The routers are elsewhere; a while must do, or the hook post-start.
     [ "$timeout_s" = 0 ] || sleep "$SETTLE_S"
     return 0
   fi
@@ -245,7 +245,7 @@ restart_unit() {
   # Those that are out before are not this unit's doing.
   [[ $unit != ssop-inference@* ]] || unfit=$(wait_nodes 0 '' 2>/dev/null) || true
   address=$(router_address "$unit")
-  run_hook before-stop "$unit"
+  run_hook pre-stop "$unit"
   front_set "$address" down
   if ! timeout "$UNIT_TIMEOUT_S" systemctl restart "$unit" || ! systemctl is-active -q "$unit"; then
     front_set "$address" up
@@ -258,7 +258,7 @@ restart_unit() {
     say "routers do not ask these nodes again: $missed"
     return 1
   fi
-  run_hook after-start "$unit"
+  run_hook post-start "$unit"
   say "$unit serves again, after $((SECONDS - started)) s"
 }
 
