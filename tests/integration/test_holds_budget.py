@@ -70,16 +70,10 @@ async def watching(fleet: Fleet) -> AsyncIterator[list[Books]]:
 
 
 def answered(replies: list[Reply]) -> list[int]:
-    """The tokens of each generation; the other requests were refused for want of tokens.
-
-    One in a thousand may be refused because its question of the budget was too late: a busy machine is no fault, and
-    what can't be checked is not served.
-    """
-    reasons = Counter(reply.error.reason for reply in replies if reply.error is not None)
-    late = reasons.pop(R.ERROR_REASON_STORE_UNAVAILABLE, 0)
-    said = Counter(str(reply.error) for reply in replies)
-    assert set(reasons) <= {R.ERROR_REASON_QUOTA_EXHAUSTED}, said
-    assert late * 1_000 <= len(replies), said
+    """The tokens of each generation; every other request was refused for want of tokens, and nothing else."""
+    for reply in replies:
+        if reply.error is not None:
+            assert reply.error.reason == R.ERROR_REASON_QUOTA_EXHAUSTED, Counter(str(other.error) for other in replies)
     return [USED_TOKENS for reply in replies if reply.error is None]
 
 
@@ -87,8 +81,10 @@ async def test_four_routers_with_1000_requests_each_use_not_one_token_too_many(
     servers: Servers, tmp_path: Path
 ) -> None:
     budget = 20_000
-    limits = {"budget_tokens": budget, "budget_window_ms": MONTH_MS}
-    async with run_fleet(tmp_path, full_node(), servers=servers, cache=limits) as fleet:
+    # Whether the store answers in time is not asked here: 4,000 ask it at once.
+    limits = {"budget_tokens": budget, "budget_window_ms": MONTH_MS, "redis_timeout_ms": 10_000}
+    patience: dict[str, Any] = {"admission_timeout_ms": 10_000, "settle_timeout_ms": 10_000}
+    async with run_fleet(tmp_path, full_node(), servers=servers, cache=limits, **patience) as fleet:
         async with watching(fleet) as seen:
             requests = [(fleet.routers[number % 4], question(number)) for number in range(4_000)]
             replies = list(await asyncio.gather(*(router.ask(request) for router, request in requests)))
