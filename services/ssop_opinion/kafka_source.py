@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Protocol
@@ -12,6 +13,7 @@ from ssop_opinion.core.reading import parse_post
 from ssop_opinion.intake import Intake, Origin
 from ssop_opinion.metrics import OpinionMetrics
 from ssop_opinion.settings import KafkaSourceSettings
+from ssop_opinion.tenants import read_secret
 
 _COUNT: Final = 500
 _BLOCK_MS: Final = 1_000
@@ -32,7 +34,11 @@ class Consumer(Protocol):
 
 
 def make_consumer(settings: KafkaSourceSettings) -> Consumer:
-    """A consumer that commits nothing by itself. Raises ImportError without the extra `kafka`."""
+    """A consumer that commits nothing by itself.
+
+    Raises ImportError without the extra `kafka`, SettingsError and OSError for files that can't be read, and
+    ssl.SSLError for certificates that are none.
+    """
     from aiokafka import AIOKafkaConsumer  # noqa: PLC0415 - needs the extra [kafka]
 
     made: Consumer = AIOKafkaConsumer(
@@ -41,8 +47,25 @@ def make_consumer(settings: KafkaSourceSettings) -> Consumer:
         group_id=settings.group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
+        **_secure(settings),
     )
     return made
+
+
+def _secure(settings: KafkaSourceSettings) -> dict[str, Any]:
+    """What aiokafka is told of TLS and of the user."""
+    said: dict[str, Any] = {}
+    if settings.has_tls:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+        if settings.certificate_file is not None:
+            context.load_cert_chain(settings.certificate_file, settings.key_file)
+        said["ssl_context"] = context
+    if settings.password_file is not None:
+        said["sasl_mechanism"] = settings.sasl_mechanism
+        said["sasl_plain_username"] = settings.username
+        said["sasl_plain_password"] = read_secret(settings.password_file)
+    protocol = "SASL_" if settings.password_file is not None else ""
+    return {"security_protocol": protocol + ("SSL" if settings.has_tls else "PLAINTEXT"), **said}
 
 
 class KafkaSource:

@@ -43,6 +43,27 @@ class KafkaSourceSettings(Settings):
     topic: str = Field(min_length=1, description="The topic. Values are JSON posts.")
     group: str = Field("ssop-opinion", min_length=1, description="Consumer group.")
     source: str = Field("kafka", pattern="^[A-Za-z0-9._-]{1,64}$", description="Name of the source in records.")
+    has_tls: bool = Field(False, description="Speak TLS to the brokers.")
+    ca_file: Path | None = Field(None, description="Who signs the brokers' certificates; none: the system's.")
+    certificate_file: Path | None = Field(None, description="A certificate for brokers that ask for one, PEM.")
+    key_file: Path | None = Field(None, description="Its private key, PEM; mode 0600.")
+    username: str = Field("", description="User of SASL; empty: none.")
+    password_file: Path | None = Field(None, description="Its password, on the first line of a file; mode 0600.")
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="How the password is shown; PLAIN wants TLS."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.username) != (self.password_file is not None):
+            raise ValueError("username and password_file go together")
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file go together")
+        if not self.has_tls and (self.ca_file or self.certificate_file):
+            raise ValueError("ca_file and certificate_file need has_tls")
+        if self.username and self.sasl_mechanism == "PLAIN" and not self.has_tls:
+            raise ValueError("sasl_mechanism PLAIN sends the password as it is: set has_tls, or take SCRAM-SHA-512")
+        return self
 
 
 class SearchSettings(Settings):

@@ -4,27 +4,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
 import httpx
 
+from helpers.maven import find_classpath
+
 _PROJECT: Final = Path(__file__).parent / "opensearch"
 _START_S: Final = 120.0
-_MAVEN_S: Final = 300.0
-
-
-@cache
-def _classpath() -> str:
-    """The jars, fetched where they are not in Maven's own folder."""
-    with tempfile.TemporaryDirectory(prefix="opensearch-") as folder:
-        out = Path(folder) / "classpath"
-        command = ["mvn", "-q", "-B", "-f", str(_PROJECT / "pom.xml"), "dependency:build-classpath"]
-        command += [f"-Dmdep.outputFile={out}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_MAVEN_S, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return out.read_text()
 
 
 class OpenSearchNode:
@@ -54,7 +42,13 @@ class OpenSearchNode:
         ready.unlink(missing_ok=True)
         # Not that of JAVA_HOME: this line of OpenSearch needs a security manager, which Java 24 no longer has.
         command = ["java", "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        command += ["-cp", _classpath(), str(_PROJECT / "OpenSearchNode.java"), str(self._folder), str(self._port)]
+        command += [
+            "-cp",
+            find_classpath(_PROJECT),
+            str(_PROJECT / "OpenSearchNode.java"),
+            str(self._folder),
+            str(self._port),
+        ]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline_s = time.monotonic() + _START_S

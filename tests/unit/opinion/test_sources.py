@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
 
 from helpers.eventually import eventually
 from helpers.redis_server import RedisServer
@@ -117,6 +119,22 @@ async def test_a_broker_that_goes_is_asked_again_from_what_was_committed() -> No
     finally:
         await end({task})
     assert topic.starts == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"username": "me"},
+        {"password_file": "/secret"},
+        {"has_tls": True, "certificate_file": "/cert"},
+        {"ca_file": "/ca"},
+        {"username": "me", "password_file": "/secret", "sasl_mechanism": "PLAIN"},
+    ],
+    ids=lambda said: "-".join(said),
+)
+def test_settings_of_brokers_that_can_not_be_meant_are_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        KafkaSourceSettings.model_validate({"tenant": "acme", "servers": ["none:1"], "topic": "posts", **said})
 
 
 async def test_entries_of_a_stream_are_acknowledged_when_the_queue_has_them() -> None:
