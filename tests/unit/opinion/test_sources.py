@@ -130,7 +130,7 @@ async def test_a_broker_that_goes_is_asked_again_from_what_was_committed() -> No
         {"ca_file": "/ca"},
         {"username": "me", "password_file": "/secret", "sasl_mechanism": "PLAIN"},
     ],
-    ids=lambda said: "-".join(said),
+    ids="-".join,
 )
 def test_settings_of_brokers_that_can_not_be_meant_are_refused(said: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
