@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Collection
 from contextlib import AsyncExitStack, suppress
+from typing import NoReturn
 
 from ssop.v1 import keys_pb2
 from ssop_chassis.call import Peer, bind
@@ -170,5 +171,10 @@ async def _stop(task: "asyncio.Task[None]") -> None:
         await task
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
+    """Run until told to stop."""
     run_service("router", RouterSettings, build)
+
+
+if __name__ == "__main__":
+    run()

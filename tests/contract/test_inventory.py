@@ -32,14 +32,18 @@ def environ(path: Path) -> dict[str, str]:
     return {name: value for name, _, value in lines} | {"CREDENTIALS_DIRECTORY": "/c"}
 
 
+def instances(service: str) -> list[Any]:
+    """Settings of the hosts' instances of a service, as the services load them."""
+    return [
+        load_settings(KINDS[service], service, path=host / "ssop.toml", environ=environ(file))
+        for host in HOSTS
+        for file in sorted((host / "instances").glob(f"{service}*.env"))
+    ]
+
+
 def listens(service: str) -> list[str]:
-    """Where the hosts' instances of a service listen, by their settings as the services load them."""
-    found: list[str] = []
-    for host in HOSTS:
-        for file in sorted((host / "instances").glob(f"{service}*.env")):
-            loaded: Any = load_settings(KINDS[service], service, path=host / "ssop.toml", environ=environ(file))
-            found += loaded.listen
-    return found
+    """Where they listen."""
+    return [address for settings in instances(service) for address in settings.listen]
 
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: host.name)
@@ -56,10 +60,14 @@ def test_hosts_have_the_same_settings() -> None:
     assert len({(host / "ssop.toml").read_text() for host in HOSTS}) == 1
 
 
-def test_routers_know_every_node_where_it_listens() -> None:
-    document = tomllib.loads((HOSTS[0] / "ssop.toml").read_text())
-    assert sorted(node["address"] for node in document["router"]["nodes"]) == sorted(listens("inference"))
+def test_routers_hear_of_every_node_where_it_listens() -> None:
+    router: Any = instances("router")[0]
+    announced = [node.listen[0] for node in instances("inference") if node.announce]
+    assert sorted([*(node.address for node in router.static_nodes), *announced]) == sorted(listens("inference"))
     assert len(listens("inference")) == 12
+    assert len(announced) == 6
+    assert router.discovery.has_leases
+    assert {node.cache_address for node in instances("inference")} == {router.cache_address}
 
 
 def test_each_host_has_two_lite_nodes_and_a_full_one() -> None:

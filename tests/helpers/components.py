@@ -107,6 +107,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "buf": _program("buf"),
     "cargo": _program("cargo"),
     "dpdk": _dpdk,
+    "hosts": _hosts,
     "gcc": _program("gcc"),
     "ghz": _program("ghz"),
     "go": _program("go"),
