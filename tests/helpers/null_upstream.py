@@ -1,4 +1,4 @@
-"""A model server that costs next to nothing: python null_upstream.py PORT. Twenty pieces at once, whatever is asked.
+"""A model server that costs next to nothing: python null_upstream.py PORT [PIECES]. All at once, whatever is asked.
 
 It speaks HTTP/1.1 with kept connections, and as much of OpenAI's chat API as proxies ask for.
 """
@@ -8,7 +8,7 @@ import json
 import sys
 from typing import Final
 
-PIECES: Final = 20
+PIECES: Final = int(sys.argv[2]) if __name__ == "__main__" and len(sys.argv) > 2 else 20
 _HEAD: Final = {"id": "c-1", "created": 1, "model": "m"}
 _USAGE: Final = {"prompt_tokens": 9, "completion_tokens": PIECES, "total_tokens": 9 + PIECES}
 

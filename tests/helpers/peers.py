@@ -53,8 +53,8 @@ def program(name: str) -> Path:
 
 
 @contextmanager
-def running(command: Sequence[str], page: str, environ: Mapping[str, str], log: Path) -> Iterator[None]:
-    """A process, once a page of it answers. Raises PeerError."""
+def running(command: Sequence[str], page: str, environ: Mapping[str, str], log: Path) -> Iterator[int]:
+    """A process, once a page of it answers; its id. Raises PeerError."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, env={**os.environ, **environ}, stdout=output, stderr=output)
     try:
@@ -63,7 +63,7 @@ def running(command: Sequence[str], page: str, environ: Mapping[str, str], log: 
             if process.poll() is not None or time.monotonic() > deadline_s:
                 raise PeerError(f"{command[0]} does not serve: {log.read_text(errors='replace')[-500:]}")
             time.sleep(0.1)
-        yield
+        yield process.pid
     finally:
         process.terminate()
         try:
@@ -84,15 +84,15 @@ def _answers(page: str) -> bool:
 
 
 @contextmanager
-def litellm(upstream: str, port: int, folder: Path) -> Iterator[None]:
-    """LiteLLM's proxy: one worker, no database, no retries, no network."""
+def litellm(upstream: str, port: int, folder: Path) -> Iterator[int]:
+    """LiteLLM's proxy: one worker, no database, no retries, no network; its process."""
     config = folder / f"litellm-{port}.yaml"
     config.write_text(_LITELLM.format(url=upstream, key=LITELLM_KEY))
     command = [str(program("litellm")), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     environ = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "True"}
     page = f"http://127.0.0.1:{port}/health/liveliness"
-    with running([*command, "--num_workers", "1"], page, environ, folder / f"litellm-{port}.log"):
-        yield
+    with running([*command, "--num_workers", "1"], page, environ, folder / f"litellm-{port}.log") as pid:
+        yield pid
 
 
 @contextmanager
