@@ -32,7 +32,10 @@ class Calling:
         """Send the request. Raises ConnectionError."""
         self.stream = None
         self.stream = stream = connection.open(headers, self.news)
-        stream.write(request, is_packed)
+        if is_packed:
+            stream.write(request, True)
+        else:
+            stream.write(request)
         stream.finish()
 
     def take(self) -> bytes | None:
