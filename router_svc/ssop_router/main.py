@@ -102,7 +102,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
 
 def _make_joining(process: Process[RouterSettings]) -> Joining:
     """How nodes are met that join at run time. Raises SettingsError where the transport is not built."""
-    connect = connector(process.mesh.transport)
+    connect = connector(process.mesh.transport, process.mesh.compression)
 
     def open_peer(address: str, server_name: str) -> Peer:
         return connect(

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import grpc
 from google.protobuf import descriptor_pool
@@ -29,8 +29,12 @@ _LOOKAHEAD_BYTES: Final = 16384
 _PENDING_PER_CALL: Final = 4
 # Pings that a stall had held up arrive together, and by default the third of them would end the connection.
 _PING_STRIKES: Final = 20
+_NEVER_MS: Final = 2**31 - 1
+_COMPRESSIONS: Final = {"none": None, "gzip": grpc.Compression.Gzip}
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
+Compression = Literal["none", "gzip"]
+"""As MeshSettings.compression."""
 Options = list[tuple[str, int]]
 _WINDOWS: Final[Options] = [
     ("grpc.http2.lookahead_bytes", _LOOKAHEAD_BYTES),
@@ -203,6 +207,10 @@ async def start_server(
     max_concurrent_calls: int = 1024,
     has_reflection: bool = False,
     tls: Tls = NO_TLS,
+    max_connection_age_ms: int = 0,
+    max_connection_age_grace_ms: int = 0,
+    max_connection_idle_ms: int = 0,
+    compression: Compression = "none",
 ) -> GrpcServer:
     """Serve on every address of `listen` (`host:port`, `unix:/path`). Raises OSError when one can't be bound."""
     server = grpc.aio.server(
@@ -218,7 +226,12 @@ async def start_server(
             ("grpc.http2.max_ping_strikes", _PING_STRIKES),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.so_reuseport", 0),
+            # gRPC spreads the age by a tenth.
+            ("grpc.max_connection_age_ms", max_connection_age_ms or _NEVER_MS),
+            ("grpc.max_connection_age_grace_ms", max_connection_age_grace_ms or _NEVER_MS),
+            ("grpc.max_connection_idle_ms", max_connection_idle_ms or _NEVER_MS),
         ],
+        compression=_COMPRESSIONS[compression],
         maximum_concurrent_rpcs=max_concurrent_calls,
     )
     dispatcher = Dispatcher(authenticate, observer)
@@ -355,6 +368,7 @@ def connect(
     max_message_bytes: int = 4_194_304,
     tls: Tls = NO_TLS,
     server_name: str = "",
+    compression: Compression = "none",
 ) -> GrpcPeer:
     """A peer at `address`; connects on the first call, and again with back-off whenever the connection is lost.
 
@@ -372,14 +386,19 @@ def connect(
         ("grpc.max_reconnect_backoff_ms", 500),
     ]
     certificates = tls.certificates
+    packing = _COMPRESSIONS[compression]
     if certificates is None or not tls.is_peer_secure(address):
-        return GrpcPeer(address, lambda: (grpc.aio.insecure_channel(address, options=options), 0), lambda: 0)
+
+        def open_plain() -> "tuple[grpc.aio.Channel, int]":
+            return grpc.aio.insecure_channel(address, options=options, compression=packing), 0
+
+        return GrpcPeer(address, open_plain, lambda: 0)
     if name := tls.server_name(server_name):
         options.append(("grpc.ssl_target_name_override", name))
 
     def open_channel() -> "tuple[grpc.aio.Channel, int]":
         credentials, version = tls.channel_credentials()
-        return grpc.aio.secure_channel(address, credentials, options=options), version
+        return grpc.aio.secure_channel(address, credentials, options=options, compression=packing), version
 
     return GrpcPeer(address, open_channel, lambda: certificates.current().version)
 

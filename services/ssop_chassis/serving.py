@@ -160,6 +160,10 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
             max_concurrent_calls=mesh.max_concurrent_calls,
             has_reflection=mesh.has_reflection,
             tls=process.tls,
+            max_connection_age_ms=mesh.max_connection_age_ms,
+            max_connection_age_grace_ms=mesh.max_connection_age_grace_ms,
+            max_connection_idle_ms=mesh.max_connection_idle_ms,
+            compression=mesh.compression,
         )
         stack.push_async_callback(server.stop, mesh.drain_ms / 1000)
         metrics_address = _serve_metrics(process, stack)

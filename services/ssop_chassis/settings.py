@@ -107,6 +107,23 @@ class MeshSettings(Settings):
     drain_ms: int = Field(10_000, ge=0, description="How long a draining service lets calls finish.")
     max_message_bytes: int = Field(4_194_304, gt=0, description="Largest message.")
     max_concurrent_calls: int = Field(1024, gt=0, description="Calls at the same time; more are OVERLOADED.")
+    max_connection_age_ms: int = Field(
+        3_600_000,
+        ge=0,
+        description="When a server asks a client to connect anew, give or take a tenth, so that it finds servers that "
+        "came later. No call is lost. 0: never.",
+    )
+    max_connection_age_grace_ms: int = Field(
+        0, ge=0, description="What calls get to end on a connection of that age, before they are cut. 0: all they need."
+    )
+    max_connection_idle_ms: int = Field(
+        1_800_000, ge=0, description="When a connection without calls is ended, or after twice as long. 0: never."
+    )
+    compression: Literal["none", "gzip"] = Field(
+        "none",
+        description="Whether messages are sent compressed to peers that read it; it costs CPU for bytes. Compressed "
+        "messages are always taken. See docs/transport.md.",
+    )
     metrics_listen: dict[str, str] = Field(
         default_factory=dict,
         description="By service: `host:port` of its Prometheus metrics, port 0 for any free one.",

@@ -2,11 +2,13 @@
 
 import importlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from ssop_chassis import grpc_transport
 from ssop_chassis.call import Peer
+from ssop_chassis.grpc_transport import Compression
 from ssop_chassis.settings import SettingsError
 
 Kind = Literal["grpc", "inner", "native"]
@@ -53,12 +55,10 @@ def server_starter(kind: Kind, service: str) -> StartServer:
     return found
 
 
-def connector(kind: Kind) -> Connect:
+def connector(kind: Kind, compression: Compression = "none") -> Connect:
     """`connect` for calls between services. Raises SettingsError."""
-    if kind == "grpc":
-        return grpc_transport.connect
-    found: Connect = _native("client").connect
-    return found
+    found: Connect = grpc_transport.connect if kind == "grpc" else _native("client").connect
+    return found if compression == "none" else partial(found, compression=compression)
 
 
 def _native(name: str) -> Any:

@@ -71,7 +71,9 @@ async def _serve(mesh: MeshSettings, settings: GatewaySettings, reloader: Reload
 async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings, manager: Manager) -> None:
     registry = CollectorRegistry()
     tls = open_process_tls(mesh, "gateway", registry)
-    peer = connector(mesh.transport)(settings.router_address, max_message_bytes=mesh.max_message_bytes, tls=tls)
+    peer = connector(mesh.transport, mesh.compression)(
+        settings.router_address, max_message_bytes=mesh.max_message_bytes, tls=tls
+    )
     router = Router(
         peer,
         ready_timeout_ms=settings.ready_timeout_ms,

@@ -71,7 +71,7 @@ async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> S
 def open_announcer(process: Process[InferenceSettings], stack: AsyncExitStack) -> Announcer:
     """What announces the node; the stack closes it."""
     settings = process.settings
-    connect = connector(process.mesh.transport)
+    connect = connector(process.mesh.transport, process.mesh.compression)
     registry = connect(settings.cache_address, max_message_bytes=process.mesh.max_message_bytes, tls=process.tls)
     stack.push_async_callback(registry.close)
     announcer = Announcer(

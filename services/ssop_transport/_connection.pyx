@@ -28,8 +28,14 @@ cdef size_t CHUNK_BYTES = 65_536
 cdef double CHEAP_FRAMES_PER_S = 1_000
 cdef double CHEAP_FRAMES_BURST = 10_000
 
-# Stands for a connection that is gone; no code of RFC 9113.
+# Frames that wait for a peer that does not read. It gets no answers to more, and is not read either.
+cdef size_t WAITING_FRAMES = 4_096
+# A block of headers this many times larger than allowed is no mistake: its connection ends, not the call alone.
+cdef size_t BLOCK_TIMES = 8
+
+# No codes of RFC 9113: the connection is gone, and it went before anything of the call was sent.
 cdef uint32_t _LOST = 0xFFFFFFFF
+cdef uint32_t _UNSENT = 0xFFFFFFFE
 cdef nghttp2_session_callbacks *_callbacks = NULL
 cdef nghttp2_option *_option = NULL
 
@@ -50,7 +56,9 @@ cdef class Connection(Wire):
     cdef readonly bint is_lost
     cdef readonly double heard_s
     """When something came last, on the loop's clock."""
-    cdef bint _is_server, _is_reading, _is_flush_due, _is_paused
+    cdef readonly size_t begun_count
+    """Calls that clients began on it."""
+    cdef bint _is_server, _is_reading, _is_flush_due, _is_paused, _is_deaf
     cdef size_t _max_header_bytes
     cdef uint32_t _max_streams
     cdef double _cheap_full_s
@@ -105,13 +113,15 @@ cdef class Connection(Wire):
         cdef Stream stream
         self.is_lost = self.is_draining = True
         self.transport = None
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            # libnghttp2 knows a client's stream from when its headers are on the wire.
+            is_sent = self._is_server or self.session == NULL or _find(self.session, stream.id) is not None
+            stream.end(_LOST if is_sent else _UNSENT)
+            self.note(stream)
         if self.session != NULL:
             nghttp2_session_del(self.session)
             self.session = NULL
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
-            stream.end(_LOST)
-            self.note(stream)
         self._tell()
         if self._on_lost is not None:
             self._on_lost(self)
@@ -132,6 +142,10 @@ cdef class Connection(Wire):
             # What libnghttp2 has to say of it, a GOAWAY, is written.
             self.is_draining = True
             self.transport.close()
+        elif (self._is_paused and self._is_server and not self._is_deaf and self.transport is not None
+                and nghttp2_session_get_outbound_queue_size(self.session) > WAITING_FRAMES):
+            self._is_deaf = True
+            self.transport.pause_reading()
 
     def eof_received(self):
         """See asyncio.Protocol."""
@@ -145,6 +159,9 @@ cdef class Connection(Wire):
         """See asyncio.Protocol."""
         self._is_paused = False
         self.want_flush()
+        if self._is_deaf and self.transport is not None:
+            self._is_deaf = False
+            self.transport.resume_reading()
 
     # --- what the shells call
 
@@ -303,6 +320,7 @@ cdef int _on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame,
         stream.wire = connection
         stream.id = frame.hd.stream_id
         connection._streams[stream.id] = stream
+        connection.begun_count += 1
         nghttp2_session_set_stream_user_data(session, stream.id, <void *>stream)
     except BaseException:
         _log.exception("a stream could not be opened")
@@ -315,10 +333,15 @@ cdef int _on_header(nghttp2_session *session, const nghttp2_frame *frame, const 
     cdef Stream stream
     try:
         stream = _find(session, frame.hd.stream_id)
-        if stream is None or stream.failure:
+        if stream is None:
             return 0
         # The size of an entry by RFC 9113, 6.5.2.
         stream.block_bytes += name_length + value_length + 32
+        if stream.failure:
+            if stream.block_bytes > BLOCK_TIMES * (<Connection>user_data)._max_header_bytes:
+                (<Connection>user_data).is_draining = True
+                nghttp2_session_terminate_session(session, NGHTTP2_ENHANCE_YOUR_CALM)
+            return 0
         if stream.block_bytes > (<Connection>user_data)._max_header_bytes:
             stream.failure, stream.failed_bytes = "metadata_too_large", stream.block_bytes
             return 0

@@ -27,7 +27,8 @@ cdef class Stream:
     cdef bint has_news
     cdef uint8_t _prefix[5]
     cdef int _prefix_bytes
-    cdef bytes _message
+    cdef bytes _message, _encoding
+    cdef bint _is_packed
     cdef size_t _filled
     cdef object messages
     cdef size_t _queued_bytes, _held_bytes
@@ -38,6 +39,7 @@ cdef class Stream:
     cdef list _own_trailers
 
     cdef void _give_back(self)
+    cdef object _unpack(self, bytes packed)
     cdef bint _is_open(self)
     cdef void _resume(self)
     cdef int feed(self, const uint8_t *data, size_t length) except -1

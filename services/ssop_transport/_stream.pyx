@@ -7,12 +7,13 @@
 import logging
 from collections import deque
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from ssop_transport._wire cimport Wire
+from ssop_transport.compression import PackError, PackTooLargeError, encoding_of, unpack
 from ssop_transport.nghttp2 cimport *
 
 _log = logging.getLogger(__name__)
@@ -46,7 +47,8 @@ cdef class Stream:
     # `listener` is called without arguments when something came, was sent, or ended. `headers` is the peer's first block,
     # None until it is whole; `trailers` its last. `is_ended`: the peer sends no more. `is_closed`: nothing moves any
     # more, and `error_code` says why. `failure` says why what the peer sent can't be read: `metadata_too_large`,
-    # `message_too_large`, `compressed`, else it is empty.
+    # `message_too_large`, `compressed` (without an encoding that is known), `flag_unknown`, `damaged`, else it is empty.
+    # A message that is packed waits in a tuple, as it came, so that what waits is bounded by what was sent.
 
     def __cinit__(self):
         self.messages = deque()
@@ -72,13 +74,28 @@ cdef class Stream:
     def take(self):
         """The next message; None where no whole one is there."""
         cdef bytes message
+        cdef object found
         if not self.messages:
             return None
-        message = self.messages.popleft()
+        found = self.messages.popleft()
+        message = found if PyBytes_CheckExact(found) else found[0]
         self._queued_bytes -= PyBytes_GET_SIZE(message) + 5
         if self._held_bytes and self._queued_bytes < READ_AHEAD_BYTES:
             self._give_back()
-        return message
+        return message if found is message else self._unpack(message)
+
+    cdef object _unpack(self, bytes packed):
+        """The message; None where it can't be had, and `failure` says why."""
+        try:
+            return unpack(self._encoding, packed, self.wire.max_message_bytes)
+        except PackTooLargeError:
+            self.failure, self.failed_bytes = "message_too_large", self.wire.max_message_bytes + 1
+        except PackError:
+            self.failure = "damaged"
+        self.messages.clear()
+        self._queued_bytes = 0
+        self._give_back()
+        return None
 
     cdef void _give_back(self):
         if not self.is_closed and self.wire is not None and self.wire.session != NULL:
@@ -120,11 +137,11 @@ cdef class Stream:
         """Headers are sent, or on their way."""
         return self._has_responded
 
-    def write(self, bytes message):
+    def write(self, bytes message, bint is_packed=False):
         """Put a message on its way."""
         if self.is_closed or self._is_finished:
             return
-        self._queue.append(message)
+        self._queue.append((message,) if is_packed else message)
         self._pending_bytes += PyBytes_GET_SIZE(message) + 5
         self._resume()
 
@@ -174,8 +191,12 @@ cdef class Stream:
                     self.failure, self.failed_bytes = "message_too_large", size
                     break
                 if self._prefix[0]:
-                    self.failure = "compressed"
-                    break
+                    if self._prefix[0] == 1 and self._encoding is None:
+                        self._encoding = encoding_of(self.headers or ())
+                    if self._prefix[0] != 1 or not self._encoding:
+                        self.failure = "compressed" if self._prefix[0] == 1 else "flag_unknown"
+                        break
+                self._is_packed = self._prefix[0] != 0
                 self._message = PyBytes_FromStringAndSize(NULL, size)
                 self._filled = 0
             size = PyBytes_GET_SIZE(self._message)
@@ -184,7 +205,7 @@ cdef class Stream:
             self._filled += part
             data += part
             if self._filled == size:
-                self.messages.append(self._message)
+                self.messages.append((self._message,) if self._is_packed else self._message)
                 self._queued_bytes += size + 5
                 self._message = None
                 self._prefix_bytes = 0
@@ -196,15 +217,17 @@ cdef class Stream:
         """Copy messages with their prefixes into a DATA frame."""
         cdef size_t used = 0, size, part
         cdef bytes message
+        cdef object found
         cdef nghttp2_nv *array
         cdef bint was_full = self._pending_bytes >= WRITE_AHEAD_BYTES
         while self._queue:
-            message = self._queue[0]
+            found = self._queue[0]
+            message = found if PyBytes_CheckExact(found) else found[0]
             size = PyBytes_GET_SIZE(message)
             if self._offset == 0:
                 if length - used < 5:
                     break
-                buffer[used] = 0
+                buffer[used] = found is not message
                 buffer[used + 1] = (size >> 24) & 0xFF
                 buffer[used + 2] = (size >> 16) & 0xFF
                 buffer[used + 3] = (size >> 8) & 0xFF

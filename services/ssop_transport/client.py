@@ -1,177 +1,69 @@
 """Calls to services over gRPC on libnghttp2."""
 
 import asyncio
-import contextvars
 import ssl
-from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Final
 
-from google.rpc import code_pb2
-
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Metadata, OnMessage
-from ssop_chassis.errors import MeshError, from_status
+from ssop_chassis.errors import MeshError
 from ssop_chassis.tls import NO_TLS, Tls
 from ssop_chassis.tracing import inject
-from ssop_transport import wire
+from ssop_transport import compression, wire
 from ssop_transport._connection import Connection
-from ssop_transport._stream import Stream
+from ssop_transport.calling import Calling, Streaming, judge
+from ssop_transport.line import NEEDED_BACKOFF_S, SPARE_BACKOFF_S, Line, Way
 from ssop_transport.secure import Contexts
+from ssop_transport.target import Endpoint, parse, resolve
 
-# Seconds of silence, counted one by one in turns of the loop, so that a loop that was held up blames nobody.
 _TICK_S: Final = 1.0
-_PING_AFTER_TICKS: Final = 5
-_LOST_AFTER_TICKS: Final = 8
-_CONNECT_TIMEOUT_S: Final = 5.0
-_BACKOFF_S: Final = (0.1, 0.5)
-_ATTEMPTS: Final = 2
-
-
-class _Calling:
-    """A call on its way; its task waits here for news."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self.stream: Stream | None = None
-        self._loop = asyncio.get_running_loop()
-        self._waiter: asyncio.Future[None] | None = None
-        self._is_late = False
-        self._timer = self._loop.call_later(timeout_s, self._expire)
-
-    def begin(self, connection: Connection, headers: wire.Pairs, request: bytes) -> None:
-        """Send the request. Raises ConnectionError."""
-        self.stream = stream = connection.open(headers, self.news)
-        stream.write(request)
-        stream.finish()
-
-    def take(self) -> bytes | None:
-        """The next message, if it is there."""
-        return None if self.stream is None else self.stream.take()
-
-    async def run(self) -> None:
-        """Until the call is over."""
-        while not self.is_over:
-            await self.wait()
-
-    def news(self) -> None:
-        """Something happened on the stream."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _expire(self) -> None:
-        self._is_late = True
-        self.news()
-
-    async def wait(self) -> None:
-        """Wait for news. Raises MeshError when time is up."""
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-        if self._is_late:
-            raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded")
-
-    @property
-    def is_over(self) -> bool:
-        """Nothing more comes."""
-        stream = self.stream
-        if stream is None:
-            return True
-        return bool(stream.is_closed or stream.failure or (stream.is_ended and stream.trailers is not None))
-
-    @property
-    def is_refused(self) -> bool:
-        """The server never looked at it (RFC 9113, 8.7): it may be sent again."""
-        stream = self.stream
-        return stream is not None and stream.error_code == wire.REFUSED_STREAM and stream.headers is None
-
-    def leave(self) -> None:
-        """Stop the clock, and break the call off if it still runs."""
-        self._timer.cancel()
-        stream = self.stream
-        if stream is None:
-            return
-        stream.listener = _nothing
-        if not stream.is_closed and (stream.failure or not stream.is_ended):
-            stream.reset()
-
-
-class _Streaming(_Calling):
-    """Hands each message over in the turn of the loop in which it came, in the context of the caller."""
-
-    def __init__(self, timeout_s: float, on_message: OnMessage) -> None:
-        super().__init__(timeout_s)
-        self._on_message = on_message
-        self._context = contextvars.copy_context()
-        self.pending: Awaitable[None] | None = None
-        self.error: BaseException | None = None
-
-    def news(self) -> None:
-        """See _Calling.news."""
-        self.deliver()
-        if self.pending is not None or self.error is not None or self.is_over or self._is_late:
-            super().news()
-
-    def deliver(self) -> None:
-        """Hand over what is there, until a message has to be waited for."""
-        take, run, on_message = self.take, self._context.run, self._on_message
-        while self.pending is None and self.error is None and (message := take()) is not None:
-            try:
-                self.pending = run(on_message, message)
-            except BaseException as error:  # noqa: BLE001 - raised again where the call is awaited
-                self.error = error
-
-    async def run(self) -> None:
-        """Until the stream is over and everything was handed over."""
-        while True:
-            self.deliver()
-            if self.error is not None:
-                raise self.error
-            if self.pending is not None:
-                await self.pending
-                self.pending = None
-            elif self.is_over:
-                return
-            else:
-                await self.wait()
-
-
-def _nothing() -> None:
-    """The listener of a call that nobody waits for."""
+# While a server does not answer, the next one is tried beside it ("Happy Eyeballs", RFC 8305, section 5).
+_STAGGER_S: Final = 0.25
+# Names are looked up again this long after the last time, where a server is to be found.
+_RESOLVE_SOON_S: Final = 5.0
+_RESOLVE_LATE_S: Final = 30.0
+# Of a call that no server looked at. One of which nothing was sent may be begun anew more often.
+_REFUSALS: Final = 1
+_ATTEMPTS: Final = 5
 
 
 class NativePeer:
-    """A Peer over one connection, made on the first call, and again with back-off whenever it is lost."""
+    """A Peer over connections to the servers that its address stands for, made when calls need them.
 
-    def __init__(self, address: str, *, max_message_bytes: int, tls: Tls, server_name: str) -> None:
+    A call goes to the connection with the fewest; while all are busy one more server is connected to, out of its way.
+    """
+
+    def __init__(
+        self, address: str, *, max_message_bytes: int, tls: Tls, server_name: str, choice: compression.Choice
+    ) -> None:
         self.address = address
-        self._max_message_bytes = max_message_bytes
         is_secure = tls.certificates is not None and tls.is_peer_secure(address)
-        self._contexts = Contexts(ssl.Purpose.SERVER_AUTH, tls) if is_secure else None
-        host = address.rpartition(":")[0].strip("[]")
-        self._server_name = tls.server_name(server_name) or host
+        contexts = Contexts(ssl.Purpose.SERVER_AUTH, tls) if is_secure else None
+        self._names = parse(address)
+        self._way = Way(contexts, tls.server_name(server_name), max_message_bytes)
+        self._is_literal = all(name.is_literal for name in self._names)
         self._scheme = b"https" if is_secure else b"http"
-        self._authority = b"localhost" if address.startswith("unix:") else address.encode()
-        self._connection: Connection | None = None
-        self._version = 0
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._failures = 0
-        self._retry_s = 0.0
-        self._cause = ""
+        self._authority = b"localhost" if self._names[0].path else self._names[0].text.encode()
+        self._is_packing = choice == "gzip"
+        self._lines: list[Line] = []
+        self._leaving: list[Line] = []
+        self._turn = 0
+        self._resolved_s = 0.0
+        self._resolving: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[Connection] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._retired: set[Connection] = set()
         self._calls = 0
         self._is_quiet = asyncio.Event()
-        self._silence: dict[Connection, tuple[float, int]] = {}
 
     async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
         """See Peer.unary."""
-        calling = _Calling(timeout_s)
+        calling = Calling(timeout_s)
         await self._call(calling, method, request, timeout_s, metadata)
         message = calling.take()
         if message is None or calling.take() is not None:
+            judge(calling.stream)
             raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the answer is not one message")
         return message
 
@@ -185,20 +77,37 @@ class NativePeer:
         metadata: Metadata | None = None,
     ) -> Metadata:
         """See Peer.stream."""
-        return await self._call(_Streaming(timeout_s, on_message), method, request, timeout_s, metadata)
+        return await self._call(Streaming(timeout_s, on_message), method, request, timeout_s, metadata)
 
     async def _call(
-        self, calling: _Calling, method: str, request: bytes, timeout_s: float, metadata: Metadata | None
+        self, calling: Calling, method: str, request: bytes, timeout_s: float, metadata: Metadata | None
     ) -> Metadata:
-        headers = wire.request_headers(self._scheme, self._authority, method, timeout_s, inject(metadata))
+        is_packing = self._is_packing
+        headers = wire.request_headers(
+            self._scheme, self._authority, method, timeout_s, inject(metadata), is_packing=is_packing
+        )
+        is_packed = is_packing and len(request) >= compression.LEAST_BYTES
+        if is_packed:
+            request = compression.pack(request)
+        refusals = 0
         self._calls += 1
+        if self._watch is None:
+            self._watch_on()
         try:
-            for attempt in range(_ATTEMPTS):
-                calling.begin(self._ready() or await self._connect_within(timeout_s), headers, request)
+            for attempt in range(1, _ATTEMPTS + 1):
+                connection = self._pick() or await self._join_within(timeout_s)
+                try:
+                    calling.begin(connection, headers, request, is_packed)
+                except ConnectionError:
+                    # It was lost, or began to drain, since it was picked.
+                    if attempt == _ATTEMPTS:
+                        raise
+                    continue
                 await calling.run()
-                if not calling.is_refused or attempt + 1 == _ATTEMPTS:
+                refusals += calling.is_refused
+                if attempt == _ATTEMPTS or not (calling.is_unsent or (calling.is_refused and refusals <= _REFUSALS)):
                     break
-            return _judge(calling.stream)
+            return judge(calling.stream)
         except ConnectionError as error:
             raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, str(error)) from error
         finally:
@@ -209,98 +118,117 @@ class NativePeer:
             self._close_retired()
 
     def _close_retired(self) -> None:
-        for connection in [found for found in self._retired if not found.stream_count]:
-            self._retired.discard(connection)
-            connection.close()
+        for line in self._lines:
+            if line.has_retired:
+                line.close_retired()
+        for line in self._leaving:
+            line.close_retired()
 
-    def _ready(self) -> Connection | None:
-        """The connection, if calls may begin on it; one of older certificates is left to its calls."""
-        connection = self._connection
-        if connection is None or connection.is_draining:
-            return None
-        if self._contexts is not None and self._contexts.current()[1] != self._version:
-            self._connection = None
-            self._retired.add(connection)
-            return None
-        return connection
+    def _pick(self) -> Connection | None:
+        """The connection with the fewest calls; None where there is none."""
+        lines = self._lines
+        if len(lines) == 1:
+            return lines[0].ready()
+        best: Connection | None = None
+        is_best_doubtful, is_one_missing = True, False
+        self._turn += 1
+        for place in range(len(lines)):
+            line = lines[(self._turn + place) % len(lines)]
+            connection = line.ready()
+            if connection is None:
+                is_one_missing = True
+            elif best is None or (line.is_doubtful, connection.stream_count) < (is_best_doubtful, best.stream_count):
+                best, is_best_doubtful = connection, line.is_doubtful
+        if best is not None and is_one_missing and (best.stream_count or is_best_doubtful):
+            self._join_spare()
+        return best
 
-    async def _connect_within(self, timeout_s: float) -> Connection:
+    def _join_spare(self) -> None:
+        """Connect to one more server, for the calls that come after."""
+        now_s = asyncio.get_running_loop().time()
+        for line in self._lines:
+            if line.ready() is None and line.is_due(now_s, SPARE_BACKOFF_S):
+                # What becomes of it the line knows.
+                line.join()
+                return
+
+    async def _join_within(self, timeout_s: float) -> Connection:
         if self._is_closed:
             raise MeshError(ErrorReason.ERROR_REASON_CANCELLED, "the peer is closed")
         loop = asyncio.get_running_loop()
-        if self._connecting is None:
-            if loop.time() < self._retry_s:
-                raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, self._cause)
-            self._connecting = loop.create_task(self._connect())
-            self._connecting.add_done_callback(self._connected)
+        if self._joining is None:
+            if self._lines and not any(line.is_due(loop.time(), NEEDED_BACKOFF_S) for line in self._lines):
+                raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, self._lines[0].cause)
+            self._joining = loop.create_task(self._join())
+            self._joining.add_done_callback(self._joined)
         try:
-            return await asyncio.wait_for(asyncio.shield(self._connecting), timeout_s)
+            return await asyncio.wait_for(asyncio.shield(self._joining), timeout_s)
         except TimeoutError:
             raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded") from None
-        except (OSError, ssl.SSLError):
-            raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, self._cause) from None
+        except OSError as error:
+            raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, str(error)) from None
 
-    async def _connect(self) -> Connection:
+    async def _join(self) -> Connection:
+        """Connect to the first server that answers. Raises OSError."""
         loop = asyncio.get_running_loop()
+        if not self._lines or (not self._is_literal and loop.time() - self._resolved_s >= _RESOLVE_SOON_S):
+            await self._resolve()
+        due = [line for line in self._lines if line.is_due(loop.time(), NEEDED_BACKOFF_S)]
+        tried: set[asyncio.Task[Connection]] = set()
+        while due or tried:
+            if due:
+                tried.add(due.pop(0).join())
+            done, tried = await asyncio.wait(
+                tried, timeout=_STAGGER_S if due else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                if not task.cancelled() and task.exception() is None:
+                    return task.result()
+        raise OSError(self._lines[0].cause or f"can't connect to {self.address}")
 
-        def make() -> Connection:
-            return Connection(loop, on_lost=self._lost, max_message_bytes=self._max_message_bytes)
+    def _joined(self, task: "asyncio.Task[Connection]") -> None:
+        self._joining = None
+        if not task.cancelled():
+            # Seen, even where nobody waits for it any more.
+            task.exception()
 
-        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            if self.address.startswith("unix:"):
-                path = self.address.removeprefix("unix:").removeprefix("//")
-                _, connection = await loop.create_unix_connection(make, path)
-            elif self._contexts is None:
-                host, _, port = self.address.rpartition(":")
-                _, connection = await loop.create_connection(make, host.strip("[]"), int(port))
-            else:
-                context, self._version = self._contexts.current()
-                host, _, port = self.address.rpartition(":")
-                transport, connection = await loop.create_connection(
-                    make, host.strip("[]"), int(port), ssl=context, server_hostname=self._server_name
-                )
-                if transport.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
-                    connection.abort()
-                    raise OSError("the server does not speak HTTP/2")
-        return connection
+    def _watch_on(self) -> None:
+        if self._watch is None and not self._is_closed:
+            self._watch = asyncio.get_running_loop().call_later(_TICK_S, self._keep_watch)
 
-    def _connected(self, task: "asyncio.Task[Connection]") -> None:
-        self._connecting = None
-        loop = asyncio.get_running_loop()
-        if task.cancelled():
+    async def _resolve(self) -> None:
+        """Look the names up. Servers that they no longer stand for finish their calls. Raises OSError."""
+        self._resolved_s = asyncio.get_running_loop().time()
+        try:
+            found = await resolve(self._names)
+        except OSError:
+            if not self._lines:
+                raise
+            # What was known is better than nothing.
             return
-        if (error := task.exception()) is not None:
-            self._failures += 1
-            first_s, most_s = _BACKOFF_S
-            self._retry_s = loop.time() + min(most_s, first_s * 2.0 ** min(self._failures - 1, 8))
-            self._cause = f"can't connect to {self.address}: {error or type(error).__name__}"
-            return
-        self._failures = 0
-        self._connection = task.result()
-        if self._watch is None:
-            self._watch = loop.call_later(_TICK_S, self._keep_alive)
+        lines: dict[Endpoint, Line] = {line.endpoint: line for line in self._lines}
+        self._lines = [lines.pop(endpoint) if endpoint in lines else Line(endpoint, self._way) for endpoint in found]
+        for line in lines.values():
+            line.leave()
+            self._leaving.append(line)
 
-    def _lost(self, connection: Connection) -> None:
-        self._retired.discard(connection)
-        if connection is self._connection:
-            self._connection = None
-
-    def _keep_alive(self) -> None:
-        """A connection that is silent while calls run has to answer a ping; one that does not is dropped."""
+    def _keep_watch(self) -> None:
         self._watch = None
-        present = {*self._retired, *([self._connection] if self._connection is not None else [])}
-        before, self._silence = self._silence, {}
-        for connection in present:
-            heard_s, ticks = before.get(connection, (0.0, 0))
-            is_silent = connection.stream_count > 0 and connection.heard_s == heard_s
-            self._silence[connection] = (connection.heard_s, ticks + 1 if is_silent else 0)
-        for connection, (_, ticks) in self._silence.items():
-            if ticks >= _LOST_AFTER_TICKS:
-                connection.abort()
-            elif ticks == _PING_AFTER_TICKS:
-                connection.ping()
-        if present:
-            self._watch = asyncio.get_running_loop().call_later(_TICK_S, self._keep_alive)
+        is_watched = False
+        for line in (*self._lines, *self._leaving):
+            is_watched |= line.tick()
+        for line in tuple(self._leaving):
+            if not line.has_retired:
+                self._leaving.remove(line)
+        loop = asyncio.get_running_loop()
+        if is_watched:
+            self._watch_on()
+            if not self._is_literal and self._resolving is None and loop.time() - self._resolved_s >= _RESOLVE_LATE_S:
+                self._resolving = loop.create_task(self._resolve())
+                self._resolving.add_done_callback(self._resolved)
+
+    def _resolved(self, _: "asyncio.Task[None]") -> None:
+        self._resolving = None
 
     async def finish(self) -> None:
         """Close once the calls that run have ended; each has a deadline."""
@@ -314,49 +242,13 @@ class NativePeer:
         self._is_closed = True
         if self._watch is not None:
             self._watch.cancel()
-        if self._connecting is not None:
-            self._connecting.cancel()
-            with suppress(asyncio.CancelledError, OSError):
-                await self._connecting
-        for connection in [*self._retired, *([self._connection] if self._connection is not None else [])]:
-            connection.close()
-
-
-def _judge(stream: Stream | None) -> Metadata:
-    """Trailing metadata of a call that is over and went well. Raises MeshError for one that did not."""
-    if stream is None:
-        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call that never began")
-    if stream.failure == "message_too_large":
-        text = f"Received message larger than max ({stream.failed_bytes} bytes)"
-        raise MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
-    if stream.failure:
-        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, f"the answer can't be read: {stream.failure}")
-    if stream.trailers is None:
-        if stream.headers is not None:
-            _judge_http(dict(stream.headers))
-        raise from_status(wire.status_of_reset(stream.error_code), f"the stream was reset: {stream.error_code}")
-    pairs = dict(stream.trailers)
-    status = pairs.get(b"grpc-status", b"")
-    if not status.isdigit():
-        _judge_http(dict(stream.headers or stream.trailers))
-        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call ended without a status")
-    try:
-        metadata = wire.decode_metadata(stream.trailers)
-    except wire.WireError as error:
-        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, str(error)) from error
-    if int(status) == code_pb2.OK:
-        if stream.is_truncated:
-            raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the answer ends in the middle of a message")
-        return metadata
-    details = metadata.get(wire.STATUS_DETAILS)
-    message = wire.decode_message(pairs.get(b"grpc-message", b""))
-    raise from_status(int(status), message, details if isinstance(details, bytes) else None)
-
-
-def _judge_http(headers: dict[bytes, bytes]) -> None:
-    status = headers.get(b":status", b"")
-    if status != b"200":
-        raise from_status(wire.status_of_http(status), f"Received http2 header with status: {status.decode()}")
+        for task in (self._joining, self._resolving):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError, OSError):
+                    await task
+        for line in (*self._lines, *self._leaving):
+            await line.close()
 
 
 def connect(
@@ -365,6 +257,12 @@ def connect(
     max_message_bytes: int = 4_194_304,
     tls: Tls = NO_TLS,
     server_name: str = "",
+    compression: compression.Choice = "none",
 ) -> NativePeer:
-    """A peer at `address`; see ssop_chassis.grpc_transport.connect."""
-    return NativePeer(address, max_message_bytes=max_message_bytes, tls=tls, server_name=server_name)
+    """A peer at `address`, which may stand for several servers; see ssop_chassis.grpc_transport.connect.
+
+    Raises ValueError for what is no address.
+    """
+    return NativePeer(
+        address, max_message_bytes=max_message_bytes, tls=tls, server_name=server_name, choice=compression
+    )

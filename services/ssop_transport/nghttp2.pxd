@@ -93,6 +93,7 @@ cdef extern from "<nghttp2/nghttp2.h>":
     int nghttp2_session_consume_connection(nghttp2_session *, size_t)
     int nghttp2_session_consume_stream(nghttp2_session *, int32_t, size_t)
     int nghttp2_session_resume_data(nghttp2_session *, int32_t)
+    size_t nghttp2_session_get_outbound_queue_size(nghttp2_session *)
     void *nghttp2_session_get_stream_user_data(nghttp2_session *, int32_t)
     int nghttp2_session_set_stream_user_data(nghttp2_session *, int32_t, void *)
     int32_t nghttp2_session_get_last_proc_stream_id(nghttp2_session *)

@@ -16,9 +16,10 @@ from ssop_chassis.call import Arity, Call, Metadata, Method, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.tls import NO_TLS, Tls
-from ssop_transport import wire
+from ssop_transport import compression, wire
 from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
+from ssop_transport.life import Life, Lives
 from ssop_transport.secure import server_context
 
 MAX_METADATA_BYTES: Final = 8_192
@@ -29,13 +30,16 @@ _log = logging.getLogger(__name__)
 class NativeCall(CallState):
     """Server side of a call."""
 
-    def __init__(self, method: Method, stream: Stream, peer: str, metadata: Metadata, deadline_s: float) -> None:
+    def __init__(
+        self, method: Method, stream: Stream, peer: str, metadata: Metadata, deadline_s: float, *, is_packing: bool
+    ) -> None:
         super().__init__(method.path, metadata, deadline_s)
         self.request = b""
         self.peer = peer
         self.is_unary = method.arity is Arity.UNARY
         self.task: asyncio.Task[None] | None = None
         self._stream = stream
+        self._is_packing = is_packing
         self._has_written = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -70,14 +74,17 @@ class NativeCall(CallState):
         self._has_written = True
         stream = self._stream
         if not stream.has_responded:
-            stream.respond(_PLAIN_HEADERS)
-        stream.write(message)
+            stream.respond(_PACKING_HEADERS if self._is_packing else _PLAIN_HEADERS)
+        if self._is_packing and len(message) >= compression.LEAST_BYTES:
+            stream.write(compression.pack(message), True)
+        else:
+            stream.write(message)
         while not stream.has_room:
             await self._wait()
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """See Call.send_initial_metadata."""
-        self._stream.respond(wire.response_headers(metadata))
+        self._stream.respond(wire.response_headers(metadata, is_packing=self._is_packing))
 
     def end(self, error: MeshError | None) -> None:
         """Send the trailers."""
@@ -92,6 +99,7 @@ class NativeCall(CallState):
 
 
 _PLAIN_HEADERS: Final = wire.response_headers({})
+_PACKING_HEADERS: Final = wire.response_headers({}, is_packing=True)
 
 
 def failed(error: MeshError, trailing: Metadata | None = None) -> wire.Pairs:
@@ -108,6 +116,13 @@ def finish(stream: Stream, pairs: wire.Pairs) -> None:
         stream.refuse([*_PLAIN_HEADERS, *pairs])
 
 
+_FAILURES: Final = {
+    "compressed": "a message is flagged as compressed, and no encoding was named",
+    "flag_unknown": "a message has a flag that gRPC does not have",
+    "damaged": "a compressed message can't be unpacked",
+}
+
+
 def unreadable(stream: Stream) -> MeshError:
     """What a client did wrong with its messages or headers."""
     if stream.failure == "message_too_large":
@@ -116,8 +131,8 @@ def unreadable(stream: Stream) -> MeshError:
     if stream.failure == "metadata_too_large":
         text = f"metadata larger than max ({stream.failed_bytes} bytes)"
         return MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
-    if stream.failure == "compressed":
-        return MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, "compressed messages are not taken")
+    if stream.failure:
+        return MeshError(ErrorReason.ERROR_REASON_INTERNAL, _FAILURES.get(stream.failure, stream.failure))
     return MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, "the stream ended in the middle of a message")
 
 
@@ -133,6 +148,8 @@ class NativeServer:
         max_session_s: float,
         max_message_bytes: int,
         max_concurrent_calls: int,
+        lives: Lives,
+        choice: compression.Choice,
     ) -> None:
         self.addresses: tuple[str, ...] = ()
         self._methods = {method.path.encode(): method for service in services for method in service.methods}
@@ -141,7 +158,9 @@ class NativeServer:
         self._max_session_s = max_session_s
         self._max_message_bytes = max_message_bytes
         self._max_concurrent_calls = max_concurrent_calls
-        self._connections: set[Connection] = set()
+        self._lives = lives
+        self._is_packing = choice == "gzip"
+        self._connections: dict[Connection, Life] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.AbstractServer] = []
 
@@ -164,21 +183,31 @@ class NativeServer:
         connection: Connection = Connection(
             asyncio.get_running_loop(),
             on_stream=lambda stream: self._begin(connection, stream),
-            on_lost=self._connections.discard,
+            on_lost=self._lost,
             max_message_bytes=self._max_message_bytes,
             max_header_bytes=MAX_METADATA_BYTES,
             max_streams=self._max_concurrent_calls,
         )
-        self._connections.add(connection)
+        self._connections[connection] = Life(connection, self._lives)
         return connection
+
+    def _lost(self, connection: Connection) -> None:
+        life = self._connections.pop(connection, None)
+        if life is not None:
+            life.end()
 
     def _begin(self, connection: Connection, stream: Stream) -> None:
         """A client opened a stream: judge its headers, and gather what its method needs to begin."""
         stream.listener = _nothing
+        headers = dict(stream.headers or ())
+        encoding = headers.get(b"grpc-encoding")
+        if encoding is not None and not compression.is_known(encoding):
+            error = MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, "the encoding of the messages is not known")
+            finish(stream, [*failed(error), wire.ACCEPTS])
+            return
         if stream.failure:
             finish(stream, failed(unreadable(stream)))
             return
-        headers = dict(stream.headers or ())
         if headers.get(b":method") != b"POST" or not headers.get(b"content-type", b"").startswith(b"application/grpc"):
             status = b"405" if headers.get(b":method") != b"POST" else b"415"
             stream.refuse([(b":status", status)])
@@ -197,7 +226,9 @@ class NativeServer:
             finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, str(error))))
             return
         peer = _peer_name(connection.transport)
-        call = NativeCall(method, stream, peer, metadata, time.monotonic() + timeout_s)
+        is_packing = self._is_packing and compression.accepts_gzip(headers.get(b"grpc-accept-encoding", b""))
+        deadline_s = time.monotonic() + timeout_s
+        call = NativeCall(method, stream, peer, metadata, deadline_s, is_packing=is_packing)
         if is_bidi:
             self._start(method, call, stream)
         else:
@@ -271,6 +302,9 @@ class _Gathering:
 
     def _end(self) -> None:
         message, more = self._stream.take(), self._stream.take()
+        if self._stream.failure:
+            self._refuse(unreadable(self._stream))
+            return
         if message is None or more is not None:
             text = "the method takes one message"
             self._refuse(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, text))
@@ -331,6 +365,10 @@ async def start_server(
     max_concurrent_calls: int = 1024,
     has_reflection: bool = False,
     tls: Tls = NO_TLS,
+    max_connection_age_ms: int = 0,
+    max_connection_age_grace_ms: int = 0,
+    max_connection_idle_ms: int = 0,
+    compression: compression.Choice = "none",
 ) -> NativeServer:
     """Serve on every address of `listen` (`host:port`, `unix:/path`). Raises OSError when one can't be bound."""
     served = [*services, _reflecting([service.name for service in services])] if has_reflection else list(services)
@@ -341,6 +379,8 @@ async def start_server(
         max_session_s=max_session_ms / 1000,
         max_message_bytes=max_message_bytes,
         max_concurrent_calls=max_concurrent_calls,
+        lives=Lives(max_connection_age_ms / 1000, max_connection_age_grace_ms / 1000, max_connection_idle_ms / 1000),
+        choice=compression,
     )
     context = server_context(tls) if any(map(tls.is_listener_secure, listen)) else None
     try:

@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 from google.rpc import code_pb2
 
 from ssop_chassis.call import Metadata
+from ssop_transport import compression
 
 Pairs = list[tuple[bytes, bytes]]
 STATUS_DETAILS: Final = "grpc-status-details-bin"
@@ -17,6 +18,11 @@ USER_AGENT: Final = b"grpc-python-ssop/0.1"
 REFUSED_STREAM: Final = 7
 CONNECTION_LOST: Final = 0xFFFFFFFF
 """What stands for an error code where the connection is gone; RFC 9113 has none."""
+UNSENT: Final = 0xFFFFFFFE
+"""The same, where it went before anything of the call was sent."""
+ACCEPTS: Final = (b"grpc-accept-encoding", compression.ACCEPTED)
+_PACKING_REQUEST: Final = ((b"grpc-encoding", compression.GZIP), ACCEPTS)
+_PACKING_ANSWER: Final = ((b"grpc-encoding", compression.GZIP),)
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
 _TEXT: Final = re.compile(r"[\x20-\x7e]*")
 _TIMEOUT: Final = re.compile(rb"[0-9]{1,8}[HMSmun]")
@@ -26,6 +32,7 @@ _OWN: Final = frozenset({"te", "content-type"})
 _RESETS: Final[Mapping[int, int]] = {
     REFUSED_STREAM: code_pb2.UNAVAILABLE,
     CONNECTION_LOST: code_pb2.UNAVAILABLE,
+    UNSENT: code_pb2.UNAVAILABLE,
     8: code_pb2.CANCELLED,
     11: code_pb2.RESOURCE_EXHAUSTED,
     12: code_pb2.PERMISSION_DENIED,
@@ -114,7 +121,9 @@ def _decode_binary(value: bytes) -> bytes:
         raise WireError("a binary value that is not base64") from error
 
 
-def request_headers(scheme: bytes, authority: bytes, method: str, timeout_s: float, metadata: Metadata) -> Pairs:
+def request_headers(
+    scheme: bytes, authority: bytes, method: str, timeout_s: float, metadata: Metadata, *, is_packing: bool = False
+) -> Pairs:
     """The headers that begin a call. Raises WireError."""
     return [
         (b":method", b"POST"),
@@ -125,13 +134,15 @@ def request_headers(scheme: bytes, authority: bytes, method: str, timeout_s: flo
         (b"content-type", b"application/grpc"),
         (b"user-agent", USER_AGENT),
         (b"grpc-timeout", encode_timeout(timeout_s)),
+        *(_PACKING_REQUEST if is_packing else ()),
         *encode_metadata(metadata),
     ]
 
 
-def response_headers(metadata: Metadata) -> Pairs:
+def response_headers(metadata: Metadata, *, is_packing: bool = False) -> Pairs:
     """The headers that begin an answer. Raises WireError."""
-    return [(b":status", b"200"), (b"content-type", b"application/grpc"), *encode_metadata(metadata)]
+    packing = _PACKING_ANSWER if is_packing else ()
+    return [(b":status", b"200"), (b"content-type", b"application/grpc"), *packing, *encode_metadata(metadata)]
 
 
 def trailers(code: int, message: str, metadata: Metadata) -> Pairs:

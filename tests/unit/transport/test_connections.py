@@ -78,7 +78,7 @@ async def test_calls_that_run_outlive_the_drain_and_new_ones_go_elsewhere(tmp_pa
     call = asyncio.ensure_future(peer.unary(METHOD, b"", timeout_s=60))
     await eventually(lambda: len(first._tasks) == 1, 30)
     stopping = asyncio.ensure_future(first.stop(60))
-    await eventually(lambda: peer._connection is not None and peer._connection.is_draining, 30)
+    await eventually(lambda: peer._pick() is None, 30)
     second = await start(listen)
     assert await peer.unary(METHOD, b"new", timeout_s=60) == b"new"
     gate.set()
@@ -146,11 +146,11 @@ async def test_certificates_are_asked_of_both_sides_and_replaced_between_calls(t
     address = server.addresses[0]
     peer: Any = connector("native")(address, tls=open_tls(settings, "router"))
     assert await peer.unary(METHOD, b"secret", timeout_s=60) == b"secret"
-    before = peer._connection
+    before = peer._pick()
     own.replace(make_certificate(tmp_path, authority, "next"))
 
     async def until_renewed() -> None:
-        while peer._connection is before:
+        while peer._pick() is before:
             assert await peer.unary(METHOD, b"more", timeout_s=60) == b"more"
             await asyncio.sleep(0.05)
 

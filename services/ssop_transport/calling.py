@@ -1,0 +1,177 @@
+"""One call on its way, and what became of it."""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable
+from typing import Final
+
+from google.rpc import code_pb2
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.call import Metadata, OnMessage
+from ssop_chassis.errors import MeshError, from_status
+from ssop_transport import wire
+from ssop_transport._connection import Connection
+from ssop_transport._stream import Stream
+
+# Codes have two digits; int() refuses to read thousands of them.
+_STATUS_DIGITS: Final = 4
+
+
+class Calling:
+    """A call on its way; its task waits here for news."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.stream: Stream | None = None
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_late = False
+        self._timer = self._loop.call_later(timeout_s, self._expire)
+
+    def begin(self, connection: Connection, headers: wire.Pairs, request: bytes, is_packed: bool) -> None:
+        """Send the request. Raises ConnectionError."""
+        self.stream = None
+        self.stream = stream = connection.open(headers, self.news)
+        if is_packed:
+            stream.write(request, True)
+        else:
+            stream.write(request)
+        stream.finish()
+
+    def take(self) -> bytes | None:
+        """The next message, if it is there."""
+        return None if self.stream is None else self.stream.take()
+
+    async def run(self) -> None:
+        """Until the call is over."""
+        while not self.is_over:
+            await self.wait()
+
+    def news(self) -> None:
+        """Something happened on the stream."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _expire(self) -> None:
+        self._is_late = True
+        self.news()
+
+    async def wait(self) -> None:
+        """Wait for news. Raises MeshError when time is up."""
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+        if self._is_late:
+            raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more comes."""
+        stream = self.stream
+        if stream is None:
+            return True
+        return bool(stream.is_closed or stream.failure or (stream.is_ended and stream.trailers is not None))
+
+    @property
+    def is_unsent(self) -> bool:
+        """The connection was lost before anything of it was sent."""
+        return self.stream is not None and self.stream.error_code == wire.UNSENT
+
+    @property
+    def is_refused(self) -> bool:
+        """The server never looked at it (RFC 9113, 8.7): it may be sent again."""
+        stream = self.stream
+        return stream is not None and stream.error_code == wire.REFUSED_STREAM and stream.headers is None
+
+    def leave(self) -> None:
+        """Stop the clock, and break the call off if it still runs."""
+        self._timer.cancel()
+        stream = self.stream
+        if stream is None:
+            return
+        stream.listener = _nothing
+        if not stream.is_closed and (stream.failure or not stream.is_ended):
+            stream.reset()
+
+
+class Streaming(Calling):
+    """Hands each message over in the turn of the loop in which it came, in the context of the caller."""
+
+    def __init__(self, timeout_s: float, on_message: OnMessage) -> None:
+        super().__init__(timeout_s)
+        self._on_message = on_message
+        self._context = contextvars.copy_context()
+        self.pending: Awaitable[None] | None = None
+        self.error: BaseException | None = None
+
+    def news(self) -> None:
+        """See Calling.news."""
+        self.deliver()
+        if self.pending is not None or self.error is not None or self.is_over or self._is_late:
+            super().news()
+
+    def deliver(self) -> None:
+        """Hand over what is there, until a message has to be waited for."""
+        take, run, on_message = self.take, self._context.run, self._on_message
+        while self.pending is None and self.error is None and (message := take()) is not None:
+            try:
+                self.pending = run(on_message, message)
+            except BaseException as error:  # noqa: BLE001 - raised again where the call is awaited
+                self.error = error
+
+    async def run(self) -> None:
+        """Until the stream is over and everything was handed over."""
+        while True:
+            self.deliver()
+            if self.error is not None:
+                raise self.error
+            if self.pending is not None:
+                await self.pending
+                self.pending = None
+            elif self.is_over:
+                return
+            else:
+                await self.wait()
+
+
+def _nothing() -> None:
+    """The listener of a call that nobody waits for."""
+
+
+def judge(stream: Stream | None) -> Metadata:
+    """Trailing metadata of a call that is over and went well. Raises MeshError for one that did not."""
+    if stream is None:
+        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call that never began")
+    if stream.failure == "message_too_large":
+        text = f"Received message larger than max ({stream.failed_bytes} bytes)"
+        raise MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
+    if stream.failure:
+        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, f"the answer can't be read: {stream.failure}")
+    if stream.trailers is None:
+        if stream.headers is not None:
+            _judge_http(dict(stream.headers))
+        raise from_status(wire.status_of_reset(stream.error_code), f"the stream was reset: {stream.error_code}")
+    pairs = dict(stream.trailers)
+    status = pairs.get(b"grpc-status", b"")
+    if not status.isdigit() or len(status) > _STATUS_DIGITS:
+        _judge_http(dict(stream.headers or stream.trailers))
+        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call ended without a status")
+    try:
+        metadata = wire.decode_metadata(stream.trailers)
+    except wire.WireError as error:
+        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, str(error)) from error
+    if int(status) == code_pb2.OK:
+        if stream.is_truncated:
+            raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the answer ends in the middle of a message")
+        return metadata
+    details = metadata.get(wire.STATUS_DETAILS)
+    message = wire.decode_message(pairs.get(b"grpc-message", b""))
+    raise from_status(int(status), message, details if isinstance(details, bytes) else None)
+
+
+def _judge_http(headers: dict[bytes, bytes]) -> None:
+    status = headers.get(b":status", b"")
+    if status != b"200":
+        raise from_status(wire.status_of_http(status), f"Received http2 header with status: {status.decode()}")

@@ -1,0 +1,108 @@
+"""How long connections last: their age, what calls get after it, and the end of those without calls."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.eventually import eventually
+from helpers.gated_servers import GatedServer, ask
+from ssop_chassis.errors import MeshError
+from ssop_chassis.transport import Kind, connector
+
+pytestmark = pytest.mark.needs("native_transport")
+
+
+async def start(folder: Path, kind: Kind = "native", **options: Any) -> tuple[Any, GatedServer]:
+    server = GatedServer(1)
+    address = await server.start(f"unix:{folder}/s", **options)
+    return connector(kind)(address), server
+
+
+async def end(peer: Any, server: GatedServer) -> None:
+    await peer.close()
+    await server.server.stop(0)
+
+
+@pytest.mark.parametrize("kind", ["grpc", "native"])
+async def test_connections_grow_old_and_no_call_fails(tmp_path: Path, kind: Kind) -> None:
+    peer, server = await start(tmp_path, kind, max_connection_age_ms=30)
+    made: set[Any] = set()
+
+    async def call() -> None:
+        while len(made) < 4:
+            made.update(server.server._connections)
+            assert await ask(peer) == 1
+
+    await asyncio.wait_for(asyncio.gather(*(call() for _ in range(8))), 120)
+    await end(peer, server)
+
+
+async def test_call_that_runs_outlives_the_age(tmp_path: Path) -> None:
+    peer, server = await start(tmp_path, max_connection_age_ms=30)
+    server.gate.clear()
+    call = asyncio.ensure_future(ask(peer))
+    await eventually(lambda: server.running == 1)
+    await eventually(lambda: peer._lines[0].has_retired or peer._pick() is None)
+    old = next(iter(peer._lines[0]._retired))
+    server.gate.set()
+    assert await call == 1
+    await eventually(lambda: old.is_lost)
+    await end(peer, server)
+
+
+async def test_call_is_cut_when_its_grace_is_over(tmp_path: Path) -> None:
+    peer, server = await start(tmp_path, max_connection_age_ms=30, max_connection_age_grace_ms=30)
+    server.gate.clear()
+    with pytest.raises(MeshError):
+        await ask(peer)
+    await eventually(lambda: server.running == 0)
+    await end(peer, server)
+
+
+async def test_connection_without_calls_is_ended_and_made_again(tmp_path: Path) -> None:
+    peer, server = await start(tmp_path, max_connection_idle_ms=30)
+    assert await ask(peer) == 1
+    await eventually(lambda: not server.server._connections)
+    assert await ask(peer) == 1
+    await end(peer, server)
+
+
+async def test_connection_with_a_call_is_not_idle(tmp_path: Path) -> None:
+    peer, server = await start(tmp_path, max_connection_idle_ms=30)
+    server.gate.clear()
+    call = asyncio.ensure_future(ask(peer))
+    await eventually(lambda: server.running == 1)
+    (life,) = server.server._connections.values()
+    before = life._idle
+    # Looked at twice and left.
+    await eventually(lambda: life._idle is not before)
+    before = life._idle
+    await eventually(lambda: life._idle is not before)
+    assert peer._pick() is not None
+    server.gate.set()
+    assert await call == 1
+    await end(peer, server)
+
+
+async def test_client_that_is_gone_without_a_word_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_transport.life._PARTING_S", 0.01)
+    peer, server = await start(tmp_path, max_connection_idle_ms=30)
+    reader, writer = await asyncio.open_unix_connection(f"{tmp_path}/s")
+    await eventually(lambda: len(server.server._connections) == 1)
+    await eventually(lambda: not server.server._connections)
+    assert await reader.read() != b""
+    writer.close()
+    await end(peer, server)
+
+
+async def test_lives_end_with_their_connections(tmp_path: Path) -> None:
+    peer, server = await start(tmp_path, max_connection_age_ms=3_600_000, max_connection_idle_ms=3_600_000)
+    assert await ask(peer) == 1
+    (life,) = server.server._connections.values()
+    await peer.close()
+    await eventually(lambda: not server.server._connections)
+    assert life._age.cancelled()
+    assert life._idle.cancelled()
+    await server.server.stop(0)
