@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from ssop.v1 import mesh_pb2
 from ssop_chassis.settings import SettingsError
+from ssop_chassis.transport import Kind, channel_maker
 from ssop_opinion.core.brands import Brand, BrandIndex, describe
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.prompt import Example, Hint, PromptText, build_messages, pick_prompt
@@ -39,6 +40,8 @@ from ssop_sdk import (
     RetryPolicy,
     SsopError,
 )
+from ssop_sdk.async_client import OpenChannel, open_grpc_channel
+from ssop_sdk.target import Target
 
 Clock = Callable[[], float]
 
@@ -327,6 +330,21 @@ def _open_hint(settings: OpinionSettings) -> HintModel | None:
         raise SettingsError(f"the hint can't be used: {error}; has_hint = false goes without") from error
 
 
+def _channel_opener(transport: Kind) -> OpenChannel | None:
+    """What opens channels to routers. Raises SettingsError."""
+    make = channel_maker(transport)
+    if make is None:
+        return None
+
+    def open_channel(target: Target) -> Any:
+        if target.is_tls or target.is_resolved_by_grpc:
+            _log.info("gRPC's own transport carries calls to a router over TLS, or behind a resolver")
+            return open_grpc_channel(target)
+        return make(target.address)
+
+    return open_channel
+
+
 @asynccontextmanager
 async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
     """The Analyst that the settings ask for. Raises SettingsError."""
@@ -334,6 +352,7 @@ async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
     plans = {name: make_plan(tenant) for name, tenant in setup.tenants.items()}
     hint = await asyncio.to_thread(_open_hint, settings)
     timeout_s = settings.analysis_timeout_ms / 1000
+    open_channel = _channel_opener(setup.transport)
     async with AsyncExitStack() as stack:
         clients = {
             name: await stack.enter_async_context(
@@ -344,6 +363,7 @@ async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
                     timeout_s=timeout_s,
                     # The queue tries again, and knows how long a post has waited.
                     retry=RetryPolicy(max_retries=1),
+                    open_channel=open_channel,
                 )
             )
             for name, tenant in setup.tenants.items()
