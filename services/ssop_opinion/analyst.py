@@ -16,11 +16,12 @@ from typing import Any, Final, Protocol
 from prometheus_client import CollectorRegistry, Counter
 
 from ssop.v1 import mesh_pb2
+from ssop.v1.content_pb2 import Message
 from ssop_chassis.settings import SettingsError
 from ssop_chassis.transport import Kind, channel_maker
 from ssop_opinion.core.brands import Brand, BrandIndex, describe
 from ssop_opinion.core.post import Post
-from ssop_opinion.core.prompt import Example, Hint, PromptText, build_messages, pick_prompt
+from ssop_opinion.core.prompt import Example, Hint, PromptText, build_head, build_turn, pick_prompt
 from ssop_opinion.core.record import Analysis, Verdict
 from ssop_opinion.core.wording import Language, even_out, find_language
 from ssop_opinion.hint.model import HintError, HintModel, open_hint
@@ -41,6 +42,7 @@ from ssop_sdk import (
     SsopError,
 )
 from ssop_sdk.async_client import OpenChannel, open_grpc_channel
+from ssop_sdk.messages import read_messages
 from ssop_sdk.target import Target
 
 Clock = Callable[[], float]
@@ -166,6 +168,7 @@ class MeshAnalyst:
         self._has_probabilities = has_probabilities
         self._clock = clock
         self._schema: PostSchema = post_schema()
+        self._heads: dict[tuple[int, bool], Sequence[Message]] = {}
 
     async def analyse(self, post: Post, on_field: OnField) -> Analysis:
         """See `ports.Analyst`."""
@@ -224,10 +227,13 @@ class MeshAnalyst:
         return self._finish(question, answer, stream)
 
     def _generate(self, question: _Question) -> AsyncStream[Any]:
-        plan, has_brand = question.plan, bool(question.brands)
+        plan, has_brand, hint = question.plan, bool(question.brands), question.hint
         prompt = pick_prompt(plan.prompts, find_language(question.text))
         return self._clients[question.tenant].generate(
-            build_messages(prompt, question.text, brands=describe(question.brands), hint=question.hint),
+            [
+                *self._head(prompt, has_hint=hint is not None),
+                build_turn(prompt, question.text, brands=describe(question.brands), hint=hint),
+            ],
             policy=plan.find_policy(has_brand=has_brand),
             collections=() if has_brand else plan.collections,
             rag_prefetch_ratio=None if has_brand else plan.rag_prefetch_ratio,
@@ -238,6 +244,15 @@ class MeshAnalyst:
             logprobs=self._has_probabilities,
             timeout_s=self._timeout_s,
         )
+
+    def _head(self, prompt: PromptText, *, has_hint: bool) -> Sequence[Message]:
+        """What stands before each post, made once: with examples it is most of the request."""
+        # A prompt lives as long as the plans do: no other can come to have its id.
+        key = (id(prompt), has_hint)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = read_messages(build_head(prompt, has_hint=has_hint))
+        return head
 
     def _finish(self, question: _Question, answer: _Answer, stream: AsyncStream[Any]) -> Analysis:
         decision, usage, status, hint = stream.decision, stream.usage, stream.status, question.hint
