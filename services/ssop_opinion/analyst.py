@@ -278,6 +278,7 @@ class MeshAnalyst:
             input_tokens=usage.input_tokens if usage is not None else 0,
             output_tokens=usage.output_tokens if usage is not None else 0,
             passages=len(status.passages) if status is not None else 0,
+            sources=_sources(status) if status is not None else (),
         )
 
     def _failed(self, reason: str) -> Analysis:
@@ -306,6 +307,10 @@ def weigh(label: str, probability: float | None, hint: Hint | None, stated: Any)
         return float(stated)
     by_hint = hint.probability_of(label) if hint is not None else 1.0
     return round(min(1.0, by_hint * (1.0 if probability is None else probability)), 2)
+
+
+def _sources(status: mesh_pb2.DeliveryStatus) -> Sequence[str]:
+    return tuple(dict.fromkeys(f"{one.collection}/{one.document_id}" for one in status.passages))
 
 
 def _word(kind: Any, value: int, prefix: str) -> str:

@@ -39,7 +39,7 @@ class ChannelError(grpc.RpcError):
         """What the peer says, or the transport."""
         return self._error.message
 
-    def trailing_metadata(self) -> Sequence[tuple[str, str | bytes]]:
+    def trailing_metadata(self) -> Any:
         """What the peer added to the status; empty where it never came to one."""
         details = self._error.details
         return () if details is None else ((STATUS_DETAILS, details),)

@@ -25,9 +25,11 @@ def to_document(record: Record) -> dict[str, Any]:
 def from_document(document: Mapping[str, Any]) -> Record:
     """The record of a document. Members that a later version wrote are left out. Raises KeyError and TypeError."""
     post, analysis = document["post"], document["analysis"]
+    found: dict[str, Any] = {name: analysis[name] for name in _ANALYSIS if name in analysis}
+    found["sources"] = tuple(found.get("sources", ()))
     return Record(
         post=Post(**{name: post[name] for name in _POST if name in post}),
-        analysis=Analysis(**{name: analysis[name] for name in _ANALYSIS if name in analysis}),
+        analysis=Analysis(**found),
         analysed_ms=document["analysed_ms"],
     )
 
