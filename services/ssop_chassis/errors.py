@@ -112,6 +112,8 @@ class MeshError(Exception):
         self.fields = _clip_pairs(fields)
         self.quotas = _clip_pairs(quotas)
         self.retry_after_ms = retry_after_ms
+        self.details: bytes | None = None
+        """What a peer added to its status (`grpc-status-details-bin`); None for an error of this process."""
 
     @property
     def code(self) -> int:
@@ -200,7 +202,7 @@ def from_status(code: int, message: str, details: bytes | None = None) -> MeshEr
             quotas = [(v.subject, v.description) for v in failure.violations]
         elif detail.Unpack(retry):
             retry_after_ms = retry.retry_delay.ToMilliseconds()
-    return MeshError(
+    error = MeshError(
         ErrorReason.ValueType(reason) if reason in REASONS else R.ERROR_REASON_INTERNAL,
         message,
         metadata=metadata,
@@ -208,6 +210,8 @@ def from_status(code: int, message: str, details: bytes | None = None) -> MeshEr
         quotas=quotas,
         retry_after_ms=retry_after_ms,
     )
+    error.details = details
+    return error
 
 
 def invalid_request(*fields: tuple[str, str]) -> MeshError:

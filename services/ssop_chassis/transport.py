@@ -61,6 +61,14 @@ def connector(kind: Kind, compression: Compression = "none") -> Connect:
     return found if compression == "none" else partial(found, compression=compression)
 
 
+def channel_maker(kind: Kind) -> Callable[[str], Any] | None:
+    """What makes a channel of grpc.aio's shape to an address, for clients; None: gRPC's own. Raises SettingsError."""
+    if kind == "grpc":
+        return None
+    found: Callable[[str], Any] = _native("channel").NativeChannel
+    return found
+
+
 def _native(name: str) -> Any:
     try:
         # Not a plain import: the chassis works without it.

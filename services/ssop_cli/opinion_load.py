@@ -6,38 +6,34 @@ when they are due, whatever became of those before; what is late by the sender's
 """
 
 import asyncio
-import json
 import math
 import os
-import random
-import secrets
-import sqlite3
 import time
 import tomllib
-from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from ssop_cli.failure import CommandError
-from ssop_cli.opinion_load_mesh import BRANDS, LoadOptions, load_mesh
-from ssop_cli.opinion_mesh import KEY_ID, opinion_folder, webhook_secret
+from ssop_cli.opinion_load_door import Door, DoorError
+from ssop_cli.opinion_load_mesh import LoadOptions, load_mesh
+from ssop_cli.opinion_load_posts import PostMaker, read_records
+from ssop_cli.opinion_mesh import opinion_folder, webhook_secret
 from ssop_cli.places import Places
 from ssop_cli.report import read_report
-from ssop_opinion.core.signature import sign
-from ssop_opinion.webhook import PATH
 
 _TICK_S: Final = 0.02
 _TICKS_A_SECOND: Final = os.sysconf("SC_CLK_TCK")
-_MAX_IN_FLIGHT: Final = 64
 _VECTORS: Final = "ssop_rag_query_vectors_total"
 _LOOKUPS: Final = "ssop_opinion_brand_lookups_total"
+_DONE: Final = "ssop_opinion_post_seconds_count"
+_DEAD: Final = "ssop_opinion_dead_letters_total"
 _CHILDREN: Final = ("redis-cache", "redis-state", "cache", "rag", "inference", "router", "opinion")
 
 
@@ -65,6 +61,7 @@ class LoadReport:
     dead_letters: int
     verdicts: dict[str, int]
     caches: dict[str, int]
+    accuracy: dict[str, float | int | None]
     steady_ms: dict[str, float]
     all_ms: dict[str, float]
     drained_s: float
@@ -82,7 +79,7 @@ def run_load(places: Places, options: LoadOptions, console: Console) -> LoadRepo
     if places.state.exists() and any(places.state.iterdir()):
         raise CommandError(f"{places.state} is not empty", advice="name a new folder for the run with --state-dir")
     with load_mesh(places, options, console) as url:
-        return asyncio.run(Load(places, options, url, console).run())
+        return uvloop.run(Load(places, options, url, console).run())
 
 
 class Load:
@@ -93,38 +90,41 @@ class Load:
         self._options = options
         self._url = url
         self._console = console
-        self._secret = webhook_secret(places).read_text().strip().encode()
-        self._rng = random.Random(options.seed)  # noqa: S311 - a load, not a secret
-        self._made = 0
+        self._maker = PostMaker(options.seed, options.repost_share)
         self._accepted: set[str] = set()
-        self._texts: list[str] = []
+        self._taken = 0
 
     async def run(self) -> LoadReport:
         """Send, wait until all has left the queue, and count."""
         options = self._options
         before_s = self._cpu_s()
-        limits = httpx.Limits(max_connections=_MAX_IN_FLIGHT)
-        async with httpx.AsyncClient(base_url=self._url, timeout=30, limits=limits) as client:
-            steady = await self._send(client, Phase("steady"), options.rate, options.duration_s)
-            steady_buckets = await self._latencies(client)
-            burst = await self._send(client, Phase("burst"), options.burst_rate, options.burst_s)
+        door = Door(self._url, webhook_secret(self._places).read_text().strip().encode())
+        try:
+            steady = await self._send(door, Phase("steady"), options.rate, options.duration_s)
+            steady_buckets = read_latencies(await door.metrics())
+            burst = await self._send(door, Phase("burst"), options.burst_rate, options.burst_s)
             ended_s = time.monotonic()
-            await self._drain(client)
+            await self._drain(door)
             drained_s = time.monotonic() - ended_s
-            all_buckets = await self._latencies(client)
-            samples = await self._samples(client)
+            page = await door.metrics()
             vectors = await self._query_vectors()
+        except DoorError as error:
+            raise CommandError(f"the application does not answer: {error}") from error
+        finally:
+            door.close()
         after_s = self._cpu_s()
-        keys, verdicts, caches = self._records()
+        kept = read_records(opinion_folder(self._places) / "records.db", self._maker.said)
+        samples, all_buckets, keys = read_samples(page), read_latencies(page), kept.keys
         count = max(1, len(self._accepted))
         return LoadReport(
             phases=[_phase_json(phase) for phase in (steady, burst) if phase.sent],
             records=len(keys),
             records_of_accepted=len(self._accepted & keys),
             lost=len(self._accepted - keys),
-            dead_letters=int(sum(v for k, v in samples.items() if k.startswith("ssop_opinion_dead_letters_total"))),
-            verdicts=verdicts,
-            caches=caches,
+            dead_letters=int(sum(v for k, v in samples.items() if k.startswith(_DEAD))),
+            verdicts=kept.verdicts,
+            caches=kept.caches,
+            accuracy=kept.accuracy,
             steady_ms=quantiles_ms(steady_buckets),
             all_ms=quantiles_ms(all_buckets),
             drained_s=round(drained_s, 1),
@@ -135,7 +135,7 @@ class Load:
             brand_lookups={name: value for name, value in samples.items() if name.startswith(_LOOKUPS)},
         )
 
-    async def _send(self, client: httpx.AsyncClient, phase: Phase, rate: float, duration_s: float) -> Phase:
+    async def _send(self, door: Door, phase: Phase, rate: float, duration_s: float) -> Phase:
         began_s = time.monotonic()
         due, total = 0, int(rate * duration_s)
         tasks: set[asyncio.Task[None]] = set()
@@ -145,7 +145,7 @@ class Load:
             while due < wanted:
                 count = min(self._options.batch, wanted - due)
                 phase.late_ms.append((now_s - due / rate) * 1000)
-                task = asyncio.create_task(self._post(client, phase, self._make(count)))
+                task = asyncio.create_task(self._post(door, phase, *self._maker.make(count)))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
                 due += count
@@ -154,69 +154,32 @@ class Load:
             await asyncio.wait(tasks)
         return phase
 
-    def _make(self, count: int) -> list[dict[str, str]]:
-        made = []
-        for _ in range(count):
-            self._made += 1
-            if self._texts and self._rng.random() < self._options.repost_share:
-                text = f"RT @user{self._rng.randrange(1_000)}: {self._rng.choice(self._texts)}"
-            else:
-                brand, number = self._rng.randrange(BRANDS), self._rng.getrandbits(40)
-                text = f"Brand {brand} order {number:x}: late again, nobody answers"
-                self._texts = [*self._texts[-199:], text]
-            made.append({"id": f"load-{self._made}", "text": text, "language": "en", "region": "eu"})
-        return made
-
-    async def _post(self, client: httpx.AsyncClient, phase: Phase, made: Sequence[dict[str, str]]) -> None:
+    async def _post(self, door: Door, phase: Phase, ids: Sequence[str], body: bytes) -> None:
         """Send once: what is refused stays refused, since the share that is taken is what is asked."""
-        body = json.dumps(made).encode()
-        timestamp, nonce = str(int(time.time())), secrets.token_hex(12)
-        headers = {
-            "content-type": "application/json",
-            "x-ssop-key": KEY_ID,
-            "x-ssop-timestamp": timestamp,
-            "x-ssop-nonce": nonce,
-            "x-ssop-signature": sign(self._secret, timestamp, nonce, body),
-        }
-        phase.sent += len(made)
+        phase.sent += len(ids)
         began_s = time.monotonic()
         try:
-            reply = await client.post(PATH, content=body, headers=headers)
-            answer = reply.json()
-        except (httpx.HTTPError, ValueError):
-            phase.failed += len(made)
+            answer = await door.post(body)
+        except DoorError:
+            phase.failed += len(ids)
             return
         phase.answer_ms.append((time.monotonic() - began_s) * 1000)
         taken = int(answer.get("accepted", 0))
         phase.accepted += taken
-        phase.refused += len(made) - taken
-        if taken == len(made):
+        self._taken += taken
+        phase.refused += len(ids) - taken
+        if taken == len(ids):
             # Of a request that was taken in part nobody knows which: those are looked up by count alone.
-            self._accepted.update(post["id"] for post in made)
+            self._accepted.update(ids)
 
-    async def _drain(self, client: httpx.AsyncClient) -> None:
+    async def _drain(self, door: Door) -> None:
         deadline_s = time.monotonic() + self._options.drain_timeout_s
         while time.monotonic() < deadline_s:
-            samples = await self._samples(client)
-            wanted = samples.get('ssop_opinion_posts_total{"webhook","queued"}', 0)
-            done = samples.get("ssop_opinion_post_seconds_count", 0)
-            if done + samples.get("ssop_opinion_dead_letters_total", 0) >= wanted:
+            page = await door.metrics()
+            if add_up(page, _DONE) + add_up(page, _DEAD) >= self._taken:
                 return
             await asyncio.sleep(0.25)
         raise CommandError(f"the queue was not empty after {self._options.drain_timeout_s:.0f} s")
-
-    async def _samples(self, client: httpx.AsyncClient) -> dict[str, float]:
-        return read_samples((await client.get("/metrics")).text)
-
-    async def _latencies(self, client: httpx.AsyncClient) -> list[tuple[float, float]]:
-        text = (await client.get("/metrics")).text
-        return [
-            (float(sample.labels["le"]), sample.value)
-            for family in text_string_to_metric_families(text)
-            if family.name == "ssop_opinion_post_seconds"
-            for sample in family.samples
-            if sample.name.endswith("_bucket")
-        ]
 
     async def _query_vectors(self) -> dict[str, float]:
         """How the retrieval service came to the vectors of its queries; empty without one."""
@@ -234,18 +197,21 @@ class Load:
         found = {child.name: _cpu_s(child.pid) for child in children if child.name in _CHILDREN and child.pid}
         return {**found, "sender": time.process_time()}
 
-    def _records(self) -> tuple[set[str], dict[str, int], dict[str, int]]:
-        """Ids of the posts in the sink, whose keys are unique; verdicts and cache reasons."""
-        with closing(sqlite3.connect(opinion_folder(self._places) / "records.db")) as base:
-            rows = base.execute(
-                "SELECT document ->> '$.post.id', document ->> '$.analysis.verdict', document ->> '$.analysis.cache'"
-                " FROM records"
-            ).fetchall()
-        return (
-            {row[0] for row in rows},
-            dict(Counter(row[1] for row in rows)),
-            dict(Counter(row[2] or "none" for row in rows)),
-        )
+
+def add_up(page: str, name: str) -> float:
+    """The sum of a page's samples whose lines begin so. Reading whole pages costs what a hundred posts do."""
+    return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name))
+
+
+def read_latencies(page: str) -> list[tuple[float, float]]:
+    """Cumulative buckets of the time from the door to the sink: upper bound in seconds, count."""
+    return [
+        (float(sample.labels["le"]), sample.value)
+        for family in text_string_to_metric_families(page)
+        if family.name == "ssop_opinion_post_seconds"
+        for sample in family.samples
+        if sample.name.endswith("_bucket")
+    ]
 
 
 def read_samples(text: str) -> dict[str, float]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from ssop_chassis.transport import is_native_built
 from ssop_cli import embedded
 from ssop_cli.failure import CommandError
 from ssop_cli.opinion_mesh import make_tenant, opinion_section
@@ -91,6 +92,9 @@ def load_document(places: Places, options: LoadOptions) -> dict[str, Any]:
         "name": MODEL, "backend": "replay", "path": str(recording), "tiers": ["lite", "full"], "slots": 1_024,
     }]  # fmt: skip
     document["router"]["max_in_flight"] = 1_024
+    if is_native_built():
+        # A load is about what the mesh can do; `SSOP_MESH_TRANSPORT` still has the last word.
+        document["mesh"]["transport"] = "native"
     if options.retrieval is None:
         del document["rag"], document["router"]["rag_address"]
     else:

@@ -133,11 +133,7 @@ class AlertStore:
             [(one.id, tenant, one.opened_ms, one.is_open, _text(asdict(one))) for one in change.alerts.values()],
         )
         gone = [(tenant, *place) for place, entries in change.groups.items() if not entries]
-        kept = [
-            (tenant, *place, _text([(one.at_ms, one.key, one.fits, one.is_final, one.is_degraded) for one in entries]))
-            for place, entries in change.groups.items()
-            if entries
-        ]
+        kept = [(tenant, *place, _text(entries)) for place, entries in change.groups.items() if entries]
         self._db.executemany("DELETE FROM groups WHERE tenant = ? AND rule = ? AND name = ?", gone)
         self._db.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?)", kept)
 

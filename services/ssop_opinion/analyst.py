@@ -16,10 +16,12 @@ from typing import Any, Final, Protocol
 from prometheus_client import CollectorRegistry, Counter
 
 from ssop.v1 import mesh_pb2
+from ssop.v1.content_pb2 import Message
 from ssop_chassis.settings import SettingsError
+from ssop_chassis.transport import Kind, channel_maker
 from ssop_opinion.core.brands import Brand, BrandIndex, describe
 from ssop_opinion.core.post import Post
-from ssop_opinion.core.prompt import Example, Hint, PromptText, build_messages, pick_prompt
+from ssop_opinion.core.prompt import Example, Hint, PromptText, build_head, build_turn, pick_prompt
 from ssop_opinion.core.record import Analysis, Verdict
 from ssop_opinion.core.wording import Language, even_out, find_language
 from ssop_opinion.hint.model import HintError, HintModel, open_hint
@@ -39,6 +41,9 @@ from ssop_sdk import (
     RetryPolicy,
     SsopError,
 )
+from ssop_sdk.async_client import OpenChannel, open_grpc_channel
+from ssop_sdk.messages import read_messages
+from ssop_sdk.target import Target
 
 Clock = Callable[[], float]
 
@@ -163,6 +168,7 @@ class MeshAnalyst:
         self._has_probabilities = has_probabilities
         self._clock = clock
         self._schema: PostSchema = post_schema()
+        self._heads: dict[tuple[int, bool], Sequence[Message]] = {}
 
     async def analyse(self, post: Post, on_field: OnField) -> Analysis:
         """See `ports.Analyst`."""
@@ -221,10 +227,13 @@ class MeshAnalyst:
         return self._finish(question, answer, stream)
 
     def _generate(self, question: _Question) -> AsyncStream[Any]:
-        plan, has_brand = question.plan, bool(question.brands)
+        plan, has_brand, hint = question.plan, bool(question.brands), question.hint
         prompt = pick_prompt(plan.prompts, find_language(question.text))
         return self._clients[question.tenant].generate(
-            build_messages(prompt, question.text, brands=describe(question.brands), hint=question.hint),
+            [
+                *self._head(prompt, has_hint=hint is not None),
+                build_turn(prompt, question.text, brands=describe(question.brands), hint=hint),
+            ],
             policy=plan.find_policy(has_brand=has_brand),
             collections=() if has_brand else plan.collections,
             rag_prefetch_ratio=None if has_brand else plan.rag_prefetch_ratio,
@@ -235,6 +244,15 @@ class MeshAnalyst:
             logprobs=self._has_probabilities,
             timeout_s=self._timeout_s,
         )
+
+    def _head(self, prompt: PromptText, *, has_hint: bool) -> Sequence[Message]:
+        """What stands before each post, made once: with examples it is most of the request."""
+        # A prompt lives as long as the plans do: no other can come to have its id.
+        key = (id(prompt), has_hint)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = read_messages(build_head(prompt, has_hint=has_hint))
+        return head
 
     def _finish(self, question: _Question, answer: _Answer, stream: AsyncStream[Any]) -> Analysis:
         decision, usage, status, hint = stream.decision, stream.usage, stream.status, question.hint
@@ -260,6 +278,7 @@ class MeshAnalyst:
             input_tokens=usage.input_tokens if usage is not None else 0,
             output_tokens=usage.output_tokens if usage is not None else 0,
             passages=len(status.passages) if status is not None else 0,
+            sources=_sources(status) if status is not None else (),
         )
 
     def _failed(self, reason: str) -> Analysis:
@@ -288,6 +307,10 @@ def weigh(label: str, probability: float | None, hint: Hint | None, stated: Any)
         return float(stated)
     by_hint = hint.probability_of(label) if hint is not None else 1.0
     return round(min(1.0, by_hint * (1.0 if probability is None else probability)), 2)
+
+
+def _sources(status: mesh_pb2.DeliveryStatus) -> Sequence[str]:
+    return tuple(dict.fromkeys(f"{one.collection}/{one.document_id}" for one in status.passages))
 
 
 def _word(kind: Any, value: int, prefix: str) -> str:
@@ -327,6 +350,21 @@ def _open_hint(settings: OpinionSettings) -> HintModel | None:
         raise SettingsError(f"the hint can't be used: {error}; has_hint = false goes without") from error
 
 
+def _channel_opener(transport: Kind) -> OpenChannel | None:
+    """What opens channels to routers. Raises SettingsError."""
+    make = channel_maker(transport)
+    if make is None:
+        return None
+
+    def open_channel(target: Target) -> Any:
+        if target.is_tls or target.is_resolved_by_grpc:
+            _log.info("gRPC's own transport carries calls to a router over TLS, or behind a resolver")
+            return open_grpc_channel(target)
+        return make(target.address)
+
+    return open_channel
+
+
 @asynccontextmanager
 async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
     """The Analyst that the settings ask for. Raises SettingsError."""
@@ -334,6 +372,7 @@ async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
     plans = {name: make_plan(tenant) for name, tenant in setup.tenants.items()}
     hint = await asyncio.to_thread(_open_hint, settings)
     timeout_s = settings.analysis_timeout_ms / 1000
+    open_channel = _channel_opener(setup.transport)
     async with AsyncExitStack() as stack:
         clients = {
             name: await stack.enter_async_context(
@@ -344,6 +383,7 @@ async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
                     timeout_s=timeout_s,
                     # The queue tries again, and knows how long a post has waited.
                     retry=RetryPolicy(max_retries=1),
+                    open_channel=open_channel,
                 )
             )
             for name, tenant in setup.tenants.items()

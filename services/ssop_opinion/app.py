@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ssop_opinion.webhook import PATH, Webhook
 
@@ -16,7 +17,7 @@ IsReady = Callable[[], Awaitable[str]]
 
 def make_app(
     *, webhook: Webhook | None, is_ready: IsReady, registry: CollectorRegistry | None, pages: Sequence[BaseRoute]
-) -> Starlette:
+) -> ASGIApp:
     """The application. `webhook` None: this process has no doors. `registry` None: no /metrics."""
 
     async def live(_: Request) -> Response:
@@ -28,7 +29,7 @@ def make_app(
 
     routes: list[BaseRoute] = [Route("/healthz", live), Route("/readyz", ready)]
     if webhook is not None:
-        routes.append(Route(PATH, webhook.__call__, methods=["POST"]))
+        routes.append(Route(PATH, webhook, methods=["POST"]))
     if registry is not None:
 
         async def metrics(_: Request) -> Response:
@@ -37,4 +38,11 @@ def make_app(
         routes.append(Route("/metrics", metrics))
     app = Starlette(routes=[*routes, *pages])
     app.router.redirect_slashes = False
-    return app
+    if webhook is None:
+        return app
+
+    async def direct(scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST"
+        await (webhook if is_post else app)(scope, receive, send)
+
+    return direct

@@ -93,21 +93,27 @@ class Desk:
 
     def field_arrived(self, post: Post, name: str, value: Any, now_ms: int) -> None:
         """See AlertDesk."""
-        self.feed.field(post, name, value, now_ms)
+        key = post.key
+        self.feed.field(post, key, name, value, now_ms)
         needed = self._needed.get(post.tenant)
         if needed is None:
             return
-        fields = self._partial.setdefault(post.key, {})
-        if name in fields:
-            # A second analysis of the post: what the first one said is void.
-            fields.clear()
+        fields = self._partial.get(key)
+        if fields is None:
+            fields = self._partial[key] = {}
+            if len(self._partial) > MAX_PARTIAL:
+                self._partial.popitem(last=False)
+        else:
+            self._partial.move_to_end(key)
+            if name in fields:
+                # A second analysis of the post: what the first one said is void.
+                fields.clear()
         fields[name] = value
-        self._partial.move_to_end(post.key)
-        if len(self._partial) > MAX_PARTIAL:
-            self._partial.popitem(last=False)
         # Only a field that completes what some rule needs can change anything.
-        if any(name in need and need <= fields.keys() for need in needed):
-            self._judge(facts_of_fields(post, fields), now_ms)
+        for need in needed:
+            if name in need and fields.keys() >= need:
+                self._judge(facts_of_fields(post, fields), now_ms, name)
+                break
 
     async def record_stored(self, record: Record, now_ms: int) -> None:
         """See AlertDesk. Returns when what follows is on disk."""
@@ -209,7 +215,7 @@ class Desk:
                 future.set_exception(RuntimeError("the desk has stopped"))
         self._waiting = self._next = None
 
-    def _judge(self, facts: Facts, now_ms: int) -> bool:
+    def _judge(self, facts: Facts, now_ms: int, arrived: str = "") -> bool:
         """Whether there is something to keep."""
         if not self.is_judge:
             # Of a post whose answer still arrives, others judge once it is there: a file carries no haste.
@@ -219,7 +225,7 @@ class Desk:
             self._woken.set()
             return True
         book = self._books[facts.tenant]
-        self._note(book.judge(facts, now_ms), facts.received_ms)
+        self._note(book.judge(facts, now_ms, arrived), facts.received_ms)
         if book.is_changed:
             self._woken.set()
         return book.is_changed

@@ -57,7 +57,7 @@ class Feed:
 
     def __init__(self) -> None:
         self._watchers: dict[str, set[Watcher]] = {}
-        self._frames: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
+        self._frames: OrderedDict[str, list[tuple[str, Any, int]]] = OrderedDict()
 
     @contextmanager
     def watch(self, tenant: str) -> Iterator[Watcher]:
@@ -74,16 +74,19 @@ class Feed:
             if not self._watchers[tenant]:
                 del self._watchers[tenant]
 
-    def field(self, post: Post, name: str, value: Any, now_ms: int) -> None:
-        """A field of a post has arrived."""
-        frames = self._frames.setdefault(post.key, [])
-        self._frames.move_to_end(post.key)
+    def field(self, post: Post, key: str, name: str, value: Any, now_ms: int) -> None:
+        """A field of a post, whose key is given, has arrived."""
+        frames = self._frames.get(key)
+        if frames is None:
+            frames = self._frames[key] = []
+            if len(self._frames) > MAX_POSTS:
+                self._frames.popitem(last=False)
+        else:
+            self._frames.move_to_end(key)
         if len(frames) < MAX_FRAMES:
-            frames.append({"name": name, "value": _short(value), "at_ms": now_ms})
-        if len(self._frames) > MAX_POSTS:
-            self._frames.popitem(last=False)
+            frames.append((name, _short(value), now_ms))
         for watcher in self._watchers.get(post.tenant, ()):
-            event = {"type": "field", "key": post.key, "name": name, "value": _short(value), "text": _short(post.text)}
+            event = {"type": "field", "key": key, "name": name, "value": _short(value), "text": _short(post.text)}
             watcher.put({**event, "at_ms": now_ms})
 
     def record(self, record: Record) -> None:
@@ -101,7 +104,7 @@ class Feed:
 
     def frames(self, key: str) -> list[dict[str, Any]]:
         """The frames of a post, in their order; empty where they are not remembered."""
-        return self._frames.get(key, [])
+        return [{"name": name, "value": value, "at_ms": at_ms} for name, value, at_ms in self._frames.get(key, ())]
 
 
 def _short(value: Any) -> Any:

@@ -19,6 +19,7 @@ from ssop_chassis.notify import Manager
 from ssop_chassis.serving import wall_clock_ms
 from ssop_chassis.settings import MeshSettings, SettingsError, show
 from ssop_chassis.tls import is_exposed
+from ssop_chassis.transport import Kind
 from ssop_opinion.app import make_app
 from ssop_opinion.dead_letters import DeadLetterOffice
 from ssop_opinion.ending import end
@@ -107,10 +108,10 @@ class OpinionProcess:
 
 @asynccontextmanager
 async def open_process(
-    settings: OpinionSettings, parts: Parts, registry: CollectorRegistry
+    settings: OpinionSettings, parts: Parts, registry: CollectorRegistry, transport: Kind = "grpc"
 ) -> AsyncIterator[OpinionProcess]:
     """Open all parts, and wait for the queue's Redis. Raises SettingsError, SinkAwayError and OSError."""
-    setup = Setup(settings, load_tenants(settings.tenants_directory), registry)
+    setup = Setup(settings, load_tenants(settings.tenants_directory), registry, transport)
     async with AsyncExitStack() as stack:
         queue = PostQueue(settings)
         stack.push_async_callback(queue.close)
@@ -154,7 +155,7 @@ async def _run(
     mesh: MeshSettings, settings: OpinionSettings, parts: Parts, registry: CollectorRegistry, stop: asyncio.Event
 ) -> None:
     manager = Manager()
-    async with manager.watched(), open_process(settings, parts, registry) as process:
+    async with manager.watched(), open_process(settings, parts, registry, mesh.transport) as process:
         has_doors = "doors" in settings.roles
         app = make_app(
             webhook=process.webhook() if has_doors else None,

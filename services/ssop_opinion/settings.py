@@ -188,7 +188,7 @@ class OpinionSettings(Settings):
         default_factory=SearchSettings, description="The sinks `elasticsearch` and `opensearch`."
     )
     bulk: int = Field(500, ge=1, le=10_000, description="Most records of one write.")
-    linger_ms: int = Field(25, ge=0, description="How long a write waits for more records.")
+    linger_ms: int = Field(50, ge=0, description="How long a write waits for more records.")
     channels: dict[str, ChannelSettings] = Field(default={}, description="Where alerts are told, by name.")
     page_url: str = Field("", description="Address of the page /opinion as people reach it, for links in messages.")
     has_page: bool = Field(True, description="Serve the page /opinion.")

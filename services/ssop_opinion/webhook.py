@@ -6,14 +6,13 @@ anew; posts that were taken are known by their ids.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
 
 from ssop_opinion.core.post import PostError
 from ssop_opinion.core.reading import split_body
@@ -28,6 +27,18 @@ PATH: Final = "/v1/opinion/posts"
 MAX_NAMED_FAULTS: Final = 100
 _RETRY_AFTER: Final = {"retry-after": "1"}
 _log = logging.getLogger(__name__)
+
+
+Headers = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer, before it is written."""
+
+    document: Mapping[str, Any]
+    status: int
+    headers: Headers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,10 @@ def load_keys(tenants: Tenants) -> dict[str, _Key]:
 
 
 class Webhook:
-    """The door. `now_ms` is the wall clock."""
+    """The door, an ASGI application of its own: posts come in small requests, and a framework costs as much as they do.
+
+    `now_ms` is the wall clock.
+    """
 
     def __init__(
         self,
@@ -76,56 +90,59 @@ class Webhook:
         self._now_ms = now_ms
         self._running = 0
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         try:
-            response = await self._answer(request)
+            answer = await self._answer(_headers(scope), receive)
         except WebhookError as error:
-            response = JSONResponse(
-                {"error": {"reason": error.reason, "message": str(error)}}, error.status, error.headers
-            )
-        self._metrics.requests.labels(str(response.status_code)).inc()
-        return response
+            document = {"error": {"reason": error.reason, "message": str(error)}}
+            answer = _Answer(document, error.status, error.headers)
+        self._metrics.requests.labels(str(answer.status)).inc()
+        body = to_json(answer.document)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        headers += [(name.encode(), value.encode()) for name, value in (answer.headers or {}).items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, headers: Headers, receive: Receive) -> _Answer:
         if self._running >= self._settings.max_in_flight:
             raise WebhookError(429, "OVERLOADED", "as many webhooks run as may", _RETRY_AFTER)
         self._running += 1
         try:
-            body = await self._read_body(request)
-            key, nonce = self._check(request, body)
-            return await self._take(body, _media_type(request), key.origin, nonce)
+            body = await self._read_body(headers, receive)
+            key, nonce = self._check(headers, body)
+            return await self._take(body, _media_type(headers), key.origin, nonce)
         finally:
             self._running -= 1
 
-    async def _read_body(self, request: Request) -> bytes:
-        if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
+    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
+        if headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
             raise WebhookError(415, "UNSUPPORTED_MEDIA_TYPE", "bodies are taken without a content encoding")
         limit = self._settings.max_body_bytes
-        length = request.headers.get("content-length", "")
+        length = headers.get("content-length", "")
         parts: list[bytes] = []
         size = int(length) if length.isascii() and length.isdecimal() and len(length) < 16 else 0
         if size <= limit:
             size = 0
-            with contextlib.suppress(ClientDisconnect):
-                try:
-                    async with asyncio.timeout(self._settings.body_timeout_ms / 1000):
-                        async for part in request.stream():
-                            size += len(part)
-                            if size > limit:
-                                break
-                            parts.append(part)
-                        else:
+            try:
+                async with asyncio.timeout(self._settings.body_timeout_ms / 1000):
+                    while size <= limit:
+                        message = await receive()
+                        if message["type"] != "http.request":
+                            break
+                        part = message.get("body", b"")
+                        size += len(part)
+                        parts.append(part)
+                        if size <= limit and not message.get("more_body", False):
                             return b"".join(parts)
-                except TimeoutError:
-                    raise WebhookError(408, "BODY_TIMEOUT", "the body did not arrive in time", _CLOSE) from None
+            except TimeoutError:
+                raise WebhookError(408, "BODY_TIMEOUT", "the body did not arrive in time", _CLOSE) from None
         if size > limit:
             raise WebhookError(413, "MESSAGE_TOO_LARGE", f"a body has at most {limit} bytes", _CLOSE)
         raise WebhookError(400, "BODY_INCOMPLETE", "the body ended before its length", _CLOSE)
 
-    def _check(self, request: Request, body: bytes) -> tuple[_Key, str]:
+    def _check(self, headers: Headers, body: bytes) -> tuple[_Key, str]:
         """Who sends. An unknown key and a wrong signature are answered alike."""
-        headers = request.headers
         signed = Signed(
             *(headers.get(f"x-ssop-{name}", "").strip() for name in ("key", "timestamp", "nonce", "signature"))
         )
@@ -144,7 +161,7 @@ class Webhook:
             raise WebhookError(401, "SIGNATURE_MISMATCH", "the signature is not that of the key")
         return key, f"{signed.key_id}:{signed.nonce}"
 
-    async def _take(self, body: bytes, media_type: str, origin: Origin, nonce: str) -> Response:
+    async def _take(self, body: bytes, media_type: str, origin: Origin, nonce: str) -> _Answer:
         try:
             found = split_body(body, media_type, self._settings.max_batch_posts)
         except PostError as error:
@@ -171,7 +188,7 @@ class Webhook:
         return await self._intake.append([post for _, post in judged.posts], origin, nonce)
 
     @staticmethod
-    def _response(judged: Judged, appended: Appended) -> Response:
+    def _response(judged: Judged, appended: Appended) -> _Answer:
         outcomes = appended.outcomes
         refused = outcomes.count(REFUSED)
         faults = [
@@ -188,15 +205,20 @@ class Webhook:
         }
         if refused:
             answer["error"] = {"reason": "QUEUE_FULL", "message": "too many posts wait; send it again, signed anew"}
-            return JSONResponse(answer, 429, _RETRY_AFTER)
+            return _Answer(answer, 429, _RETRY_AFTER)
         if not judged.posts:
             answer["error"] = {"reason": "NO_POST", "message": "nothing in the body is a post"}
-            return JSONResponse(answer, 422)
-        return JSONResponse(answer, 202)
+            return _Answer(answer, 422)
+        return _Answer(answer, 202)
 
 
 _CLOSE: Final = {"connection": "close"}
 
 
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _headers(scope: Scope) -> Headers:
+    """The headers by their names in lower case; of one that comes twice the first counts."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+
+
+def _media_type(headers: Headers) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 
+from ssop_chassis.transport import Kind
 from ssop_opinion.ports import AlertDesk, Analyst, Sink
 from ssop_opinion.settings import OpinionSettings
 from ssop_opinion.tenants import Tenants
@@ -25,6 +26,8 @@ class Setup:
     settings: OpinionSettings
     tenants: Tenants
     registry: CollectorRegistry
+    transport: Kind = "grpc"
+    """What carries calls of the router: `MeshSettings.transport`."""
 
 
 OpenAnalyst = Callable[[Setup], AbstractAsyncContextManager[Analyst]]

@@ -34,6 +34,8 @@ from ssop_sdk.target import Target, Tls, channel_credentials, channel_options
 
 M = TypeVar("M")
 P = TypeVar("P", bound=Message)
+OpenChannel = Callable[[Target], Any]
+"""Opens a channel to a target, in the shape of grpc.aio's."""
 
 
 class AsyncSsopClient:
@@ -64,8 +66,13 @@ class AsyncSsopClient:
         batch_size: int = 4,
         tls: Tls | bool | None = None,
         retry: RetryPolicy | None = None,
+        open_channel: OpenChannel | None = None,
     ) -> None:
-        """Set up a client; it connects with its first call. The arguments are those of `SsopClient`."""
+        """Set up a client; it connects with its first call. The arguments are those of `SsopClient`.
+
+        `open_channel` opens what carries the calls to a router: grpc.aio's channel unless it is given, or one of its
+        shape, such as `ssop_transport.channel.NativeChannel`.
+        """
         self._setup = set_up(
             api_key=api_key,
             target=target,
@@ -85,7 +92,7 @@ class AsyncSsopClient:
         self._clock: Callable[[], float] = time.monotonic
         self._sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep
         self._is_closed = False
-        self._channels = Channels(self._setup.targets, _open_channel)
+        self._channels = Channels(self._setup.targets, open_channel or open_grpc_channel)
         self.chat = AsyncChat(self)
         """The same in the shape of OpenAI's client: `client.chat.completions.create(...)`."""
         self.cache = AsyncCacheAdmin(self._unary)
@@ -342,7 +349,8 @@ class AsyncSsopClient:
             raise RuntimeError("the client is closed")
 
 
-def _open_channel(target: Target) -> grpc.aio.Channel:
+def open_grpc_channel(target: Target) -> grpc.aio.Channel:
+    """gRPC's own channel to a target."""
     credentials = channel_credentials(target)
     options = channel_options(target)
     if credentials is None:

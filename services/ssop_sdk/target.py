@@ -54,6 +54,11 @@ class Target:
     tls: Tls = field(default_factory=Tls)
 
     @property
+    def is_resolved_by_grpc(self) -> bool:
+        """The address is one of gRPC's resolvers, and no `host:port` or `unix:/path` that any transport knows."""
+        return self.address.startswith(_RESOLVER_SCHEMES) and not self.address.startswith("unix:")
+
+    @property
     def is_exposed(self) -> bool:
         """A key sent there can be read on the way: neither TLS nor a connection within this machine."""
         if self.is_tls or self.address.startswith(("unix:", "unix-abstract:")):

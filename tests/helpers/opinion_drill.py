@@ -19,9 +19,9 @@ import httpx
 from rich.console import Console
 
 from helpers.live_mesh import wait_until
-from ssop_cli.opinion_load import Load
 from ssop_cli.opinion_load_mesh import LoadOptions, load_mesh
-from ssop_cli.opinion_mesh import KEY_ID, webhook_secret
+from ssop_cli.opinion_load_posts import read_records
+from ssop_cli.opinion_mesh import KEY_ID, opinion_folder, webhook_secret
 from ssop_cli.places import Places, find_places
 from ssop_cli.report import read_report
 from ssop_opinion.core.signature import sign
@@ -50,9 +50,9 @@ def run_drill(folder: Path, drill: Drill) -> dict[str, int]:
     with load_mesh(places, options, Console(stderr=True, quiet=True)) as url:
         asyncio.run(_send_all(places, drill, url))
         wait_until(lambda: _is_ready(places), _READY_S, "all that was killed is back")
-        load = Load(places, options, url, Console(quiet=True))
         wait_until(lambda: _queued(places) == 0, 180, "the queue is empty")
-        keys, verdicts, _ = load._records()
+        kept = read_records(opinion_folder(places) / "records.db", {})
+        keys, verdicts = kept.keys, kept.verdicts
     assert keys == {f"d-{number}" for number in range(drill.posts)}
     # The key is unique in the table: as many rows as posts is each of them once.
     assert sum(verdicts.values()) == drill.posts

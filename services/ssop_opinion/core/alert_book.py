@@ -42,7 +42,8 @@ class AlertBook:
         self.policy = policy
         self.windows = Windows(policy.rules)
         # A post that crosses several rules opens its alert by the gravest.
-        self._rules = sorted(policy.rules, key=lambda rule: -SEVERITIES.index(rule.severity))
+        by_severity = sorted(policy.rules, key=lambda rule: -SEVERITIES.index(rule.severity))
+        self._rules = [(rule, rule.needed) for rule in by_severity]
         self._storm = StormControl(policy)
         self._open: dict[str, Alert] = {}
         self._by_dedup: dict[str, str] = {}
@@ -60,11 +61,16 @@ class AlertBook:
         """Whether there is something that must be kept."""
         return bool(self._changed) or self.windows.is_changed
 
-    def judge(self, facts: Facts, now_ms: int) -> list[Notice]:
-        """What follows from a post's fields so far, or from its record. The same facts again change nothing."""
+    def judge(self, facts: Facts, now_ms: int, arrived: str = "") -> list[Notice]:
+        """What follows from a post's fields so far, or from its record. The same facts again change nothing.
+
+        `arrived` names the one field that is new since the last time: only rules that wait for it are asked.
+        """
         notices: list[Notice] = []
         changed: dict[Place, None] = {}
-        for rule in self._rules:
+        for rule, needed in self._rules:
+            if arrived and arrived not in needed:
+                continue
             fits = rule.fits(facts)
             if fits is None:
                 continue
@@ -72,6 +78,8 @@ class AlertBook:
             changed |= dict.fromkeys(places)
             if fits and (run := self.windows.crossing(places[-1], facts.key)):
                 notices += self._cross(rule, places[-1], facts, run, now_ms)
+        if not changed:
+            return notices
         touched = {alert_id for place in changed for alert_id in self._by_place.get(place, ())}
         for alert_id in sorted(touched):
             notices += self._settle(self._open[alert_id], facts, now_ms)

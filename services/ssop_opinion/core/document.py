@@ -1,7 +1,7 @@
 """Records as JSON documents, as sinks and exports keep them, and back."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, Final
 
 from ssop_opinion.core.post import Post
@@ -13,16 +13,23 @@ _ANALYSIS: Final = tuple(field.name for field in fields(Analysis))
 
 def to_document(record: Record) -> dict[str, Any]:
     """`{"key", "post", "analysis", "analysed_ms"}`; the members of both are those of their classes."""
-    analysis = asdict(record.analysis)
-    return {"key": record.key, "post": asdict(record.post), "analysis": analysis, "analysed_ms": record.analysed_ms}
+    post, analysis = record.post, record.analysis
+    return {
+        "key": record.key,
+        "post": {name: getattr(post, name) for name in _POST},
+        "analysis": {name: getattr(analysis, name) for name in _ANALYSIS},
+        "analysed_ms": record.analysed_ms,
+    }
 
 
 def from_document(document: Mapping[str, Any]) -> Record:
     """The record of a document. Members that a later version wrote are left out. Raises KeyError and TypeError."""
     post, analysis = document["post"], document["analysis"]
+    found: dict[str, Any] = {name: analysis[name] for name in _ANALYSIS if name in analysis}
+    found["sources"] = tuple(found.get("sources", ()))
     return Record(
         post=Post(**{name: post[name] for name in _POST if name in post}),
-        analysis=Analysis(**{name: analysis[name] for name in _ANALYSIS if name in analysis}),
+        analysis=Analysis(**found),
         analysed_ms=document["analysed_ms"],
     )
 

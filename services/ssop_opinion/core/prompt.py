@@ -22,15 +22,17 @@ class Hint:
     @property
     def label(self) -> str:
         """The likeliest label."""
-        return LABELS[max(range(3), key=(self.negative, self.neutral, self.positive).__getitem__)]
+        if self.negative >= self.neutral:
+            return "negative" if self.negative >= self.positive else "positive"
+        return "neutral" if self.neutral >= self.positive else "positive"
 
     @property
     def score(self) -> int:
         """The valence from -5 to 5, on the label's side of 0."""
-        score = round(self.valence * 5)
-        if self.label == "neutral":
+        score, label = round(self.valence * 5), self.label
+        if label == "neutral":
             return max(-1, min(1, score))
-        return max(1, score) if self.label == "positive" else min(-1, score)
+        return max(1, score) if label == "positive" else min(-1, score)
 
     def probability_of(self, label: str) -> float:
         """Of one of LABELS; 0 for another."""
@@ -64,16 +66,27 @@ def build_messages(
     prompt: PromptText, text: str, *, brands: Sequence[str] = (), hint: Hint | None = None
 ) -> list[dict[str, str]]:
     """The messages for a post, whose text is evened out. The post stands in one line, after a label, as data."""
+    return [*build_head(prompt, has_hint=hint is not None), build_turn(prompt, text, brands=brands, hint=hint)]
+
+
+def build_head(prompt: PromptText, *, has_hint: bool) -> list[dict[str, str]]:
+    """The messages before that of the post, which are the same for all posts: the instruction and the examples."""
     messages = [{"role": "system", "content": prompt.system}]
     for example in prompt.examples:
         label, score = example.answer["sentiment_label"], example.answer["sentiment_score"]
         # Without a hint for the post, hints in examples would promise one.
-        tone = _tone(prompt, str(label), int(score)) if hint is not None else ""
+        tone = _tone(prompt, str(label), int(score)) if has_hint else ""
         messages.append({"role": "user", "content": _turn(prompt, example.text, example.brands, tone)})
         messages.append({"role": "assistant", "content": json.dumps(example.answer, ensure_ascii=False)})
-    tone = _tone(prompt, hint.label, hint.score) if hint is not None else ""
-    messages.append({"role": "user", "content": _turn(prompt, text, brands, tone)})
     return messages
+
+
+def build_turn(
+    prompt: PromptText, text: str, *, brands: Sequence[str] = (), hint: Hint | None = None
+) -> dict[str, str]:
+    """The message of a post."""
+    tone = _tone(prompt, hint.label, hint.score) if hint is not None else ""
+    return {"role": "user", "content": _turn(prompt, text, brands, tone)}
 
 
 def _turn(prompt: PromptText, text: str, brands: Sequence[str], tone: str) -> str:

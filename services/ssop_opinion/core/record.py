@@ -1,6 +1,6 @@
 """What the analysis of a post found. One record a post, whatever happened to it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +16,8 @@ class Analysis:
     `degraded_level` is 0 for an answer of the chosen tier (DESIGN section 2). `reason` says why the verdict is not
     `ok`: the rule and its pointer, or the reason of an error. `cache` is the cache reason of the decision. `hint` is
     what the sentiment model said before the prompt was made, from -1 to 1; None without one. `probabilities` are those
-    of the chosen values after the grammar's mask, by field, where the model gives them.
+    of the chosen values after the grammar's mask, by field, where the model gives them. `sources` are the documents of
+    the passages that were put before the model, as `COLLECTION/DOCUMENT`, best first.
     """
 
     fields: Mapping[str, Any]
@@ -36,6 +37,7 @@ class Analysis:
     input_tokens: int = 0
     output_tokens: int = 0
     passages: int = 0
+    sources: Sequence[str] = ()
 
     @property
     def is_fresh(self) -> bool:

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
@@ -68,7 +69,9 @@ def facts_of_record(record: Record) -> Facts:
 
 
 def _metadata(post: Post) -> dict[str, str]:
-    return {name: getattr(post, name) for name in _METADATA}
+    return {
+        "region": post.region, "product_line": post.product_line, "channel": post.channel, "source": post.source,
+    }  # fmt: skip
 
 
 class _Data(BaseModel):
@@ -148,16 +151,19 @@ class Rule(_Data):
 
     def fits(self, facts: Facts) -> bool | None:
         """Whether a post fits; None while fields that decide have not arrived."""
-        if not facts.is_final and any(name not in facts.values for name in self.needed):
+        values = facts.values
+        if not facts.is_final and (
+            ENTITY not in values or EVENT not in values or any(one.field not in values for one in self.when)
+        ):
             return None
         if not facts.is_valid or facts.degraded_level >= CANNED_LEVEL:
             return False
         if facts.degraded_level and not self.takes_degraded:
             return False
-        values = facts.values
-        return self._is_in_scope(facts) and all(
-            one.field in values and one.holds(values[one.field]) for one in self.when
-        )
+        for one in self.when:
+            if one.field not in values or not one.holds(values[one.field]):
+                return False
+        return self.is_scoped(facts)
 
     def group(self, facts: Facts) -> str:
         """The group that a post belongs to."""
@@ -168,18 +174,16 @@ class Rule(_Data):
 
     def is_scoped(self, facts: Facts) -> bool:
         """Whether a sequence regards the post at all: one of another region breaks no row."""
-        return self._is_in_scope(facts)
-
-    def _is_in_scope(self, facts: Facts) -> bool:
         return (
-            _is_among(self.entities, facts.label(ENTITY))
-            and _is_among(self.regions, facts.label("region"))
-            and _is_among(self.product_lines, facts.label("product_line"))
+            (not self.entities or fold(facts.label(ENTITY)) in _folded(self.entities))
+            and (not self.regions or fold(facts.label("region")) in _folded(self.regions))
+            and (not self.product_lines or fold(facts.label("product_line")) in _folded(self.product_lines))
         )
 
 
-def _is_among(names: tuple[str, ...], found: str) -> bool:
-    return not names or fold(found) in {fold(name) for name in names}
+@lru_cache(1_024)
+def _folded(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(fold, names))
 
 
 def fold(text: str) -> str:

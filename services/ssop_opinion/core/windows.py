@@ -4,11 +4,10 @@ The answer is exact (a slow twin in the tests holds it) for posts that come at m
 no bound is reached; beyond MAX_ENTRIES, the groups that were touched longest ago are forgotten first.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from ssop_opinion.core.rules import Facts, Rule
 
@@ -18,12 +17,13 @@ SPARE: Final = 64
 MAX_ENTRIES: Final = 200_000
 _DAY_MS: Final = 86_400_000
 
+_NONE: Final[Mapping[str, str]] = {}
+
 Place = tuple[str, str]
 """Name of a rule, and a group."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Entry:
+class Entry(NamedTuple):
     """A post in a group. `at_ms` is when it was received; `is_final` says that its verdict was given."""
 
     at_ms: int
@@ -55,40 +55,47 @@ class Windows:
         """Count a post, in place of what was counted of it before. The places whose entries changed, its own last."""
         group = rule.group(facts)
         place = (rule.name, group)
-        old = self._places.get(facts.key, {}).get(rule.name)
-        taken = self._take((rule.name, old), facts.key) if old is not None else ()
+        old = self._places.get(facts.key, _NONE).get(rule.name)
         is_kept = fits or (rule.kind == "sequence" and facts.is_valid and rule.is_scoped(facts))
+        if old is None and not is_kept:
+            return ()
+        taken = self._take((rule.name, old), facts) if old is not None else ()
         if not is_kept:
             return taken
         entry = Entry(facts.received_ms, facts.key, fits, facts.is_final, facts.degraded_level > 0)
         entries = self._groups.setdefault(place, [])
-        insort(entries, entry)
+        if not entries or entries[-1] < entry:
+            entries.append(entry)
+        else:
+            insort(entries, entry)
         self._groups.move_to_end(place)
         self._size += 1
         self._places.setdefault(facts.key, {})[rule.name] = group
         # A group in which nothing fits need not outlive the process.
-        if any(one.fits for one in entries):
+        if fits or any(one.fits for one in entries):
             self._touched.add(place)
         self._bound(rule, place)
         return (place,) if old in {None, group} else (*taken, place)
 
     def holds(self, place: Place, key: str) -> bool:
         """Whether a post is counted in a group."""
-        return self._places.get(key, {}).get(place[0]) == place[1]
+        return self._places.get(key, _NONE).get(place[0]) == place[1]
 
     def crossing(self, place: Place, key: str) -> Sequence[Entry]:
         """The entries of a crossing that the post is part of; empty where there is none."""
         rule = self._rules.get(place[0])
         if rule is None:
             return ()
-        return next((found for found in _runs(rule, self._entries(place)) if any(one.key == key for one in found)), ())
+        return _run_of(rule, self._entries(place), key)
 
     def stands(self, place: Place, since_ms: int, *, finals_only: bool) -> bool:
         """Whether posts received since then cross the rule, counting those alone whose verdict was given or all."""
         rule = self._rules.get(place[0])
         if rule is None:
             return False
-        entries = [one for one in self._entries(place) if one.at_ms >= since_ms and (one.is_final or not finals_only)]
+        entries: Sequence[Entry] = self._entries(place)
+        if finals_only or (entries and entries[0].at_ms < since_ms):
+            entries = [one for one in entries if one.at_ms >= since_ms and (one.is_final or not finals_only)]
         return next(_runs(rule, entries), None) is not None
 
     def counts(self, place: Place, since_ms: int) -> tuple[int, int]:
@@ -124,11 +131,15 @@ class Windows:
     def _entries(self, place: Place) -> list[Entry]:
         return self._groups.get(place, [])
 
-    def _take(self, place: Place, key: str) -> tuple[Place, ...]:
+    def _take(self, place: Place, facts: Facts) -> tuple[Place, ...]:
         entries = self._groups.get(place, [])
-        index = next((at for at, one in enumerate(entries) if one.key == key), None)
-        if index is None:
-            return ()
+        # By time and key, as they are sorted; a later delivery of the post may say another time.
+        index = bisect_left(entries, (facts.received_ms, facts.key))
+        if index == len(entries) or entries[index].key != facts.key:
+            found = next((at for at, one in enumerate(entries) if one.key == facts.key), None)
+            if found is None:
+                return ()
+            index = found
         self._drop(place, index)
         return (place,)
 
@@ -158,13 +169,36 @@ class Windows:
             self.forgotten += 1
 
 
+def _neighbours(rule: Rule, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Those that make a crossing one beside the other: for a velocity only posts that fit."""
+    return entries if rule.kind == "sequence" else [one for one in entries if one.fits]
+
+
 def _runs(rule: Rule, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Each crossing: `count` neighbours close enough in time. For a velocity only posts that fit are neighbours."""
-    found = [one for one in entries if one.fits] if rule.kind != "sequence" else entries
-    within_ms = rule.within_s * 1_000
+    """Each crossing: `count` neighbours close enough in time."""
+    found = _neighbours(rule, entries)
+    return _crossings(rule, found, 0, len(found))
+
+
+def _run_of(rule: Rule, entries: Sequence[Entry], key: str) -> Sequence[Entry]:
+    """The first crossing that a post is part of; empty where there is none."""
+    found = _neighbours(rule, entries)
+    # From the newest, which it is as a rule.
+    at = next((at for at in range(len(found) - 1, -1, -1) if found[at].key == key), None)
+    if at is None:
+        return ()
+    return next(_crossings(rule, found, max(0, at - rule.count + 1), min(len(found), at + rule.count), at), ())
+
+
+def _crossings(
+    rule: Rule, found: Sequence[Entry], begin: int, end: int, last_from: int = 0
+) -> Iterator[Sequence[Entry]]:
+    """The crossings between two places of the neighbours whose last one is at `last_from` or later."""
+    count, within_ms = rule.count, rule.within_s * 1_000
     row = 0
-    for at, entry in enumerate(found):
-        row = row + 1 if entry.fits else 0
-        first = at - rule.count + 1
-        if row >= rule.count and (not within_ms or entry.at_ms - found[first].at_ms <= within_ms):
+    for at in range(begin, end):
+        row = row + 1 if found[at].fits else 0
+        first = at - count + 1
+        is_run = row >= count and at >= last_from
+        if is_run and (not within_ms or found[at].at_ms - found[first].at_ms <= within_ms):
             yield found[first : at + 1]

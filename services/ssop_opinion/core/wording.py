@@ -34,7 +34,9 @@ def even_out(text: str, known: frozenset[str] = frozenset()) -> str:
     about. Addresses become `http`. Invisible and control characters go; blanks become one.
     """
     text = unicodedata.normalize("NFC", text)
-    text = "".join(" " if char.isspace() else char for char in text if char.isspace() or not _is_invisible(char))
+    # Of what is printable nothing is invisible, and no blank is anything but a space.
+    if not text.isprintable():
+        text = "".join(" " if char.isspace() else char for char in text if char.isspace() or not _is_invisible(char))
     text = _REPOST.sub(" ", _QUOTED.sub(" ", text).lstrip())
     text = _MAIL.sub("<email>", _ADDRESS.sub("http", text))
     text = _HANDLE.sub(lambda found: found[0] if found[0][1:].lower() in known else "@user", text)
@@ -62,9 +64,12 @@ def _is_invisible(char: str) -> bool:
 
 def find_language(text: str) -> Language:
     """`zh` from a fifth of Chinese characters among the words and characters; `en` for Latin letters; else `other`."""
+    if text.isascii():
+        return "en" if _LATIN.search(text) else "other"
     chinese = len(_CJK.findall(text))
-    latin = len(_LATIN.findall(text))
-    others = len(_LETTER.findall(text)) - chinese - sum(map(len, _LATIN.findall(text)))
+    words = _LATIN.findall(text)
+    latin = len(words)
+    others = len(_LETTER.findall(text)) - chinese - sum(map(len, words))
     if chinese and chinese >= 0.2 * (chinese + latin) and others <= chinese:
         return "zh"
     if latin and others <= 3 * latin:
