@@ -45,9 +45,7 @@ class JsonFormatter(logging.Formatter):
         }
         if current := request_id.get():
             fields["request_id"] = current
-        for key, value in vars(record).items():
-            if key not in _STANDARD:
-                fields[key] = value
+        fields |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if many := fields.pop(FIELDS, None):
             fields.update(many)
         if record.exc_info and record.exc_info[1] is not None:
