@@ -37,7 +37,7 @@ def quicken_enums() -> int:
 
 
 def _quicken(wrapper: EnumTypeWrapper) -> None:
-    held: dict[str, Any] = wrapper.__dict__
+    held: Any = wrapper.__dict__
     if "Name" in held:
         return
     values = wrapper.items()
