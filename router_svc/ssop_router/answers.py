@@ -199,7 +199,7 @@ class Answers:
     async def _admit(self, request: AdmitRequest, metadata: InnerMetadata) -> AdmitResponse:
         request.rate_share = self._limits.share()
         try:
-            response = await self._crowd(self._entry).ask(BatchEntry(admit=request), metadata)
+            response = await self._crowd(self._entry).begin(BatchEntry(admit=request), metadata)
         except Unavailable as error:
             self._limits.hear_failure(error.__cause__)
             raise
@@ -272,7 +272,7 @@ class Answers:
     def _ask_to_settle(self, job: Job, request: SettleRequest) -> "asyncio.Future[Response] | None":
         """None where the cache service can't be asked."""
         try:
-            return self._crowd(self._exit).ask(BatchEntry(settle=request), job.inner_metadata)
+            return self._crowd(self._exit).begin(BatchEntry(settle=request), job.inner_metadata)
         except Unavailable:
             return None
         except MeshError:

@@ -66,8 +66,12 @@ class Crowd:
         self._is_due = False
         self._is_batching = True
 
-    def ask(self, entry: BatchEntry, metadata: InnerMetadata) -> "asyncio.Future[Response]":
-        """Do what the entry says under the principal of `metadata`; its response, once it is awaited.
+    async def ask(self, entry: BatchEntry, metadata: InnerMetadata) -> Response:
+        """Do what the entry says under the principal of `metadata`; its response. Raises as `begin`."""
+        return await self.begin(entry, metadata)
+
+    def begin(self, entry: BatchEntry, metadata: InnerMetadata) -> "asyncio.Future[Response]":
+        """The same, begun at once; the response is there when what is returned has been awaited.
 
         Raises, at once or there, Unavailable when the cache service does not serve, MeshError for what it says about
         the request, and OVERLOADED where too many wait.

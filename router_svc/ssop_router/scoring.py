@@ -64,7 +64,7 @@ class Scorer:
     """Asks the classifier, and abstains for it where it is absent, fails, or has just been too slow.
 
     `clock_ns` is monotonic. A score that came too late is not used: the time is spent, but whoever set the limit hears
-    of it. After three in a row the classifier is left alone for a second. Scores of texts that come again are remembered.
+    of it. After three in a row the classifier is left alone for a second. Scores are remembered.
     """
 
     def __init__(
