@@ -1,10 +1,10 @@
 """The cache service as requests see it: admission with look-up, leases that others follow, settlement."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ssop.v1.cache_pb2 import (
     AdmitRequest,
@@ -19,6 +19,7 @@ from ssop.v1.cache_pb2 import (
     LookupRequest,
     LookupResponse,
     SettleRequest,
+    SettleResponse,
     StoredAnswer,
 )
 from ssop.v1.mesh_pb2 import Usage
@@ -28,7 +29,7 @@ from ssop_codec import CODEC_VERSION
 from ssop_router.background import Background
 from ssop_router.core.cache_key import CanonicalRequest, cache_key
 from ssop_router.core.policy import WORD_OF_TIER
-from ssop_router.crowd import Crowd
+from ssop_router.crowd import Crowd, Response
 from ssop_router.dependency import Dependency, InnerMetadata, Lane, Unavailable
 from ssop_router.job import Job
 from ssop_router.kept import Kept
@@ -198,7 +199,7 @@ class Answers:
     async def _admit(self, request: AdmitRequest, metadata: InnerMetadata) -> AdmitResponse:
         request.rate_share = self._limits.share()
         try:
-            response = await self._crowd(self._entry).ask(BatchEntry(admit=request), metadata)
+            response = await self._crowd(self._entry).begin(BatchEntry(admit=request), metadata)
         except Unavailable as error:
             self._limits.hear_failure(error.__cause__)
             raise
@@ -240,13 +241,19 @@ class Answers:
             metadata=job.inner_metadata,
         )
 
-    async def settle(self, job: Job, usage: Usage, counts: RequestCounts) -> None:
-        """Give the rest of a reservation back. Tried again in the background: it is charged once, whatever is heard."""
-        if self._cache is None:
-            return
+    def settle(self, job: Job, usage: Usage, counts: RequestCounts) -> Coroutine[Any, Any, None]:
+        """Give the rest of a reservation back: begun at once, over when what is returned has been awaited.
+
+        Tried again in the background: it is charged once, whatever is heard.
+        """
         self._metrics.charge(counts.tier, usage.input_tokens, usage.output_tokens)
         request = SettleRequest(request_id=job.request_id, usage=usage, counts=counts)
-        if await self._has_settled(job, request):
+        return self._finish_settling(job, request, self._ask_to_settle(job, request))
+
+    async def _finish_settling(
+        self, job: Job, request: SettleRequest, asked: "asyncio.Future[Response] | None"
+    ) -> None:
+        if await self._has_settled(asked):
             self._end_reservation(job)
         else:
             self._background.start(self._settle_later(job, request))
@@ -256,15 +263,30 @@ class Answers:
         try:
             for pause_s in _SETTLE_PAUSES_S:
                 await asyncio.sleep(pause_s)
-                if await self._has_settled(job, request):
+                if await self._has_settled(self._ask_to_settle(job, request)):
                     return
             self._metrics.settle_failures.inc()
         finally:
             self._end_reservation(job)
 
-    async def _has_settled(self, job: Job, request: SettleRequest) -> bool:
+    def _ask_to_settle(self, job: Job, request: SettleRequest) -> "asyncio.Future[Response] | None":
+        """None where the cache service can't be asked."""
         try:
-            await self._crowd(self._exit).ask(BatchEntry(settle=request), job.inner_metadata)
+            return self._crowd(self._exit).begin(BatchEntry(settle=request), job.inner_metadata)
+        except Unavailable:
+            return None
+        except MeshError:
+            # Too many wait: left to lapse, and counted, as what the service refuses.
+            self._metrics.settle_failures.inc()
+            done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+            done.set_result(SettleResponse())
+            return done
+
+    async def _has_settled(self, asked: "asyncio.Future[Response] | None") -> bool:
+        if asked is None:
+            return False
+        try:
+            await asked
         except Unavailable:
             return False
         except MeshError:

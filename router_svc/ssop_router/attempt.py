@@ -1,9 +1,7 @@
 """One node's stream of one request: what is held back, the commit point, and forwarding of chunk bytes."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -20,6 +18,8 @@ from ssop_router.core.transcript import drop_ends
 from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames, take_ends
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.lease import Lease
+from ssop_router.outlet import finish
+from ssop_router.patience import Patience
 
 R = ErrorReason
 # What only the router says to a client, or hears for itself.
@@ -60,7 +60,13 @@ class Attempt:
     """The node goes on with what another one has begun."""
 
     def __init__(
-        self, job: Job, delivery: Delivery, lease: Lease | None, *, on_commit: Callable[[], None] | None = None
+        self,
+        job: Job,
+        delivery: Delivery,
+        lease: Lease | None,
+        *,
+        first_field_s: float,
+        on_commit: Callable[[], None] | None = None,
     ) -> None:
         self._job = job
         self._delivery = delivery
@@ -70,7 +76,7 @@ class Attempt:
         self._has_tools = bool(job.request.prompt.tools)
         self._last_seqs: dict[int, int] = {}
         self.held_bytes = 0
-        self.timer: asyncio.Timeout | None = None
+        self.patience = Patience(first_field_s)
         self.first_field_s: float | None = None
         self.on_first_field: Callable[[], None] | None = None
         self.is_committed = False
@@ -92,6 +98,26 @@ class Attempt:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
         if not heads:
             return None
+        if self.is_committed and not self._has_tools and self._is_plain(heads):
+            frames = len(heads)
+            chunk_received(self._stream, frames, len(chunk))
+            self.reading.last_seq += frames
+            self._job.transcript.add(chunk, frames)
+            if self._lease is not None:
+                self._lease.add(chunk)
+            return self._guard(self._delivery.forward(chunk, frames, heads=heads))
+        return self._take_apart(chunk, heads)
+
+    def _is_plain(self, heads: Heads) -> bool:
+        """The chunk holds fields and nothing else, and none is missing: most are so, and go on as they are."""
+        seq = self.reading.last_seq
+        for kind, number, _ in heads:
+            seq += 1
+            if kind not in FIELD_KINDS or number != seq:
+                return False
+        return True
+
+    def _take_apart(self, chunk: bytes, heads: Heads) -> Awaitable[None] | None:
         chunk_received(self._stream, sum(kind < FIRST_MESH_KIND for kind, _, _ in heads), len(chunk))
         kinds = {kind for kind, _, _ in heads}
         documents = self._follow_documents(chunk) if self._has_tools else self._follow_sequence(heads)
@@ -170,7 +196,7 @@ class Attempt:
         if chunk := drop_ends(chunk):
             frames = count_frames(chunk)
             self._keep(chunk, frames, is_pure=False)
-            await self._guard(self._delivery.forward(chunk, frames))
+            await finish(self._guard(self._delivery.forward(chunk, frames)))
         raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed after fields")
 
     def _weigh(self, *, has_field: bool) -> Awaitable[None] | None:
@@ -180,13 +206,13 @@ class Attempt:
     def _hear(self, frame: bytes) -> None:
         """A CONFIDENCE frame."""
 
-    async def _commit(self) -> None:
+    def _commit(self) -> Awaitable[None] | None:
         self.is_committed = True
         self._job.reading = self.reading
         self._job.stage = "generation"
         if self._on_commit is not None:
             self._on_commit()
-        self._set_timer(None)
+        self.patience.set(None)
         first = b"".join(self._held)
         self._held.clear()
         is_cut = self._is_cut()
@@ -194,34 +220,35 @@ class Attempt:
             first = drop_ends(first)
             self.is_finished = False
         self._keep(first, count_frames(first), is_pure=False)
-        await self._guard(self._open(first))
-        if is_cut:
-            await self._cut(b"")
+        pending = self._guard(self._open(first))
+        return self._cut_after(pending) if is_cut else pending
 
-    async def _open(self, first: bytes) -> None:
+    async def _cut_after(self, pending: Awaitable[None] | None) -> None:
+        await finish(pending)
+        await self._cut(b"")
+
+    def _open(self, first: bytes) -> Awaitable[None] | None:
         """Send the first frames."""
         self._delivery.mark_first_field()
-        await self._delivery.open(first, is_last=self.is_finished)
+        return self._delivery.open(first, is_last=self.is_finished)
 
-    async def _guard(self, writing: Awaitable[None]) -> None:
+    def _guard(self, writing: Awaitable[None] | None) -> Awaitable[None] | None:
+        """Wait for what has to be waited for, and give the node time from then on."""
+        if writing is not None:
+            return self._wait_for(writing)
+        self.patience.set(_END_GRACE_S if self.is_finished else self.stall_s)
+        return None
+
+    async def _wait_for(self, writing: Awaitable[None]) -> None:
         # While its caller does not read, a node can't be blamed for its silence.
-        self._set_timer(None)
+        self.patience.set(None)
         try:
             await writing
         except MeshError as error:
             # Only the outlet raises here: the client is gone, and that is no fault of the node.
             self.is_client_gone = error.reason == R.ERROR_REASON_CANCELLED
             raise
-        patience_s = _END_GRACE_S if self.is_finished else self.stall_s
-        if patience_s is not None:
-            self._set_timer(asyncio.get_running_loop().time() + patience_s)
-
-    def _set_timer(self, when_s: float | None) -> None:
-        """Give the node until then; None: as long as the request has."""
-        # A timer that runs out at this very moment can't be set any more, and says so to the task that waits for it.
-        if self.timer is not None:
-            with suppress(RuntimeError):
-                self.timer.reschedule(when_s)
+        self.patience.set(_END_GRACE_S if self.is_finished else self.stall_s)
 
     def _keep(self, chunk: bytes, frames: int, *, is_pure: bool) -> None:
         if not is_pure:
@@ -254,8 +281,10 @@ class ContinuedAttempt(Attempt):
 
     is_continued = True
 
-    def __init__(self, job: Job, delivery: Delivery, lease: Lease | None, target: Target, cause: str) -> None:
-        super().__init__(job, delivery, lease)
+    def __init__(
+        self, job: Job, delivery: Delivery, lease: Lease | None, target: Target, cause: str, *, first_field_s: float
+    ) -> None:
+        super().__init__(job, delivery, lease, first_field_s=first_field_s)
         self._target = target
         self._cause = cause
         self.reading.last_seq = job.transcript.last_seq

@@ -18,6 +18,7 @@ from ssop_router.delivery import Delivery
 from ssop_router.generation import Generator
 from ssop_router.job import Job
 from ssop_router.lease import Lease, keep_lease
+from ssop_router.outlet import finish
 from ssop_router.settings import RouterSettings
 
 R = ErrorReason
@@ -30,7 +31,7 @@ _WINDOW_SHARE: Final = 0.5
 class GatedAttempt(Attempt):
     """A lite node's stream, held back until it is judged; then kept, or left waiting as a reserve.
 
-    `take` and `open` may run in different tasks. `patience_s` is the time for a first field once the gate is open.
+    `take` and `open` may run in different tasks. `first_field_s` is the time for a first field once the gate is open.
     """
 
     def __init__(
@@ -41,14 +42,14 @@ class GatedAttempt(Attempt):
         settings: CascadeSettings,
         *,
         held_bytes: int,
-        patience_s: float,
+        first_field_s: float,
         on_judgement: Callable[[Judgement], None],
     ) -> None:
-        super().__init__(job, delivery, lease)
+        super().__init__(job, delivery, lease, first_field_s=first_field_s)
         self.confidence_tokens = settings.text_tokens
         self._settings = settings
         self._most_held_bytes = held_bytes
-        self._patience_s = patience_s
+        self._first_s = first_field_s
         self._on_judgement = on_judgement
         self._evidence = Evidence()
         self._usage: Usage | None = None
@@ -82,9 +83,9 @@ class GatedAttempt(Attempt):
             if self.is_committed:
                 return
             if self._has_field or self.reading.ending.has_ended:
-                await self._commit()
-            elif self.timer is not None and self.timer.when() is None:
-                self._set_timer(asyncio.get_running_loop().time() + self._patience_s)
+                await finish(self._commit())
+            elif self.patience.is_endless:
+                self.patience.set(self._first_s)
 
     def _hear(self, frame: bytes) -> None:
         try:
@@ -98,7 +99,7 @@ class GatedAttempt(Attempt):
         self._has_field = self._has_field or has_field
         if self._has_field:
             # The first field is there; how long it is held back is the window's business.
-            self._set_timer(None)
+            self.patience.set(None)
         if self._opened.is_set():
             return super()._weigh(has_field=self._has_field)
         ending = self.reading.ending
@@ -118,7 +119,7 @@ class GatedAttempt(Attempt):
 
     async def _wait(self) -> None:
         """Nothing more is read until the gate opens, so that no more than one chunk is held on top."""
-        self._set_timer(None)
+        self.patience.set(None)
         await self._opened.wait()
         if (pending := super()._weigh(has_field=self._has_field)) is not None:
             await pending
@@ -157,7 +158,7 @@ class Cascade:
             lease,
             self._judging,
             held_bytes=self._settings.cascade_held_bytes,
-            patience_s=self._settings.first_field_timeout_ms / 1000,
+            first_field_s=self._settings.first_field_timeout_ms / 1000,
             on_judgement=settle,
         )
         task = asyncio.get_running_loop().create_task(self._generator.attempt(job, target, attempt))

@@ -67,10 +67,14 @@ class Crowd:
         self._is_batching = True
 
     async def ask(self, entry: BatchEntry, metadata: InnerMetadata) -> Response:
-        """Do what the entry says under the principal of `metadata`; its response.
+        """Do what the entry says under the principal of `metadata`; its response. Raises as `begin`."""
+        return await self.begin(entry, metadata)
 
-        Raises Unavailable when the cache service does not serve, MeshError for what it says about the request, and
-        OVERLOADED where too many wait.
+    def begin(self, entry: BatchEntry, metadata: InnerMetadata) -> "asyncio.Future[Response]":
+        """The same, begun at once; the response is there when what is returned has been awaited.
+
+        Raises, at once or there, Unavailable when the cache service does not serve, MeshError for what it says about
+        the request, and OVERLOADED where too many wait.
         """
         if self._cache.is_left_alone:
             raise Unavailable(self._cache.name)
@@ -83,7 +87,7 @@ class Crowd:
             # What else is asked for in this turn of the loop goes along.
             self._is_due = True
             loop.call_soon(self._begin)
-        return await asked.future
+        return asked.future
 
     def _begin(self) -> None:
         self._is_due = False
@@ -104,7 +108,10 @@ class Crowd:
         try:
             if len(batch) > 1 and self._is_batching:
                 batch = await self._send_together(batch)
-            await asyncio.gather(*map(self._send_alone, batch))
+            if len(batch) == 1:
+                await self._send_alone(batch[0])
+            elif batch:
+                await asyncio.gather(*map(self._send_alone, batch))
         finally:
             self._running -= 1
             for asked in batch:

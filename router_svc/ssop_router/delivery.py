@@ -1,5 +1,6 @@
 """Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
 
+from collections.abc import Awaitable
 from typing import Final
 
 from ssop.v1.cache_pb2 import StoredAnswer
@@ -17,9 +18,10 @@ from ssop.v1.mesh_pb2 import (
 from ssop_codec import mesh_chunk, scan_heads
 from ssop_router.core.frames import FIRST_MESH_KIND, pack_frames, parse_frame, split_frames
 from ssop_router.core.ladder import Target
+from ssop_router.core.timeline import Heads
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.metrics import RouterMetrics
-from ssop_router.outlet import Outlet
+from ssop_router.outlet import Outlet, finish
 
 FIELD_KINDS = frozenset({FrameKind.FRAME_KIND_VALUE, FrameKind.FRAME_KIND_PART, FrameKind.FRAME_KIND_CLOSE})
 _DECISION: Final = FrameKind.FRAME_KIND_DECISION
@@ -38,12 +40,12 @@ class Delivery:
         self.is_open = False
         self.is_closed = False
 
-    async def open(
+    def open(
         self, first: bytes, *, is_last: bool = False, stored: StoredAnswer | None = None, similarity: float = 0.0
-    ) -> None:
+    ) -> Awaitable[None] | None:
         """Send decision and status, and the first document frames with them where they fit one chunk.
 
-        `stored`: what is replayed, where no node generates.
+        `stored`: what is replayed, where no node generates. What is returned is awaited before more is sent.
         """
         self.is_open = True
         job = self._job
@@ -51,40 +53,54 @@ class Delivery:
             _STATUS, self._status(stored, similarity).SerializeToString()
         )
         if len(head) + len(first) <= job.chunk_bytes:
-            await self.forward(head + first, count_frames(first), is_last=is_last)
-            return
-        await self._send(head)
+            return self.forward(head + first, count_frames(first), is_last=is_last)
+        return self._open_apart(head, first, is_last=is_last)
+
+    async def _open_apart(self, head: bytes, first: bytes, *, is_last: bool) -> None:
+        await finish(self._send(head, 0))
         await self.forward_all(first, is_last=is_last)
 
-    async def forward(self, chunk: bytes, frames: int, *, is_last: bool = False) -> None:
-        """Send chunk bytes as they are; `frames` of them are document frames.
+    def forward(
+        self, chunk: bytes, frames: int, *, is_last: bool = False, heads: Heads | None = None
+    ) -> Awaitable[None] | None:
+        """Send chunk bytes as they are; `frames` of them are document frames, and `heads` all, where they are known.
 
-        After the last ones the accounting goes along, since every message costs as much as its bytes.
+        After the last ones the accounting goes along, since every message costs as much as its bytes. What is returned
+        is awaited before more is sent.
         """
         job = self._job
         if is_last:
             tail = self._accounting(frames)
             self.is_closed = len(chunk) + len(tail) <= job.chunk_bytes
             if self.is_closed:
-                chunk += tail
-        await self._send(chunk)
+                chunk, heads = chunk + tail, None
+        pending = self._send(chunk, frames, heads)
+        if pending is not None:
+            return self._note_later(pending, frames, len(chunk))
         job.frames_sent += frames
         job.document_bytes += len(chunk)
+        return None
+
+    async def _note_later(self, pending: Awaitable[None], frames: int, size_bytes: int) -> None:
+        await pending
+        self._job.frames_sent += frames
+        self._job.document_bytes += size_bytes
 
     async def forward_all(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Send chunk bytes in chunks no larger than the request takes."""
         if len(chunk) <= self._job.chunk_bytes:
-            await self.forward(chunk, count_frames(chunk), is_last=is_last)
+            await finish(self.forward(chunk, count_frames(chunk), is_last=is_last))
             return
         pieces = list(pack_frames(split_frames(chunk), self._job.chunk_bytes))
         for index, piece in enumerate(pieces, start=1):
-            await self.forward(piece, count_frames(piece), is_last=is_last and index == len(pieces))
+            is_end = is_last and index == len(pieces)
+            await finish(self.forward(piece, count_frames(piece), is_last=is_end))
 
     async def tell_continuation(self) -> None:
         """Say in the middle of the answer that another node goes on with it."""
         self._job.mark("continued")
         self._metrics.continuations.labels("taken").inc()
-        await self._outlet.write(mesh_chunk(_STATUS, self._status(None).SerializeToString()))
+        await finish(self._outlet.put(mesh_chunk(_STATUS, self._status(None).SerializeToString()), 0))
 
     def mark_first_field(self) -> None:
         """The first field is about to leave."""
@@ -100,14 +116,14 @@ class Delivery:
         """
         self.mark_first_field()
         self.take_document(answer.chunk)
-        await self.open(answer.chunk, is_last=True, stored=answer, similarity=similarity)
+        await finish(self.open(answer.chunk, is_last=True, stored=answer, similarity=similarity))
 
     async def serve_canned(self, chunk: bytes) -> None:
         """Send a document that stood ready, instead of one that a node generates."""
         self.mark_first_field()
         self._job.reading = Reading()
         self.take_document(chunk)
-        await self.open(chunk, is_last=True)
+        await finish(self.open(chunk, is_last=True))
 
     def take_document(self, chunk: bytes) -> None:
         """Read the ends in chunk bytes of document frames, and where the sequence stands."""
@@ -121,13 +137,13 @@ class Delivery:
     async def close(self) -> None:
         """Send the accounting, the last frame of a delivery, unless it went along with the end."""
         if not self.is_closed:
-            await self._send(self._accounting(0))
+            await finish(self._send(self._accounting(0), 0))
 
-    async def _send(self, chunk: bytes) -> None:
+    def _send(self, chunk: bytes, frames: int, heads: Heads | None = None) -> Awaitable[None] | None:
         timeline = self._job.timeline
         if timeline.is_on:
-            timeline.send(self._job.elapsed_us(), len(chunk), scan_heads(chunk))
-        await self._outlet.write(chunk)
+            timeline.send(self._job.elapsed_us(), len(chunk), scan_heads(chunk) if heads is None else heads)
+        return self._outlet.put(chunk, frames)
 
     def _accounting(self, more_frames: int) -> bytes:
         job = self._job
@@ -183,7 +199,11 @@ def take_ends(ending: Ending, chunk: bytes, heads: list[tuple[int, int, int]]) -
 
 def count_frames(chunk: bytes) -> int:
     """Document frames in chunk bytes."""
-    return sum(kind < FIRST_MESH_KIND for kind, _, _ in scan_heads(chunk))
+    count = 0
+    for kind, _, _ in scan_heads(chunk):
+        if kind < FIRST_MESH_KIND:
+            count += 1
+    return count
 
 
 def describe_decision(job: Job, target: Target | None) -> Decision:

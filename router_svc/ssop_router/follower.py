@@ -6,6 +6,7 @@ from ssop.v1.frame_pb2 import FrameKind
 from ssop_codec import scan_heads
 from ssop_router.core.transcript import Transcript
 from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames
+from ssop_router.outlet import finish
 
 
 class Follower:
@@ -34,7 +35,7 @@ class Follower:
             await self._prepare()
             self._delivery.mark_first_field()
             self._note(chunk)
-            await self._delivery.open(chunk)
+            await finish(self._delivery.open(chunk))
             return
         chunk = self._transcript.rest_of(chunk)
         if chunk:

@@ -1,6 +1,5 @@
 """Generating at nodes: attempts one after the other, until one has brought the answer to its end."""
 
-import asyncio
 import random
 from collections.abc import Callable
 from functools import partial
@@ -64,6 +63,7 @@ class Generator:
         self._similar = similar
         self._clock_ms = clock_ms
         self._rng = rng
+        self._first_field_s = settings.first_field_timeout_ms / 1000
 
     async def generate(
         self,
@@ -103,9 +103,11 @@ class Generator:
                 job.target = target
             lease = keep_lease(lease, target)
             if is_begun:
-                attempt: Attempt = ContinuedAttempt(job, delivery, lease, target, failures[-1].reason_name)
+                attempt: Attempt = ContinuedAttempt(
+                    job, delivery, lease, target, failures[-1].reason_name, first_field_s=self._first_field_s
+                )
             else:
-                attempt = Attempt(job, delivery, lease, on_commit=on_commit)
+                attempt = Attempt(job, delivery, lease, first_field_s=self._first_field_s, on_commit=on_commit)
             try:
                 await self.attempt(job, target, attempt)
             except MeshError as error:
@@ -205,7 +207,6 @@ class Generator:
         if attempt.is_continued:
             beginning = ContinueFrom(chunk=job.transcript.chunk, next_seq=job.transcript.last_seq + 1)
             request.continue_from.CopyFrom(beginning)
-        first_field_s = self._settings.first_field_timeout_ms / 1000
         attempt.stall_s = self._settings.stall_timeout_ms / 1000 or None
         job.stage = "continuation" if attempt.is_continued else "first_field"
         job.mark("attempt", target.candidate.node or target.candidate.address)
@@ -216,7 +217,7 @@ class Generator:
                 self._limits.waiting() as wait,
             ):
                 attempt.on_first_field = wait.end
-                async with asyncio.timeout(first_field_s) as attempt.timer:
+                async with attempt.patience:
                     await node.peer.stream(
                         GENERATE,
                         request.SerializeToString(),
@@ -229,7 +230,7 @@ class Generator:
                 what = (
                     f"nothing for {attempt.stall_s:g} s"
                     if attempt.is_committed
-                    else f"no first field within {first_field_s:g} s"
+                    else f"no first field within {self._first_field_s:g} s"
                 )
                 raise MeshError(R.ERROR_REASON_BACKEND_FAILED, what) from error
         except MeshError as error:

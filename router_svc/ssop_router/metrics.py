@@ -2,10 +2,12 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import prometheus_client
+from prometheus_client import CollectorRegistry
 
 from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.metrics import FIRST_TOKEN_BUCKETS_S
+from ssop_chassis.tallies import Counter, Gauge, Histogram
 
 _DECISION_BUCKETS_S: Final = (0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.005)
 _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(1, 11))
@@ -95,7 +97,8 @@ class RouterMetrics:
             ["address"],
             registry=registry,
         )
-        self.decisions_not_logged = Counter(
+        # The thread that writes the log counts too.
+        self.decisions_not_logged = prometheus_client.Counter(
             "ssop_router_decisions_not_logged", "Decisions that the decision log lacks.", ["reason"], registry=registry
         )
         self.first_field_seconds = Histogram(

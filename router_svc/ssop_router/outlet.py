@@ -7,34 +7,44 @@ from typing import Protocol
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 
-Write = Callable[[bytes], Awaitable[None]]
-"""Sends a chunk; returns when there is room for the next one."""
+Write = Callable[[bytes], Awaitable[None] | None]
+"""Sends a chunk. What is returned is awaited before the next one; None where there is room at once."""
+
+
+async def finish(pending: Awaitable[None] | None) -> None:
+    """Wait for what has to be waited for."""
+    if pending is not None:
+        await pending
 
 
 class Outlet(Protocol):
     """Takes chunks. Written to by one task only: that of the request."""
 
-    async def write(self, chunk: bytes) -> None:
-        """Take a chunk; returns when there is room for the next one."""
+    def put(self, chunk: bytes, frames: int) -> Awaitable[None] | None:
+        """Take a chunk with so many document frames. What is returned is awaited before the next one."""
         ...
 
 
 class DirectOutlet:
     """Writes to the client's call until the client is gone, and then to nowhere, for a generation that goes on."""
 
-    def __init__(self, write: Write) -> None:
-        self._write = write
+    def __init__(self, send: Callable[[bytes, int], Awaitable[None] | None]) -> None:
+        self._send = send
         self._task: asyncio.Task[None] | None = None
         self._is_detached = False
 
-    async def write(self, chunk: bytes) -> None:
-        """See Outlet.write. Raises CANCELLED when the client is gone and nothing was detached."""
+    def put(self, chunk: bytes, frames: int) -> Awaitable[None] | None:
+        """See Outlet.put. Raises CANCELLED when the client is gone and nothing was detached."""
         if self._is_detached:
-            return
+            return None
+        pending = self._send(chunk, frames)
+        return None if pending is None else self._wait(pending)
+
+    async def _wait(self, pending: Awaitable[None]) -> None:
         task = asyncio.current_task()
         self._task = task
         try:
-            await self._write(chunk)
+            await pending
         except asyncio.CancelledError:
             if self._is_detached and task is not None and task.cancelling():
                 # `detach` woke this task from a write that would never have ended.

@@ -1,7 +1,6 @@
 """The life of a request: admission and look-up, retrieval, generation or replay, settlement."""
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Final
 
 from ssop.v1.cache_pb2 import CacheOutcome
@@ -381,14 +380,17 @@ class Pipeline:
 
     async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:
         """Store or give up the answer, and settle; outlives a cancelled request."""
-        work: list[Awaitable[None]] = []
-        if lease is not None:
-            is_complete = is_generated and job.ending.is_storable and not job.degraded_level
-            model = job.target.candidate.model if job.target is not None else ""
-            work.append(self._close(job, lease, is_complete=is_complete, model=model))
+        settling = None
         if self._answers.is_configured and not job.is_refused:
-            work.append(self._answers.settle(job, charge(job, is_generated), count(job, is_generated)))
-        await asyncio.gather(*work)
+            settling = self._answers.settle(job, charge(job, is_generated), count(job, is_generated))
+        try:
+            if lease is not None:
+                is_complete = is_generated and job.ending.is_storable and not job.degraded_level
+                model = job.target.candidate.model if job.target is not None else ""
+                await self._close(job, lease, is_complete=is_complete, model=model)
+        finally:
+            if settling is not None:
+                await settling
 
     async def _close(self, job: Job, lease: Lease, *, is_complete: bool, model: str) -> None:
         await lease.close(is_complete=is_complete, model=model)

@@ -62,6 +62,8 @@ class Preparation:
         self._conversations = Conversations(settings.conversations_size, settings.conversation_ttl_ms)
         self._cache_rule = settings.cache_first()
         self._cache_first = (-1, False)
+        self._prefix = secrets.token_hex(10)
+        self._named = secrets.randbits(40)
 
     @property
     def _decision(self) -> DecisionSettings:
@@ -77,7 +79,7 @@ class Preparation:
         schema = self.schemas.of_prompt(request.prompt)
         now_ms = self._clock_ms()
         conversation = self._conversations.find(principal.tenant, request.conversation_id, now_ms)
-        request_id = request.request_id or secrets.token_hex(16)
+        request_id = request.request_id or self._name_request()
         features = read_features(
             request,
             policy,
@@ -106,6 +108,11 @@ class Preparation:
             retrieval_reason=decision.retrieval_reason,
             transcript=Transcript(self._settings.continue_max_bytes),
         )
+
+    def _name_request(self) -> str:
+        """An id that no other router gives, nor this one again; asking the kernel for each costs a system call."""
+        self._named += 1
+        return f"{self._prefix}{self._named:012x}"
 
     def _decide(self, features: Features) -> Decision:
         return decide(

@@ -73,6 +73,8 @@ class Regimes:
 
     def now(self) -> Regime:
         """What holds now."""
+        if not self._of:
+            return self._own
         profile = self._profiles.find(self._wall_ms())
         if profile is not self._active:
             self._active = profile

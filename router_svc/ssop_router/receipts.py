@@ -7,7 +7,6 @@ from typing import Final
 
 from ssop.v1.mesh_pb2 import Receipt
 from ssop_codec.probes import chunk_sent, stream_number
-from ssop_router.delivery import count_frames
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import Write
 
@@ -33,13 +32,13 @@ class Receipts:
         self._thin = thin
         self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
 
-    def watch(self, write: Write, request_id: str) -> Write:
-        """The last step before the transport: the same, told to the kernel's tracers."""
-        stream = stream_number(request_id)
+    def watch(self, write: Write, request_id: str) -> Callable[[bytes, int], Awaitable[None] | None]:
+        """The last step before the transport: sends a chunk with so many document frames, told to kernel's tracers."""
+        stream, thin = stream_number(request_id), self._thin
 
-        def send(chunk: bytes) -> Awaitable[None]:
-            chunk_sent(stream, count_frames(chunk), len(chunk))
-            return write(chunk if self._thin is None else self._thin(chunk))
+        def send(chunk: bytes, frames: int) -> Awaitable[None] | None:
+            chunk_sent(stream, frames, len(chunk))
+            return write(chunk if thin is None else thin(chunk))
 
         return send
 

@@ -15,7 +15,7 @@ from ssop_codec import mesh_chunk, scan_heads
 from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
 from ssop_router.core.ladder import RETRY_AFTER_MS
 from ssop_router.job import Job
-from ssop_router.outlet import Write
+from ssop_router.outlet import Write, finish
 from ssop_router.receipts import Receipts
 from ssop_router.settings import RouterSettings
 
@@ -49,8 +49,8 @@ class Recording:
         """A client reads."""
         return self._reader is not None
 
-    async def write(self, chunk: bytes) -> None:
-        """See Outlet.write: keep a chunk. Waits for a client that reads too slowly.
+    async def put(self, chunk: bytes, frames: int) -> None:  # noqa: ARG002 - counted where it is sent
+        """See Outlet.put: keep a chunk. Waits for a client that reads too slowly.
 
         Raises GENERATION_INTERRUPTED when nobody reads and the answer is larger than what may be kept.
         """
@@ -199,7 +199,7 @@ class Recordings:
             while (chunk := await recording.next(reader)) is not None:
                 piece, sent = _trim(chunk, after_seq, frames)
                 if piece:
-                    await send(piece)
+                    await finish(send(piece, sent))
                     frames += sent
             is_whole = recording.error is None
         finally:

@@ -21,7 +21,8 @@ class SchemaCache:
 
         Raises SCHEMA_REFUSED, and REQUEST_INVALID where the tools together hold more than one schema may.
         """
-        self._check_tools([tool.parameters_schema for tool in prompt.tools if tool.parameters_schema])
+        if prompt.tools:
+            self._check_tools([tool.parameters_schema for tool in prompt.tools if tool.parameters_schema])
         return self.compile(prompt.output_schema) if prompt.HasField("output_schema") else None
 
     def _check_tools(self, texts: Sequence[str]) -> None:

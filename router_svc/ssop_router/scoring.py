@@ -13,6 +13,7 @@ from ssop_router.policy_settings import PACKAGED, PolicySettings
 
 # A classifier reads the head of a text; this only bounds what a slow one can be given.
 _MAX_CHARS: Final = 20_000
+_MOST_KNOWN: Final = 4_096
 _OVERRUNS_TO_PAUSE: Final = 3
 _PAUSE_NS: Final = 1_000_000_000
 _log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Scorer:
     """Asks the classifier, and abstains for it where it is absent, fails, or has just been too slow.
 
     `clock_ns` is monotonic. A score that came too late is not used: the time is spent, but whoever set the limit hears
-    of it. After three in a row the classifier is left alone for a second.
+    of it. After three in a row the classifier is left alone for a second. Scores are remembered.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Scorer:
         self._clock_ns = clock_ns
         self._overruns = 0
         self._ask_again_ns = 0
+        self._known: dict[int, Complexity] = {}
 
     @property
     def version(self) -> str:
@@ -93,10 +95,15 @@ class Scorer:
             return self._absent
         if not text or text.isspace():
             return Complexity(abstention="empty")
+        text = text[:_MAX_CHARS]
+        # Random for each process, so that nobody can choose texts that collide; texts themselves are not kept.
+        name = hash(text)
+        if (known := self._known.get(name)) is not None:
+            return known
         started_ns = self._clock_ns()
         if self._overruns >= _OVERRUNS_TO_PAUSE and started_ns < self._ask_again_ns:
             return Complexity(abstention="paused")
-        found = _ask(self._model, text[:_MAX_CHARS])
+        found = _ask(self._model, text)
         now_ns = self._clock_ns()
         self._metrics.classifier_seconds.observe((now_ns - started_ns) / 1e9)
         if now_ns - started_ns > self._timeout_ns:
@@ -104,6 +111,10 @@ class Scorer:
             self._ask_again_ns = now_ns + _PAUSE_NS
             return found if found.abstention else Complexity(abstention="deadline")
         self._overruns = 0
+        if found.score is not None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[name] = found
         return found
 
 

@@ -69,7 +69,7 @@ class RouterServicer:
         request = GenerateRequest.FromString(call.request)
         job = self._pipeline.accept(Intake(request, call.principal, call.remaining_s(), _policy(call)))
         try:
-            await self._pipeline.serve(job, call.write)
+            await self._pipeline.serve(job, call.send)
         finally:
             call.set_trailing_metadata(job.trailers())
 
@@ -97,7 +97,7 @@ class RouterServicer:
         for scope in recording.job.scopes_used:
             call.principal.require(scope)
         try:
-            await self._recordings.deliver(recording, call.write, after_seq=request.after_seq)
+            await self._recordings.deliver(recording, call.send, after_seq=request.after_seq)
         finally:
             call.set_trailing_metadata(recording.job.trailers())
 

@@ -58,6 +58,11 @@ class Call(Protocol):
         """Send a message; returns when the transport has room for the next one. Unary handlers write once."""
         ...
 
+    def send(self, message: bytes) -> Awaitable[None] | None:
+        """As `write`, without waiting where there is room at once: None then. What else is returned is awaited before
+        the next message."""
+        ...
+
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """Send headers before the first message; at most once."""
         ...

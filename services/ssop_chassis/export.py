@@ -12,6 +12,7 @@ from typing import Final
 from opentelemetry import trace
 
 from ssop_chassis.settings import MeshSettings, SettingsError
+from ssop_chassis.tracing import look_again
 
 _TIMEOUT_S: Final = 5
 _QUEUE: Final = 2_048
@@ -55,6 +56,7 @@ def start_export(service: str, mesh: MeshSettings) -> Callable[[], None]:
         BatchSpanProcessor(exporter, max_queue_size=_QUEUE, export_timeout_millis=_TIMEOUT_S * 1000)
     )
     trace.set_tracer_provider(provider)
+    look_again()
     return provider.shutdown
 
 

@@ -6,7 +6,7 @@ windows are small, the bandwidth probe is off, and pings have a time-out of thei
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
@@ -82,6 +82,10 @@ class GrpcCall(CallState):
     async def write(self, message: bytes) -> None:
         """See Call.write."""
         await self._guard(self._context.write(message))
+
+    def send(self, message: bytes) -> Awaitable[None] | None:
+        """See Call.send."""
+        return self.write(message)
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """See Call.send_initial_metadata."""

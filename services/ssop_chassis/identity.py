@@ -20,6 +20,8 @@ RESERVED_TENANT: Final = "mesh"
 """Whom the services speak for when they ask for themselves; no key has it."""
 TOKEN_LIFETIME_MS: Final = 600_000
 CLOCK_SKEW_MS: Final = 5_000
+MOST_TOKENS: Final = 1_024
+"""Tokens that a service remembers, of those that it signs and of those that it has verified."""
 MIN_SECRET_BYTES: Final = 32
 _MAC_BYTES: Final = hashlib.sha256().digest_size
 
@@ -62,8 +64,28 @@ def sign_principal(principal: Principal, secret: bytes, *, now_ms: int, issuer: 
     return _mac(secret, message) + message
 
 
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A principal whose signature is right, and when it holds, in milliseconds since the epoch."""
+
+    principal: Principal
+    issued_at_ms: int
+    expires_at_ms: int
+
+    def check(self, now_ms: int) -> Principal:
+        """The principal. Raises PRINCIPAL_INVALID outside of its time."""
+        if not self.issued_at_ms - CLOCK_SKEW_MS <= now_ms <= self.expires_at_ms + CLOCK_SKEW_MS:
+            raise _invalid_principal("the principal has expired, or the hosts' clocks differ")
+        return self.principal
+
+
 def verify_principal(token: bytes | str | None, secrets_: Sequence[bytes], *, now_ms: int) -> Principal:
     """The principal of a token, signed with any of the secrets (rotation overlaps). Raises PRINCIPAL_INVALID."""
+    return read_token(token, secrets_).check(now_ms)
+
+
+def read_token(token: bytes | str | None, secrets_: Sequence[bytes]) -> Signed:
+    """What a token says, whatever the time. Raises PRINCIPAL_INVALID where none of the secrets signed it."""
     if not isinstance(token, bytes) or len(token) <= _MAC_BYTES:
         raise _invalid_principal("the call carries no principal")
     mac, message = token[:_MAC_BYTES], token[_MAC_BYTES:]
@@ -74,11 +96,10 @@ def verify_principal(token: bytes | str | None, secrets_: Sequence[bytes], *, no
         parsed.ParseFromString(message)
     except DecodeError as error:
         raise _invalid_principal("the principal is malformed") from error
-    if not parsed.issued_at_ms - CLOCK_SKEW_MS <= now_ms <= parsed.expires_at_ms + CLOCK_SKEW_MS:
-        raise _invalid_principal("the principal has expired, or the hosts' clocks differ")
     if not parsed.tenant:
         raise _invalid_principal("the principal names no tenant")
-    return Principal(parsed.tenant, parsed.key_id, frozenset(parsed.scopes))
+    principal = Principal(parsed.tenant, parsed.key_id, frozenset(parsed.scopes))
+    return Signed(principal, parsed.issued_at_ms, parsed.expires_at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +118,26 @@ class Secrets:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """Signs principals for the inner calls of one service. `now_ms` is the wall clock, milliseconds since the epoch."""
+    """Signs principals for the inner calls of one service. `now_ms` is the wall clock, milliseconds since the epoch.
+
+    A token is used again for a tenth of its life.
+    """
 
     secret: bytes
     issuer: str
     now_ms: Callable[[], int]
+    _tokens: dict[Principal, tuple[int, bytes]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def metadata(self, principal: Principal) -> dict[str, str | bytes]:
         """The metadata that an inner call must carry."""
-        token = sign_principal(principal, self.secret, now_ms=self.now_ms(), issuer=self.issuer)
+        now_ms = self.now_ms()
+        signed_at_ms, token = self._tokens.get(principal, (-TOKEN_LIFETIME_MS, b""))
+        # A clock that was set back makes a new one too.
+        if not 0 <= now_ms - signed_at_ms < TOKEN_LIFETIME_MS // 10:
+            token = sign_principal(principal, self.secret, now_ms=now_ms, issuer=self.issuer)
+            if len(self._tokens) >= MOST_TOKENS:
+                self._tokens.clear()
+            self._tokens[principal] = (now_ms, token)
         return {PRINCIPAL_METADATA: token}
 
 

@@ -7,15 +7,23 @@ input, so `describe` is what goes into a log line, never the exception itself.
 import json
 import logging
 import sys
+import threading
 import time
 import traceback
+from collections import deque
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 request_id: ContextVar[str] = ContextVar("ssop_request_id", default="")
 """Id of the request that the current task serves; empty outside of one."""
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
+FIELDS: Final = "fields"
+"""The key of `extra` under which many fields cost less than each on its own: a dict that is merged into the line."""
+FLUSH_S: Final = 0.05
+"""How long a line below `warning` may wait for others to be written with."""
+_MOST_LINES: Final = 10_000
 
 
 class JsonFormatter(logging.Formatter):
@@ -24,12 +32,12 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, service: str) -> None:
         super().__init__()
         self._service = service
+        self._second = (-1, "")
 
     def format(self, record: logging.LogRecord) -> str:
         """One line of JSON, UTF-8, without line breaks inside."""
-        moment = time.gmtime(record.created)
         fields: dict[str, Any] = {
-            "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', moment)}.{int(record.msecs):03d}Z",
+            "time": f"{self._name_second(int(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "service": self._service,
             "logger": record.name,
@@ -37,10 +45,79 @@ class JsonFormatter(logging.Formatter):
         }
         if current := request_id.get():
             fields["request_id"] = current
-        fields.update((key, value) for key, value in vars(record).items() if key not in _STANDARD)
+        fields |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        if many := fields.pop(FIELDS, None):
+            fields.update(many)
         if record.exc_info and record.exc_info[1] is not None:
             fields["cause"] = describe(record.exc_info[1])
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        return _encode(fields)
+
+    def _name_second(self, second: int) -> str:
+        known, name = self._second
+        if known != second:
+            name = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = (second, name)
+        return name
+
+
+class BatchingHandler(logging.Handler):
+    """Writes lines together, from a thread, so that no request waits for a write; warnings and worse at once.
+
+    At most 10,000 lines wait. What comes beyond is dropped, and a line says how many were.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: deque[str] = deque()
+        self._dropped = 0
+        self._is_due = threading.Event()
+        self._writing = threading.Lock()
+        threading.Thread(target=self._run, name="ssop-log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See logging.Handler."""
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001 - as every handler of the standard library
+            self.handleError(record)
+            return
+        if len(self._lines) >= _MOST_LINES:
+            self._dropped += 1
+            return
+        self._lines.append(line)
+        if record.levelno >= logging.WARNING:
+            self.flush()
+        elif not self._is_due.is_set():
+            self._is_due.set()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with self._writing:
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                told = {"message": "log lines were dropped: nobody took them in time", "dropped": dropped}
+                lines.append(_encode({"level": "warning", "logger": __name__, **told}))
+            if lines:
+                try:
+                    self._stream.write("\n".join(lines) + "\n")
+                    self._stream.flush()
+                except (OSError, ValueError):
+                    # Nobody reads what is said any more; there is nowhere to say so.
+                    pass
+
+    def close(self) -> None:
+        """See logging.Handler."""
+        self.flush()
+        super().close()
+
+    def _run(self) -> None:
+        while True:
+            self._is_due.wait()
+            time.sleep(FLUSH_S)
+            self._is_due.clear()
+            self.flush()
 
 
 def describe(error: BaseException) -> str:
@@ -62,6 +139,9 @@ def set_level(level: str) -> None:
 
 def configure(service: str, level: str) -> None:
     """Send the process's logs to stderr at `level` (debug, info, warning, error). Called once, by `main`."""
-    handler = logging.StreamHandler(sys.stderr)
+    # What no line shows is not looked for ("Optimization" in the logging HOWTO).
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # noqa: SLF001 - named there
+    handler = BatchingHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(service))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

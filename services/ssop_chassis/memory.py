@@ -36,6 +36,13 @@ class MemoryCall(CallState):
         """See Call.write."""
         await self.outbound.put(message)
 
+    def send(self, message: bytes) -> Awaitable[None] | None:
+        """See Call.send."""
+        if self.outbound.full():
+            return self.write(message)
+        self.outbound.put_nowait(message)
+        return None
+
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """See Call.send_initial_metadata."""
         self.initial = metadata

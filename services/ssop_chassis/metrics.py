@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from google.rpc import code_pb2
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
+
+from ssop_chassis.tallies import Count, Counter, Distribution, Gauge, Histogram
 
 # OpenTelemetry semantic conventions for generative AI, section "Metrics": the buckets given there.
 DURATION_BUCKETS_S: Final = (
@@ -61,16 +63,25 @@ class CallMetrics:
             buckets=DURATION_BUCKETS_S,
             registry=registry,
         )
+        # Methods are those that a server serves: few, and always the same texts.
+        self._starts: dict[str, Count] = {}
+        self._ends: dict[tuple[str, int], Distribution] = {}
 
     def start(self, method: str) -> None:
         """Count a call that begins."""
-        self._started.labels(method.removeprefix("/")).inc()
+        started = self._starts.get(method)
+        if started is None:
+            started = self._starts[method] = self._started.labels(method.removeprefix("/"))
+        started.inc()
         self._in_flight.inc()
 
     def finish(self, method: str, code: int, duration_s: float) -> None:
         """Count a call that ended with a gRPC status code after so many seconds."""
         self._in_flight.dec()
-        self._duration.labels(method.removeprefix("/"), code_name(code)).observe(duration_s)
+        ended = self._ends.get((method, code))
+        if ended is None:
+            ended = self._ends[method, code] = self._duration.labels(method.removeprefix("/"), code_name(code))
+        ended.observe(duration_s)
 
 
 class TlsMetrics:

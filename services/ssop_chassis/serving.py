@@ -6,6 +6,7 @@ that run may finish for `drain_ms`; then the resources of the exit stack close, 
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, NoReturn, TypeVar
+from typing import Final, Generic, NoReturn, TypeVar
 
 import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
@@ -23,6 +24,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from ssop_chassis import logs
 from ssop_chassis.call import Service
 from ssop_chassis.dispatch import Authenticate, inner_authenticate
+from ssop_chassis.enums import quicken_enums
 from ssop_chassis.export import start_export
 from ssop_chassis.health import Health
 from ssop_chassis.identity import Secrets, Signer, load_secret
@@ -34,6 +36,7 @@ from ssop_chassis.tls import NO_TLS, Tls, is_exposed, open_tls
 from ssop_chassis.transport import server_starter
 
 S = TypeVar("S", bound=Settings)
+_GC_THRESHOLDS: Final = (20_000, 20, 20)
 _log = logging.getLogger(__name__)
 
 
@@ -182,6 +185,7 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
         manager.say("warming up")
         if serving.warm is not None and not await _warm(serving.warm, stop):
             return
+        settle_memory()
         health.set_serving(True)
         _log.info("ready")
         manager.ready(f"serving at {', '.join(server.addresses)}")
@@ -193,6 +197,18 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
             serving.drain()
         await asyncio.sleep(mesh.lame_duck_ms / 1000)
     _log.info("stopped")
+
+
+def settle_memory() -> None:
+    """Once a service is warm: what it holds by now lives as long as it does, and need not be searched for garbage.
+
+    Requests leave little garbage that goes in circles; a service with a thousand of them in flight would otherwise
+    search them all, several times a second.
+    """
+    quicken_enums()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 async def _warm(warm: Callable[[], Awaitable[None]], stop: asyncio.Event) -> bool:

@@ -3,8 +3,11 @@
 They cost nothing until the process sets a tracer provider. Spans never hold prompts or generated text.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from opentelemetry import propagate, trace
 from opentelemetry.trace import ProxyTracerProvider, Span, SpanKind, Status, StatusCode
@@ -12,11 +15,34 @@ from opentelemetry.trace import ProxyTracerProvider, Span, SpanKind, Status, Sta
 from ssop_chassis.call import Metadata
 from ssop_chassis.errors import MeshError
 
+_LOOK_S: Final = 1.0
+_looked_s = -math.inf
+_is_traced = False
+
+
+def is_traced() -> bool:
+    """Whether the process has a tracer provider; one that is set later is seen within a second.
+
+    Asking OpenTelemetry each time costs a search of the environment.
+    """
+    global _looked_s, _is_traced  # noqa: PLW0603 - what it remembers is itself the process's
+    now_s = time.monotonic()
+    if now_s - _looked_s >= _LOOK_S:
+        _looked_s = now_s
+        _is_traced = not isinstance(trace.get_tracer_provider(), ProxyTracerProvider)
+    return _is_traced
+
+
+def look_again() -> None:
+    """Forget whether there is a tracer provider: one was set."""
+    global _looked_s  # noqa: PLW0603 - as above
+    _looked_s = -math.inf
+
 
 @contextmanager
 def server_span(method: str, metadata: Metadata) -> Iterator[None]:
     """Run the body inside a server span named after the method, child of the caller's `traceparent`."""
-    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+    if not is_traced():
         yield
         return
     carrier = {key: value for key, value in metadata.items() if isinstance(value, str)}
@@ -56,7 +82,7 @@ def generation_span(
     model: str, attributes: Mapping[str, AttributeValue]
 ) -> Iterator[Callable[[Mapping[str, AttributeValue]], None]]:
     """Run the body inside a span `chat MODEL`; what it yields adds attributes, such as `gen_ai.usage.output_tokens`."""
-    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+    if not is_traced():
         yield lambda _: None
         return
     first = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "ssop", "gen_ai.request.model": model}
@@ -75,7 +101,7 @@ def generation_span(
 
 def add_event(name: str, attributes: Callable[[], Mapping[str, AttributeValue]]) -> None:
     """Note something on the current span; the attributes are made only where somebody records it."""
-    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+    if not is_traced():
         return
     span = trace.get_current_span()
     if span.is_recording():
@@ -84,7 +110,7 @@ def add_event(name: str, attributes: Callable[[], Mapping[str, AttributeValue]])
 
 def inject(metadata: Metadata | None) -> Metadata:
     """The metadata with the current span's `traceparent`, where there is one."""
-    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+    if not is_traced():
         return metadata or {}
     carrier: dict[str, str] = {}
     propagate.inject(carrier)

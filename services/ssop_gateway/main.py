@@ -19,7 +19,7 @@ from ssop_chassis.export import start_export
 from ssop_chassis.http_server import bind_sockets, make_server, take_sockets
 from ssop_chassis.notify import Manager, take_listeners
 from ssop_chassis.reload import Reloader
-from ssop_chassis.serving import open_process_tls
+from ssop_chassis.serving import open_process_tls, settle_memory
 from ssop_chassis.settings import EXIT_SETTINGS, MeshSettings, SettingsError, load_settings, show
 from ssop_chassis.tls import is_exposed
 from ssop_chassis.transport import connector
@@ -92,6 +92,7 @@ async def _serve_until_told(mesh: MeshSettings, settings: GatewaySettings, manag
         _log.warning("API keys travel unencrypted to an address that others reach; put TLS in front")
     serving = asyncio.ensure_future(server.serve(sockets))
     _log.info("serving", extra={"addresses": addresses, "settings": show(settings)})
+    settle_memory()
     manager.ready(f"serving at {', '.join(addresses)}")
     try:
         stopping = asyncio.ensure_future(stop.wait())

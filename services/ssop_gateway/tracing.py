@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from opentelemetry import propagate, trace
-from opentelemetry.trace import ProxyTracerProvider, SpanKind, Status, StatusCode
+from opentelemetry.trace import SpanKind, Status, StatusCode
+
+from ssop_chassis.tracing import is_traced
 
 
 @contextmanager
 def request_span(method: str, route: str, headers: Mapping[str, str]) -> Iterator[Callable[[int], None]]:
     """Run the body inside a server span, child of the caller's `traceparent`; what it yields takes the status."""
-    if isinstance(trace.get_tracer_provider(), ProxyTracerProvider):
+    if not is_traced():
         yield lambda _: None
         return
     carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from ssop_chassis.http_server import bind_sockets, make_server
 from ssop_chassis.notify import Manager
-from ssop_chassis.serving import wall_clock_ms
+from ssop_chassis.serving import settle_memory, wall_clock_ms
 from ssop_chassis.settings import MeshSettings, SettingsError, show
 from ssop_chassis.tls import is_exposed
 from ssop_chassis.transport import Kind
@@ -174,6 +174,7 @@ async def _run(
         worker = process.worker
         working = [asyncio.create_task(worker.run(quit_worker, drain_s))] if worker is not None else []
         _log.info("serving", extra={"addresses": addresses, "settings": show(settings)})
+        settle_memory()
         manager.ready(f"serving at {', '.join(addresses)}")
         stopping = asyncio.ensure_future(stop.wait())
         try:

@@ -7,8 +7,8 @@ socket, after the whole read was taken apart; what is written is put on the wire
 
 import logging
 
-from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
@@ -265,36 +265,49 @@ cdef class Connection(Wire):
         cdef const uint8_t *part
         cdef ssize_t length
         cdef size_t used = 0
-        cdef bytearray chunk
+        cdef char *chunk
         self._is_flush_due = False
         if self.session == NULL or self.transport is None:
             return
-        chunk = bytearray(CHUNK_BYTES)
-        while not self._is_paused:
-            length = nghttp2_session_mem_send(self.session, &part)
-            if length < 0:
-                self.abort()
-                return
-            if used and (length == 0 or used + length > CHUNK_BYTES):
-                self.transport.write(PyBytes_FromStringAndSize(PyByteArray_AS_STRING(chunk), used))
-                used = 0
-                if self.session == NULL or self.transport is None:
-                    return
-            if length == 0:
-                break
-            if <size_t>length > CHUNK_BYTES:
-                self.transport.write(PyBytes_FromStringAndSize(<const char *>part, length))
-            else:
-                memcpy(PyByteArray_AS_STRING(chunk) + used, part, length)
-                used += length
-        if used:
-            self.transport.write(PyBytes_FromStringAndSize(PyByteArray_AS_STRING(chunk), used))
+        chunk = <char *>PyMem_Malloc(CHUNK_BYTES)
+        if chunk == NULL:
+            raise MemoryError
+        try:
+            self._send_all(chunk)
+        finally:
+            PyMem_Free(chunk)
         if self._news:
             # Writers that have room again.
             self._tell()
         if self.session != NULL and self.transport is not None and not (
                 nghttp2_session_want_read(self.session) or nghttp2_session_want_write(self.session)):
             self.transport.close()
+
+    cdef int _send_all(self, char *chunk) except -1:
+        """Hand over what is there, in pieces of at most CHUNK_BYTES, which `chunk` holds."""
+        cdef const uint8_t *part
+        cdef ssize_t length
+        cdef size_t used = 0
+        while not self._is_paused:
+            length = nghttp2_session_mem_send(self.session, &part)
+            if length < 0:
+                self.abort()
+                return 0
+            if used and (length == 0 or used + length > CHUNK_BYTES):
+                self.transport.write(PyBytes_FromStringAndSize(chunk, used))
+                used = 0
+                if self.session == NULL or self.transport is None:
+                    return 0
+            if length == 0:
+                break
+            if <size_t>length > CHUNK_BYTES:
+                self.transport.write(PyBytes_FromStringAndSize(<const char *>part, length))
+            else:
+                memcpy(chunk + used, part, length)
+                used += length
+        if used:
+            self.transport.write(PyBytes_FromStringAndSize(chunk, used))
+        return 0
 
     cdef bint _is_too_much(self):
         """Count a frame that costs the peer nothing; whether it sends too many."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -69,6 +69,11 @@ class NativeCall(CallState):
 
     async def write(self, message: bytes) -> None:
         """See Call.write."""
+        if (pending := self.send(message)) is not None:
+            await pending
+
+    def send(self, message: bytes) -> Awaitable[None] | None:
+        """See Call.send."""
         if self.is_unary and self._has_written:
             raise RuntimeError(f"{self.method} is unary: it writes one message")
         self._has_written = True
@@ -79,7 +84,10 @@ class NativeCall(CallState):
             stream.write(compression.pack(message), True)
         else:
             stream.write(message)
-        while not stream.has_room:
+        return None if stream.has_room else self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        while not self._stream.has_room:
             await self._wait()
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:

@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -28,6 +29,7 @@ _TEXT: Final = re.compile(r"[\x20-\x7e]*")
 _TIMEOUT: Final = re.compile(rb"[0-9]{1,8}[HMSmun]")
 _UNITS_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _OWN: Final = frozenset({"te", "content-type"})
+_HIDDEN, _BINARY, _PLAIN = range(3)
 # By error code of RFC 9113, section 7; what is not here is INTERNAL.
 _RESETS: Final[Mapping[int, int]] = {
     REFUSED_STREAM: code_pb2.UNAVAILABLE,
@@ -82,17 +84,30 @@ def encode_metadata(metadata: Metadata) -> Pairs:
     """Metadata as headers. Raises WireError for a key or a value that HTTP/2 can't carry."""
     pairs: Pairs = []
     for key, value in metadata.items():
-        if not _KEY.fullmatch(key) or (key.startswith("grpc-") and key != STATUS_DETAILS):
-            raise WireError("a metadata key that is not allowed")
+        name, is_binary = _encode_key(key)
         if isinstance(value, bytes):
-            if not key.endswith("-bin"):
+            if not is_binary:
                 raise WireError(f"{key}: bytes go under a key that ends in -bin")
-            pairs.append((key.encode(), base64.b64encode(value).rstrip(b"=")))
-        elif key.endswith("-bin") or not _TEXT.fullmatch(value):
+            pairs.append((name, _encode_binary(value)))
+        elif is_binary or not _TEXT.fullmatch(value):
             raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
         else:
-            pairs.append((key.encode(), value.strip(" ").encode()))
+            pairs.append((name, value.strip(" ").encode()))
     return pairs
+
+
+@lru_cache(256)
+def _encode_key(key: str) -> tuple[bytes, bool]:
+    """A key, and whether its values are bytes. Raises WireError."""
+    if not _KEY.fullmatch(key) or (key.startswith("grpc-") and key != STATUS_DETAILS):
+        raise WireError("a metadata key that is not allowed")
+    return key.encode(), key.endswith("-bin")
+
+
+# The token of a principal comes with each of its calls.
+@lru_cache(256)
+def _encode_binary(value: bytes) -> bytes:
+    return base64.b64encode(value).rstrip(b"=")
 
 
 def decode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str | bytes]:
@@ -100,19 +115,32 @@ def decode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str | byt
 
     Values of one key are joined by commas (RFC 9110, 5.3), so that a second one never stands for the first.
     """
-    found: dict[str, list[bytes]] = {}
+    found: dict[str, str | bytes] = {}
     for name, value in pairs:
-        key = name.decode("ascii", "replace")
-        if (not key.startswith((":", "grpc-")) and key not in _OWN) or key == STATUS_DETAILS:
-            found.setdefault(key, []).append(value)
-    return {
-        key: b",".join(map(_decode_binary, b",".join(values).split(b",")))
-        if key.endswith("-bin")
-        else b", ".join(values).decode("latin-1")
-        for key, values in found.items()
-    }
+        key, kind = _decode_key(name)
+        if kind == _HIDDEN:
+            continue
+        if kind == _BINARY:
+            read = b",".join(map(_decode_binary, value.split(b","))) if b"," in value else _decode_binary(value)
+            known = found.get(key)
+            found[key] = read if not isinstance(known, bytes) else known + b"," + read
+        else:
+            text = value.decode("latin-1")
+            known = found.get(key)
+            found[key] = text if not isinstance(known, str) else f"{known}, {text}"
+    return found
 
 
+@lru_cache(256)
+def _decode_key(name: bytes) -> tuple[str, int]:
+    """A key, and what kind of values stand under it."""
+    key = name.decode("ascii", "replace")
+    if (key.startswith((":", "grpc-")) or key in _OWN) and key != STATUS_DETAILS:
+        return key, _HIDDEN
+    return key, _BINARY if key.endswith("-bin") else _PLAIN
+
+
+@lru_cache(256)
 def _decode_binary(value: bytes) -> bytes:
     value = value.strip()
     try:

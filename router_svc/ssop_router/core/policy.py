@@ -1,6 +1,7 @@
 """The words of `x-router-policy`: what a caller demands of routing, cache and retrieval."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -34,6 +35,7 @@ class Policy:
     text: str = "auto"
 
 
+@lru_cache(256)
 def parse_policy(text: str) -> Policy:
     """Parse words joined by commas, in any order and case; none means `auto`. Raises POLICY_INVALID."""
     if len(text) > MAX_POLICY_CHARS:

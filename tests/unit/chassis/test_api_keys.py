@@ -48,6 +48,14 @@ def test_expired_key_is_refused() -> None:
         ring(key, expires_at_ms=NOW_MS).authenticate(f"Bearer {key}", now_ms=NOW_MS)
 
 
+def test_key_that_was_good_once_still_expires() -> None:
+    key = make_key("k1")
+    keys = ring(key, expires_at_ms=NOW_MS + 1)
+    assert keys.authenticate(f"Bearer {key}", now_ms=NOW_MS).tenant == "acme"
+    with pytest.raises(MeshError, match="expired"):
+        keys.authenticate(f"Bearer {key}", now_ms=NOW_MS + 1)
+
+
 @given(st.text(string.printable, max_size=90))
 def test_no_header_raises_anything_but_key_errors(header: str) -> None:
     with pytest.raises(MeshError) as caught:

@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import Principal, load_secret, sign_principal, verify_principal
+from ssop_chassis.identity import (
+    PRINCIPAL_METADATA,
+    TOKEN_LIFETIME_MS,
+    Principal,
+    Signer,
+    load_secret,
+    sign_principal,
+    verify_principal,
+)
 
 SECRET = b"s" * 32
 NOW_MS = 1_800_000_000_000
@@ -36,6 +45,35 @@ def test_principal_outside_of_its_time_is_refused(now_ms: int) -> None:
     token = sign_principal(PRINCIPAL, SECRET, now_ms=NOW_MS, issuer="router")
     with pytest.raises(MeshError, match="expired"):
         verify_principal(token, (SECRET,), now_ms=now_ms)
+
+
+def test_token_is_used_again_for_a_tenth_of_its_life() -> None:
+    now_ms = NOW_MS
+    signer = Signer(SECRET, "router", lambda: now_ms)
+    first = signer.metadata(PRINCIPAL)
+    now_ms += TOKEN_LIFETIME_MS // 10 - 1
+    assert signer.metadata(PRINCIPAL) == first
+    now_ms += 1
+    assert signer.metadata(PRINCIPAL) != first
+
+
+def test_token_is_never_that_of_another_principal() -> None:
+    signer = Signer(SECRET, "router", lambda: NOW_MS)
+    tokens = {
+        signer.metadata(principal)[PRINCIPAL_METADATA]
+        for principal in (PRINCIPAL, Principal("other", "k1", PRINCIPAL.scopes), Principal("acme", "k1", frozenset()))
+    }
+    assert len(tokens) == 3
+
+
+def test_token_that_was_verified_once_still_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    authenticate = inner_authenticate(SECRET)
+    metadata = {PRINCIPAL_METADATA: sign_principal(PRINCIPAL, SECRET, now_ms=NOW_MS, issuer="router")}
+    monkeypatch.setattr("time.time_ns", lambda: NOW_MS * 1_000_000)
+    assert authenticate(metadata) == PRINCIPAL
+    monkeypatch.setattr("time.time_ns", lambda: (NOW_MS + 610_000) * 1_000_000)
+    with pytest.raises(MeshError, match="expired"):
+        authenticate(metadata)
 
 
 def test_missing_scope_is_named() -> None:

@@ -12,7 +12,7 @@ from opentelemetry.trace import ProxyTracerProvider
 from ssop_chassis.call import Arity, Call
 from ssop_chassis.errors import MeshError
 from ssop_chassis.memory import MemoryPeer
-from ssop_chassis.tracing import generation_span, inject
+from ssop_chassis.tracing import generation_span, inject, look_again
 from unit.chassis.transports import PRINCIPAL, one_method
 
 
@@ -23,8 +23,10 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    look_again()
     yield exporter
     provider.shutdown()
+    look_again()
 
 
 async def test_inner_call_continues_the_trace_of_the_outer_one(spans: InMemorySpanExporter) -> None:
@@ -67,4 +69,5 @@ async def test_text_of_a_foreign_exception_reaches_no_span(spans: InMemorySpanEx
 
 def test_without_a_provider_nothing_is_injected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "get_tracer_provider", ProxyTracerProvider)
+    look_again()
     assert inject({"a": "b"}) == {"a": "b"}

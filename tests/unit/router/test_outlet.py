@@ -6,15 +6,15 @@ import pytest
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_router.outlet import DirectOutlet
+from ssop_router.outlet import DirectOutlet, finish
 
 
-async def block(_: bytes) -> None:
+async def block(_: bytes, _frames: int) -> None:
     await asyncio.Event().wait()
 
 
 async def begin(outlet: DirectOutlet) -> "asyncio.Task[None]":
-    task = asyncio.get_running_loop().create_task(outlet.write(b"x"))
+    task = asyncio.get_running_loop().create_task(finish(outlet.put(b"x", 1)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     return task
@@ -32,7 +32,14 @@ async def test_detaching_frees_a_write_that_would_never_end() -> None:
 async def test_later_writes_go_nowhere() -> None:
     outlet = DirectOutlet(block)
     outlet.detach()
-    await asyncio.wait_for(outlet.write(b"x"), 60)
+    assert outlet.put(b"x", 1) is None
+
+
+async def test_a_chunk_for_which_there_is_room_waits_for_nothing() -> None:
+    sent: list[tuple[bytes, int]] = []
+    outlet = DirectOutlet(lambda chunk, frames: sent.append((chunk, frames)))
+    assert outlet.put(b"x", 2) is None
+    assert sent == [(b"x", 2)]
 
 
 async def test_cancelled_request_stays_cancelled() -> None:
@@ -43,9 +50,9 @@ async def test_cancelled_request_stays_cancelled() -> None:
 
 
 async def test_transport_that_gives_up_is_a_caller_that_went_away() -> None:
-    async def give_up(_: bytes) -> None:
+    async def give_up(_: bytes, _frames: int) -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(MeshError) as caught:
-        await DirectOutlet(give_up).write(b"x")
+        await finish(DirectOutlet(give_up).put(b"x", 1))
     assert caught.value.reason == ErrorReason.ERROR_REASON_CANCELLED

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 from ssop.v1.mesh_pb2 import Receipt
 from ssop_codec import Encoder
 from ssop_router.metrics import RouterMetrics
+from ssop_router.outlet import finish
 from ssop_router.receipts import Receipts
 
 
@@ -70,5 +71,5 @@ async def test_what_a_failpoint_leaves_is_what_is_written() -> None:
         written.append(chunk)
 
     receipts = Receipts(RouterMetrics(CollectorRegistry()), thin=lambda chunk: chunk[:0])
-    await receipts.watch(write, "r")(b"".join(encoder.drain(True)))
+    await finish(receipts.watch(write, "r")(b"".join(encoder.drain(True)), 2))
     assert written == [b""]
