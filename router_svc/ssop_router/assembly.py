@@ -1,6 +1,5 @@
 """Puts a router together from its settings and its peers; the same for the process and for tests."""
 
-import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ from ssop_router.retrieval import Retrieval
 from ssop_router.rotation import Rotation
 from ssop_router.scoring import Classifier, Scorer
 from ssop_router.servicer import RouterServicer
+from ssop_router.sessions import Sessions
 from ssop_router.settings import RouterSettings
 from ssop_router.shadow import Shadows
 from ssop_router.similar import Similar, Sources
@@ -59,8 +59,8 @@ OWN_PRINCIPAL = Principal("mesh", "router")
 class Router:
     """The parts that outlive a call. The owner runs `nodes.watch()`, `recorder.run()` and `background.finish()`.
 
-    It runs `hints.run()` and `discovery.run()` too, where there are. Setting `draining` ends sessions once what runs
-    on them has finished.
+    It runs `hints.run()` and `discovery.run()` too, where there are. `sessions.drain()` ends sessions once what runs on
+    them has finished.
     """
 
     services: tuple[Service, ...]
@@ -71,7 +71,7 @@ class Router:
     metrics: RouterMetrics
     recorder: Recorder
     regimes: Regimes
-    draining: asyncio.Event
+    sessions: Sessions
     hints: HintExchange | None
     discovery: Discovery | None
 
@@ -102,7 +102,7 @@ def assemble(
     """
     metrics = RouterMetrics(registry)
     background = Background()
-    draining = asyncio.Event()
+    sessions = Sessions(settings.session_idle_ms / 1000)
     threshold_of: Callable[[float], float] | None = getattr(classifier.model, "threshold_of", None)
     regimes = Regimes(settings, threshold_of, wall_ms)
     scorer = Scorer(classifier, metrics, timeout_us=settings.classifier_timeout_us)
@@ -262,7 +262,7 @@ def assemble(
         background=background,
         sign=sign,
         renew=renew,
-        draining=draining,
+        sessions=sessions,
     )
     service = bind(router_pb2.DESCRIPTOR.services_by_name["RouterService"], servicer)
     edge = DocumentEdge(rag_peer, answers, retrieval, settings, metrics, sign=sign)
@@ -284,7 +284,7 @@ def assemble(
         metrics,
         recorder,
         regimes,
-        draining,
+        sessions,
         hints,
         discovery,
     )

@@ -96,7 +96,7 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
         settings.listen,
         authenticate=keys.authenticate,
         warm=warm,
-        drain=router.draining.set,
+        drain=router.sessions.drain,
     )
 
 

@@ -1,6 +1,5 @@
 """RouterService: thin methods; the pipeline, sessions and the inspection do the work."""
 
-import asyncio
 from collections.abc import Callable
 
 from ssop.v1.router_pb2 import (
@@ -24,6 +23,7 @@ from ssop_router.receipts import Receipts
 from ssop_router.resume import Recordings
 from ssop_router.retrieval import Retrieval
 from ssop_router.session import Session
+from ssop_router.sessions import Sessions
 from ssop_router.settings import RouterSettings
 from ssop_router.traces import Traces
 from ssop_router.validation import check_request_id
@@ -32,7 +32,7 @@ POLICY_METADATA = "x-router-policy"
 
 
 class RouterServicer:
-    """See `router.proto`. `sign` makes the metadata that carries a principal inside; `draining` ends sessions.
+    """See `router.proto`. `sign` makes the metadata that carries a principal inside; `sessions` are the open ones.
 
     `renew` says what the caller of a session may do by the time of its next request.
     """
@@ -50,7 +50,7 @@ class RouterServicer:
         background: Background,
         sign: Callable[[Principal], InnerMetadata],
         renew: Callable[[Principal], Principal],
-        draining: asyncio.Event,
+        sessions: Sessions,
     ) -> None:
         self._pipeline = pipeline
         self._inspection = inspection
@@ -62,7 +62,7 @@ class RouterServicer:
         self._background = background
         self._sign = sign
         self._renew = renew
-        self._draining = draining
+        self._sessions = sessions
 
     async def generate(self, call: Call) -> None:
         """See the rpc Generate."""
@@ -85,7 +85,7 @@ class RouterServicer:
             renew=self._renew,
             policy=_policy(call),
             record_receipts=self._record_receipt,
-            draining=self._draining,
+            sessions=self._sessions,
         )
         await session.serve()
 

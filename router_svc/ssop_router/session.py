@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import status_pb2
@@ -29,6 +29,7 @@ from ssop_router.job import Intake
 from ssop_router.pipeline import Pipeline
 from ssop_router.prefetching import SCOPE, Prefetching
 from ssop_router.retrieval import Retrieval
+from ssop_router.sessions import Sessions
 from ssop_router.settings import RouterSettings
 from ssop_router.validation import MAX_REQUEST_ID_CHARS, check_prompt_size, check_request_id
 
@@ -53,7 +54,7 @@ class Session:
         renew: Callable[[Principal], Principal],
         policy: str,
         record_receipts: Callable[[str, SessionRequest], None],
-        draining: asyncio.Event,
+        sessions: Sessions,
     ) -> None:
         self._call = call
         self._principal = call.principal
@@ -63,11 +64,15 @@ class Session:
         self._renew = renew
         self._policy = policy
         self._record_receipts = record_receipts
-        self._draining = draining
+        self._sessions = sessions
         self._entries: dict[str, Entry] = {}
         self._finished: OrderedDict[str, None] = OrderedDict()
         self._writing = asyncio.Lock()
         self._writes: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._reading: asyncio.Timeout | None = None
+        self._heard_s = self._loop.time()
+        self._is_idle = False
         # Requests that are over and wait for the client to read so. Its reading bounds how many there are.
         self._ending = 0
 
@@ -76,9 +81,9 @@ class Session:
 
         Raises REQUEST_INVALID for a malformed message, DEADLINE_EXCEEDED when nothing happened for too long.
         """
-        drained: asyncio.Future[Any] = asyncio.ensure_future(self._draining.wait())
+        self._sessions.add(self)
         try:
-            while (message := await self._read(drained)) is not None:
+            while (message := await self._read()) is not None:
                 request = SessionRequest.FromString(message)
                 try:
                     check_request_id(request.request_id)
@@ -97,7 +102,7 @@ class Session:
             while tasks := [entry.task for entry in self._entries.values() if entry.task is not None]:
                 await asyncio.wait(tasks)
         finally:
-            drained.cancel()
+            self._sessions.discard(self)
             for request_id in list(self._entries):
                 self._drop(request_id)
             for write in self._writes:
@@ -105,29 +110,41 @@ class Session:
 
     def _cut(self) -> MeshError:
         """What becomes of a request whose prompt is not complete when the session ends."""
-        if self._draining.is_set():
+        if self._sessions.is_draining:
             text = "the router drains: begin the request again on a new session"
             return MeshError(R.ERROR_REASON_BACKEND_NOT_READY, text, retry_after_ms=RETRY_AFTER_MS)
         return MeshError(R.ERROR_REASON_CANCELLED, "the session ended before the request was complete")
 
-    async def _read(self, drained: "asyncio.Future[Any]") -> bytes | None:
-        """The next message; the idle time-out counts only while no request runs."""
-        idle_s = self._settings.session_idle_ms / 1000
-        reading: asyncio.Future[Any] = asyncio.ensure_future(self._call.read())
+    async def _read(self) -> bytes | None:
+        """The next message; None at the end, and when the router drains."""
+        if self._sessions.is_draining:
+            return None
         try:
-            while True:
-                done, _ = await asyncio.wait({reading, drained}, timeout=idle_s, return_when=asyncio.FIRST_COMPLETED)
-                if reading in done:
-                    message: bytes | None = reading.result()
-                    return message
-                if drained in done:
-                    return None
-                if not any(entry.task is not None for entry in self._entries.values()):
-                    raise MeshError(
-                        R.ERROR_REASON_DEADLINE_EXCEEDED, "the session was idle", metadata={"stage": "session_idle"}
-                    )
+            async with asyncio.timeout(None) as self._reading:
+                message = await self._call.read()
+        except TimeoutError:
+            if not self._is_idle:
+                return None
+            raise MeshError(
+                R.ERROR_REASON_DEADLINE_EXCEEDED, "the session was idle", metadata={"stage": "session_idle"}
+            ) from None
         finally:
-            reading.cancel()
+            self._reading = None
+        self._heard_s = self._loop.time()
+        return message
+
+    def interrupt(self) -> None:
+        """See Member."""
+        if self._reading is not None:
+            self._reading.reschedule(self._loop.time())
+
+    def look(self, now_s: float) -> None:
+        """See Member. The idle time-out counts only while a message is waited for and no request runs."""
+        if self._reading is None or any(entry.task is not None for entry in self._entries.values()):
+            self._heard_s = now_s
+        elif now_s - self._heard_s >= self._settings.session_idle_ms / 1000:
+            self._is_idle = True
+            self.interrupt()
 
     async def _take(self, message: SessionRequest) -> None:
         kind = message.WhichOneof("message")

@@ -50,9 +50,9 @@ cdef class Stream:
     # `message_too_large`, `compressed` (without an encoding that is known), `flag_unknown`, `damaged`, else it is empty.
     # A message that is packed waits in a tuple, as it came, so that what waits is bounded by what was sent.
 
+    # `messages` and `_queue` are None where nothing waits in them: an empty deque is the largest part of an idle stream.
+
     def __cinit__(self):
-        self.messages = deque()
-        self._queue = deque()
         self.block = []
         self.failure = ""
 
@@ -79,6 +79,8 @@ cdef class Stream:
             return None
         found = self.messages.popleft()
         message = found if PyBytes_CheckExact(found) else found[0]
+        if not self.messages:
+            self.messages = None
         self._queued_bytes -= PyBytes_GET_SIZE(message) + 5
         if self._held_bytes and self._queued_bytes < READ_AHEAD_BYTES:
             self._give_back()
@@ -92,7 +94,7 @@ cdef class Stream:
             self.failure, self.failed_bytes = "message_too_large", self.wire.max_message_bytes + 1
         except PackError:
             self.failure = "damaged"
-        self.messages.clear()
+        self.messages = None
         self._queued_bytes = 0
         self._give_back()
         return None
@@ -102,6 +104,10 @@ cdef class Stream:
             nghttp2_session_consume_stream(self.wire.session, self.id, self._held_bytes)
             self.wire.want_flush()
         self._held_bytes = 0
+
+    def forget_headers(self):
+        """They were read: the peer's first block is empty from now on."""
+        self.headers = []
 
     def respond(self, list headers):
         """Send headers, before the first message."""
@@ -141,6 +147,8 @@ cdef class Stream:
         """Put a message on its way."""
         if self.is_closed or self._is_finished:
             return
+        if self._queue is None:
+            self._queue = deque()
         self._queue.append((message,) if is_packed else message)
         self._pending_bytes += PyBytes_GET_SIZE(message) + 5
         self._resume()
@@ -157,7 +165,7 @@ cdef class Stream:
         """Break the call off."""
         if not self._is_open():
             return
-        self._queue.clear()
+        self._queue = None
         self._pending_bytes = 0
         nghttp2_submit_rst_stream(self.wire.session, NGHTTP2_FLAG_NONE, self.id, error_code)
         self.wire.want_flush()
@@ -205,6 +213,8 @@ cdef class Stream:
             self._filled += part
             data += part
             if self._filled == size:
+                if self.messages is None:
+                    self.messages = deque()
                 self.messages.append((self._message,) if self._is_packed else self._message)
                 self._queued_bytes += size + 5
                 self._message = None
@@ -247,6 +257,7 @@ cdef class Stream:
             self.wire.note(self)
         if self._queue:
             return used
+        self._queue = None
         if self._is_finished:
             flags[0] = NGHTTP2_DATA_FLAG_EOF
             if self._own_trailers is not None:
@@ -266,7 +277,7 @@ cdef class Stream:
         """Nothing moves any more."""
         self.is_closed = True
         self.error_code = error_code
-        self._queue.clear()
+        self._queue = None
         self._pending_bytes = 0
 
 

@@ -233,6 +233,7 @@ class NativeServer:
         except wire.WireError as error:
             finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, str(error))))
             return
+        stream.forget_headers()
         peer = _peer_name(connection.transport)
         is_packing = self._is_packing and compression.accepts_gzip(headers.get(b"grpc-accept-encoding", b""))
         deadline_s = time.monotonic() + timeout_s

@@ -152,7 +152,8 @@ def main() -> None:
             row, facts["soak"] = measure_soak(mesh, given.transport, given.soak, given.minutes, given.width)
             rows.append(row)
     console = Console(stderr=given.json == "-", width=None if sys.stdout.isatty() else 220)
-    print_rows(rows, machine, console)
+    if rows:
+        print_rows(rows, machine, console)
     for title, found in facts.items():
         print_facts(title, found, console)
     if given.json:

@@ -280,7 +280,7 @@ async def test_drain_ends_a_session_once_what_runs_on_it_has_finished(mesh: Mesh
         await client.begin("runs", credit=1)
         await client.begin("open", is_complete=False)
         await eventually(lambda: mesh.router.pipeline.in_flight == 1)
-        mesh.router.draining.set()
+        mesh.router.sessions.drain()
         await client.until_finished("open")
         error = client.finished["open"]
         assert error is not None
@@ -292,5 +292,5 @@ async def test_drain_ends_an_idle_session_well(mesh: Mesh) -> None:
     async with open_session(mesh) as client:
         await client.begin("a")
         await client.until_finished("a")
-        mesh.router.draining.set()
+        mesh.router.sessions.drain()
         assert not await client.read()
