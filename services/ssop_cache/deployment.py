@@ -239,7 +239,7 @@ class ShardInstance:
         self.node = node
         self.name = node.name
 
-    def post(self, words: tuple[Word, ...]) -> "asyncio.Future[Any] | None":  # noqa: ARG002 - see there
+    def post(self, words: tuple[Word, ...]) -> "asyncio.Future[Any] | None":
         """A node may send elsewhere, which `send` alone hears."""
 
     async def send(self, *words: Word, is_asking: bool = False) -> Any:

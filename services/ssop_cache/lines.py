@@ -55,7 +55,8 @@ class _Wire(asyncio.Protocol):
             self._unsent.extend(entries)
             return
         self._awaited.extend(future for _, future in entries)
-        self._transport.write(b"".join([pack_command(words) for words, _ in entries]))
+        # It takes a tuple of any length, whatever its stub says.
+        self._transport.write(b"".join([pack_command(words) for words, _ in entries]))  # type: ignore[arg-type]
 
     def leave_silent(self) -> None:
         """Take nothing more if nobody waits any longer for the reply that is next: it may never come."""
@@ -126,12 +127,12 @@ class _Wire(asyncio.Protocol):
             while (reply := self._replies.gets()) is not _INCOMPLETE:
                 if isinstance(reply, PushNotification):
                     continue
-                if not awaited:
-                    raise InvalidResponse("a reply that nobody asked for")
-                _give(awaited.popleft(), reply)
+                if awaited:
+                    _give(awaited.popleft(), reply)
+                else:
+                    self.end(InvalidResponse("a reply that nobody asked for"))
         except InvalidResponse as error:
             self.end(error)
-            return
         if self.is_left and not awaited:
             self.end(RedisConnectionError("the connection is given up"))
 

@@ -222,12 +222,7 @@ class LocalLevel:
 
     async def _sync(self) -> None:
         try:
-            while self._pending:
-                told = dict(islice(self._pending.items(), MOST_LOGGED))
-                await self.tell(*(Change(tag, key, fence) for (tag, key), fence in told.items()))
-                for name, fence in told.items():
-                    if self._pending.get(name) == fence:
-                        del self._pending[name]
+            await self._tell_pending()
             while True:
                 news = follow(self._cursor, await self._state.run(read_changes(self._cursor)), self._wall_ms())
                 if self._cursor == Cursor() and self.answers:
@@ -247,6 +242,15 @@ class LocalLevel:
             if self._synced_s is not None:
                 _log.warning("this host does not hear of changes", extra={"reason": error.reason_name})
             self._synced_s = None
+
+    async def _tell_pending(self) -> None:
+        """Tell every host of the answers that were stored here. Raises STORE_UNAVAILABLE."""
+        while self._pending:
+            told = dict(islice(self._pending.items(), MOST_LOGGED))
+            await self.tell(*(Change(tag, key, fence) for (tag, key), fence in told.items()))
+            for name, fence in told.items():
+                if self._pending.get(name) == fence:
+                    del self._pending[name]
 
     async def _look_for_flush(self) -> None:
         """Forget all where the cache instance was flushed by itself, and tell those who are not here to see it."""

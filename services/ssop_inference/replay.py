@@ -1,6 +1,7 @@
 """The `replay` backend: recorded token streams, played with their timing. For tests and benchmarks, and named so.
 
-Pauses are rounded up to two milliseconds, without adding up. A recording is JSON lines (docs/backends.md). Each line is one stream; they are played in turn, whatever is asked:
+A recording is JSON lines (docs/backends.md). Each line is one stream; they are played in turn, whatever is asked, with
+pauses that are rounded up to two milliseconds and do not add up:
 
     {"tokens": [[WAIT_MS, TEXT], [WAIT_MS, TEXT, LOGPROB], ...], "stop": "end", "input_tokens": 12}
 
@@ -81,9 +82,7 @@ def _parse(line: str, where: str) -> Recorded:
 class ReplayGeneration:
     """See `backend.Generation`."""
 
-    def __init__(
-        self, recorded: Recorded, slot: Slot, input_tokens: int, meter: ThroughputMeter, wheel: Wheel
-    ) -> None:
+    def __init__(self, recorded: Recorded, slot: Slot, input_tokens: int, meter: ThroughputMeter, wheel: Wheel) -> None:
         self._recorded = recorded
         self._meter = meter
         self._wheel = wheel
@@ -105,32 +104,29 @@ class ReplayGeneration:
         """See `backend.Generation`. Tokens that are due together come together, as from an engine."""
         tokens, waits_s = self._recorded.tokens, self._recorded.waits_s
         first = self._next
-        if first < len(tokens) and await self._wait(waits_s[first]):
-            now_s = self._clock()
-            after = first + 1
-            while after < len(tokens) and self._due_s + waits_s[after] <= now_s:
-                self._due_s += waits_s[after]
-                after += 1
-            self._next = after
-            self._meter.add(after - first, now_s)
-            return tokens[first:after]
-        if not self._is_cancelled:
+        if first < len(tokens):
+            due_s = self._due_s + waits_s[first]
+            if due_s > self._clock() and not self._is_cancelled:
+                self._waiting = self._wheel.wait_until(due_s)
+                await self._waiting
+            else:
+                # Others have their turn, whatever the speed of the recording.
+                await asyncio.sleep(0)
+        if self._is_cancelled:
+            return []
+        if first == len(tokens):
             if self._recorded.stop is None:
                 raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "the recorded stream breaks here")
             self._stop = self._recorded.stop
-        return []
-
-    async def _wait(self, pause_s: float) -> bool:
-        """Whether the token is due now; False when it was cancelled."""
-        self._due_s += pause_s
-        if self._is_cancelled:
-            return False
-        if self._due_s <= self._clock():
-            # Others have their turn, whatever the speed of the recording.
-            await asyncio.sleep(0)
-            return not self._is_cancelled
-        self._waiting = self._wheel.wait_until(self._due_s)
-        return await self._waiting
+            return []
+        now_s = self._clock()
+        after = first + 1
+        while after < len(tokens) and due_s + waits_s[after] <= now_s:
+            due_s += waits_s[after]
+            after += 1
+        self._due_s, self._next = due_s, after
+        self._meter.add(after - first, now_s)
+        return tokens[first:after]
 
     def cancel(self) -> None:
         """See `backend.Generation`."""

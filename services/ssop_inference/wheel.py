@@ -24,7 +24,7 @@ class Wheel:
         self._timer: asyncio.TimerHandle | None = None
 
     def wait_until(self, due_s: float) -> "asyncio.Future[bool]":
-        """A future that is true at the tick after `due_s`, on the loop's clock. Whoever gives it up sets it to false."""
+        """True at the tick after `due_s`, on the loop's clock. Whoever gives the future up sets it to false."""
         future: asyncio.Future[bool] = self._loop.create_future()
         if due_s - self._loop.time() > _FAR_S:
             timer = self._loop.call_at(due_s, _ring, (future,))

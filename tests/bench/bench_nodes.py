@@ -1,9 +1,10 @@
 """What a post costs the cache service, Redis, a node and the retrieval service: CPU by process, at a steady rate.
 
-Run by name: `python tests/bench/bench_nodes.py [cache] [inference] [rag] [--rate 200] [--seconds 10]`. Each service is a
-process of its own, called over `SSOP_MESH_TRANSPORT` as a router calls it for one post of the opinion load: an exact
+Run by name: `python tests/bench/bench_nodes.py [cache] [inference] [rag] [--rate 200] [--seconds 10]`. Each service is
+a process of its own, called over `SSOP_MESH_TRANSPORT` as a router calls it for one post of the opinion load: an exact
 miss with two appends, a commit and a settlement; an answer of the replayed model (600 ms, 40 tokens); a look-up of a
-question that nobody asked before, and one of a question that is known. Prints milliseconds of CPU per post.
+question that nobody asked before, and one of a question that is known. Prints milliseconds of CPU per post. With
+`--callers` as many call in turn, as fast as they are served: a crowd, whose figures hold on a loaded machine too.
 """
 
 import argparse
@@ -29,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from helpers.cache_service import answer
 from helpers.live_mesh import wait_until
 from helpers.redis_server import RedisServer, redis_pair
-from ssop.v1 import cache_pb2, content_pb2, inference_pb2, rag_pb2
+from ssop.v1 import cache_pb2, content_pb2, inference_pb2, mesh_pb2, rag_pb2
 from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from ssop_chassis.transport import ConnectedPeer, Kind, connector
@@ -73,7 +74,9 @@ class Bench:
         config = self.folder / f"{name}.toml"
         config.write_text(dump_toml(document))
         command = [sys.executable, "-m", f"ssop_{name}.main", "--config", str(config)]
-        process = subprocess.Popen(command, env={**os.environ, "SSOP_MESH_TRANSPORT": TRANSPORT, "SSOP_MESH_LOG_LEVEL": "error"})
+        process = subprocess.Popen(
+            command, env={**os.environ, "SSOP_MESH_TRANSPORT": TRANSPORT, "SSOP_MESH_LOG_LEVEL": "error"}
+        )
         try:
             wait_until(path.exists, 60, f"{name} listens")
             yield process.pid
@@ -131,9 +134,7 @@ async def bench_cache(bench: Bench, stack: ExitStack) -> None:
 
     async def call(name: str, request: Any, response: Any) -> Any:
         path = f"/ssop.v1.CacheService/{name}"
-        return response.FromString(
-            await peer.unary(path, request.SerializeToString(), timeout_s=30, metadata=metadata)
-        )
+        return response.FromString(await peer.unary(path, request.SerializeToString(), timeout_s=30, metadata=metadata))
 
     async def admit(number: int, key: bytes) -> cache_pb2.AdmitResponse:
         request = cache_pb2.AdmitRequest(
@@ -145,7 +146,7 @@ async def bench_cache(bench: Bench, stack: ExitStack) -> None:
     async def settle(number: int) -> None:
         request = cache_pb2.SettleRequest(request_id=f"r{number}")
         request.usage.input_tokens, request.usage.output_tokens = 300, 40
-        request.counts.tier = 1
+        request.counts.tier = mesh_pb2.TIER_LITE
         await call("Settle", request, cache_pb2.SettleResponse)
 
     async def miss(number: int) -> None:
@@ -216,10 +217,12 @@ async def wait_ready(life: Life) -> None:
     """Return when a life succeeds."""
     for _ in range(600):
         try:
-            return await life(0)
+            await life(0)
+            break
         except Exception:  # noqa: BLE001 - whatever it is, the service has not begun; the last try would raise it
             await asyncio.sleep(0.1)
-    await life(0)
+    else:
+        await life(0)
 
 
 async def bench_rag(bench: Bench, stack: ExitStack) -> None:

@@ -122,7 +122,8 @@ class DocumentWriter:
         for text, logprob in tokens:
             if self.is_settled:
                 break
-            self._score(text, logprob)
+            if self._scorer is not None:
+                self._score(self._scorer, text, logprob)
             flags = self._encoder.feed(text)
             self.is_invalid = bool(flags & INVALID)
             self.is_done = bool(flags & DONE)
@@ -150,9 +151,9 @@ class DocumentWriter:
         """The verdict, as in `ssop.v1.Verdict`; 0 before `finish`."""
         return int(self._encoder.verdict)
 
-    def _score(self, text: bytes, logprob: float | None) -> None:
-        if self._scorer is not None and logprob is not None:
-            self._scorer.add_token(TokenSpan(self._offset, self._offset + len(text), logprob))
+    def _score(self, scorer: FieldScorer, text: bytes, logprob: float | None) -> None:
+        if logprob is not None:
+            scorer.add_token(TokenSpan(self._offset, self._offset + len(text), logprob))
         self._offset += len(text)
 
     def _drop_final(self, chunks: list[bytes]) -> list[bytes]:
