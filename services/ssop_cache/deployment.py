@@ -74,6 +74,9 @@ class Instance(Protocol):
     @property
     def name(self) -> str: ...
 
+    def post(self, words: tuple[Word, ...]) -> "asyncio.Future[Any] | None":
+        """The reply to a script, sent once, with what else is sent in this turn; None where only `send` can."""
+
     async def send(self, *words: Word, is_asking: bool = False) -> Any:
         """One command, once; after an ASK it is announced on the same connection."""
 
@@ -129,6 +132,10 @@ class SingleInstance:
         self.name = "master"
         self.redis = redis
         self.lines = Lines(redis.connection_pool, connections)
+
+    def post(self, words: tuple[Word, ...]) -> "asyncio.Future[Any] | None":
+        """See Instance."""
+        return self.lines.send(words)
 
     async def send(self, *words: Word, is_asking: bool = False) -> Any:  # noqa: ARG002 - nobody redirects here
         """One command, once."""
@@ -202,7 +209,8 @@ class SingleDeployment:
         raise RedisConnectionError("the server belongs to a cluster: its mode is not standalone") from error
 
     async def drop(self, instance: Instance) -> None:  # noqa: ARG002 - there is one
-        """Idle connections may lead to one that is no master any more."""
+        """Connections may lead to one that is no master any more."""
+        self._instance.lines.drop_idle()
         await self._instance.redis.connection_pool.disconnect(inuse_connections=False)
 
     def subscriber(self) -> PubSub:
@@ -230,6 +238,9 @@ class ShardInstance:
     def __init__(self, node: ClusterNode) -> None:
         self.node = node
         self.name = node.name
+
+    def post(self, words: tuple[Word, ...]) -> "asyncio.Future[Any] | None":
+        """A node may send elsewhere, which `send` alone hears."""
 
     async def send(self, *words: Word, is_asking: bool = False) -> Any:
         """One command, once. ASKING counts for the next command of its connection, so both go out together."""

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ssop_cache.core.changes import Change, Cursor, follow, log_change, read_changes
+from ssop_cache.core.changes import MOST_LOGGED, Change, Cursor, follow, log_changes, read_changes
 from ssop_cache.core.flushes import EVERYTHING, Epoch, parse_epoch, read_epoch, was_flushed
 from ssop_cache.core.local import LocalAnswer, LocalAnswers, Name
 from ssop_cache.local_disk import Disk, DiskError
@@ -160,9 +161,9 @@ class LocalLevel:
         else:
             self._mark(*self.answers.flush(change.tag, change.fence))
 
-    async def tell(self, change: Change) -> None:
-        """Tell every host of a change. Raises STORE_UNAVAILABLE."""
-        await self._state.run(log_change(change, secrets.token_bytes(16)))
+    async def tell(self, *changes: Change) -> None:
+        """Tell every host of changes. Raises STORE_UNAVAILABLE."""
+        await self._state.run(log_changes(changes, secrets.token_bytes(16)))
 
     def _forget_all(self) -> None:
         self.changes += 1
@@ -221,11 +222,7 @@ class LocalLevel:
 
     async def _sync(self) -> None:
         try:
-            while self._pending:
-                name, fence = next(iter(self._pending.items()))
-                await self.tell(Change(name[0], name[1], fence))
-                if self._pending.get(name) == fence:
-                    del self._pending[name]
+            await self._tell_pending()
             while True:
                 news = follow(self._cursor, await self._state.run(read_changes(self._cursor)), self._wall_ms())
                 if self._cursor == Cursor() and self.answers:
@@ -245,6 +242,15 @@ class LocalLevel:
             if self._synced_s is not None:
                 _log.warning("this host does not hear of changes", extra={"reason": error.reason_name})
             self._synced_s = None
+
+    async def _tell_pending(self) -> None:
+        """Tell every host of the answers that were stored here. Raises STORE_UNAVAILABLE."""
+        while self._pending:
+            told = dict(islice(self._pending.items(), MOST_LOGGED))
+            await self.tell(*(Change(tag, key, fence) for (tag, key), fence in told.items()))
+            for name, fence in told.items():
+                if self._pending.get(name) == fence:
+                    del self._pending[name]
 
     async def _look_for_flush(self) -> None:
         """Forget all where the cache instance was flushed by itself, and tell those who are not here to see it."""

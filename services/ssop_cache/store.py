@@ -142,14 +142,13 @@ class RedisStore:
 
         Raises STORE_UNAVAILABLE, then the script may or may not have run; and OVERLOADED when no connection gets free.
         """
-        arguments = (len(call.keys), *call.keys, *call.args)
-        known = ("EVALSHA", self._digests[call.script], *arguments)
-        whole = ("EVAL", self._scripts[call.script], *arguments)
-        return cast("Reply", await self._bounded(call.keys[0], (known, whole), timeout_s))
+        known = ("EVALSHA", self._digests[call.script], len(call.keys), *call.keys, *call.args)
+        whole = self._scripts[call.script]
+        return cast("Reply", await self._bounded(call.keys[0], known, timeout_s, script=whole))
 
     async def command(self, *words: str, key: str) -> Any:
         """Run a plain command where a key is, under the same bounds."""
-        return await self._bounded(key, (words,), None)
+        return await self._bounded(key, words, None)
 
     async def instances(self) -> Sequence[Instance]:
         """All that take writes now, asked for anew. Raises RedisError, OSError and TimeoutError."""
@@ -177,14 +176,27 @@ class RedisStore:
 
     # --- a call
 
-    async def _bounded(self, key: str, forms: Sequence[tuple[Word, ...]], timeout_s: float | None) -> Any:
+    async def _bounded(self, key: str, words: tuple[Word, ...], timeout_s: float | None, *, script: str = "") -> Any:
         route = _Route(self._shard_of(key))
-        await self._take_slot()
+        if self._slots.locked():
+            await self._wait_for_slot()
+        else:
+            await self._slots.acquire()
         try:
             self._refuse_if_open(route.shard)
             started_s = self._attention.now_s
-            async with self._attention.timeout(self.timeout_s if timeout_s is None else timeout_s):
-                reply = await self._send(route, forms)
+            bound_s = self.timeout_s if timeout_s is None else timeout_s
+            try:
+                posted = route.shard.instance.post(words) if script else None
+                reply = None if posted is None else await self._attention.wait(posted, bound_s)
+            except (NoScriptError, AskError, TryAgainError):
+                # It did not run.
+                posted = None
+                bound_s = max(0.0, bound_s - (self._attention.now_s - started_s))
+            if posted is None:
+                forms = (words, ("EVAL", script, *words[2:])) if script else (words,)
+                async with self._attention.timeout(bound_s):
+                    reply = await self._send(route, forms)
         except (TimeoutError, RedisTimeoutError) as error:
             if route.is_moving:
                 raise self._unavailable("moving") from error
@@ -247,7 +259,7 @@ class RedisStore:
         elif isinstance(error, ClusterDownError):
             self._learn_soon()
 
-    async def _take_slot(self) -> None:
+    async def _wait_for_slot(self) -> None:
         try:
             async with asyncio.timeout(self._connection_wait_s):
                 await self._slots.acquire()

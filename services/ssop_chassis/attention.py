@@ -7,13 +7,14 @@ says nothing about who should have answered. So the clock of these time-outs sta
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 TICK_S: Final = 0.005
 """How often the loop is looked at while something is waited for."""
 _MOST_CREDIT_S: Final = 1.5 * TICK_S
 """What one look adds to the clock at most; timers of the loop are exact to a millisecond."""
 _LAST_LOOK_S: Final = 0.001
+T = TypeVar("T")
 
 
 def _ignore(_: float) -> None:
@@ -28,8 +29,8 @@ class Attention:
         self._attended_s = 0.0
         self._looked_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._due_s: dict[asyncio.Timeout, float] = {}
-        self._last_look: set[asyncio.Timeout] = set()
+        self._due_s: dict[asyncio.Timeout | asyncio.Future[Any], float] = {}
+        self._last_look: set[asyncio.Timeout | asyncio.Future[Any]] = set()
 
     @property
     def now_s(self) -> float:
@@ -51,7 +52,16 @@ class Attention:
                 self._due_s.pop(timer, None)
                 self._last_look.discard(timer)
 
-    def _begin(self, timer: asyncio.Timeout, delay_s: float) -> None:
+    async def wait(self, future: "asyncio.Future[T]", delay_s: float) -> T:
+        """What a future gives, within `timeout`, for less: the future itself fails with the TimeoutError."""
+        self._begin(future, delay_s)
+        try:
+            return await future
+        finally:
+            self._due_s.pop(future, None)
+            self._last_look.discard(future)
+
+    def _begin(self, timer: "asyncio.Timeout | asyncio.Future[Any]", delay_s: float) -> None:
         loop = asyncio.get_running_loop()
         if self._timer is None:
             self._looked_s = loop.time()
@@ -74,7 +84,10 @@ class Attention:
         for timer in [timer for timer, due_s in self._due_s.items() if due_s <= self._attended_s]:
             if timer in self._last_look:
                 del self._due_s[timer]
-                timer.reschedule(loop.time())
+                if isinstance(timer, asyncio.Timeout):
+                    timer.reschedule(loop.time())
+                elif not timer.done():
+                    timer.set_exception(TimeoutError())
             else:
                 self._last_look.add(timer)
         if not self._due_s:

@@ -69,6 +69,8 @@ class Delivery:
         # The first field of a document that goes on was another node's.
         self._has_first_field = beginning is not None
         self.has_lost_constraint = False
+        # What was consumed so far is told with the confidence alone.
+        self._tells_usage = confidence is not None
         # A size that the caller fixed says nothing about the schema.
         self._buffer = None if prompt.stream_buffer_size or beginning is not None else buffer
         fixed_bytes = prompt.stream_buffer_size if beginning is None else beginning.stream_buffer_bytes
@@ -153,7 +155,7 @@ class Delivery:
             if self._first_token_s is None:
                 self._first_token_s = self._clock()
                 self._metrics.observe_first_token(self._model, self._first_token_s - self._started_s)
-            chunks = self._feed(tokens, _usage(generation.outcome))
+            chunks = self._feed(tokens, _usage(generation.outcome) if self._tells_usage else None)
             if self._writer.is_settled and (self._writer.is_invalid or not generation.outcome.is_estimated):
                 generation.cancel()
             for chunk in chunks:
@@ -165,7 +167,7 @@ class Delivery:
                 await self._await_counts(generation)
                 return
 
-    def _feed(self, tokens: Sequence[Token], usage: mesh_pb2.Usage) -> list[bytes]:
+    def _feed(self, tokens: Sequence[Token], usage: mesh_pb2.Usage | None) -> list[bytes]:
         if isinstance(self._writer, ToolAnswerWriter):
             return self._writer.feed(tokens, usage)
         return self._writer.feed([(token.text, token.logprob) for token in tokens], usage)

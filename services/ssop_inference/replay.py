@@ -1,6 +1,7 @@
 """The `replay` backend: recorded token streams, played with their timing. For tests and benchmarks, and named so.
 
-A recording is JSON lines (docs/backends.md). Each line is one stream; they are played in turn, whatever is asked:
+A recording is JSON lines (docs/backends.md). Each line is one stream; they are played in turn, whatever is asked, with
+pauses that are rounded up to two milliseconds and do not add up:
 
     {"tokens": [[WAIT_MS, TEXT], [WAIT_MS, TEXT, LOGPROB], ...], "stop": "end", "input_tokens": 12}
 
@@ -25,6 +26,7 @@ from ssop_inference.core.prompt import ChatMessage, ControlTokens
 from ssop_inference.core.throughput import ThroughputMeter
 from ssop_inference.core.upstream_counts import estimate_tokens
 from ssop_inference.slots import Slot, SlotQueue
+from ssop_inference.wheel import Wheel
 
 FAILED: Final = "failed"
 _STOPS: Final = {stop.value: stop for stop in Stop if stop is not Stop.CANCELLED}
@@ -80,15 +82,17 @@ def _parse(line: str, where: str) -> Recorded:
 class ReplayGeneration:
     """See `backend.Generation`."""
 
-    def __init__(self, recorded: Recorded, slot: Slot, input_tokens: int, meter: ThroughputMeter) -> None:
+    def __init__(self, recorded: Recorded, slot: Slot, input_tokens: int, meter: ThroughputMeter, wheel: Wheel) -> None:
         self._recorded = recorded
         self._meter = meter
-        self._loop = asyncio.get_running_loop()
-        self._cancelled = asyncio.Event()
+        self._wheel = wheel
+        self._clock = asyncio.get_running_loop().time
+        self._waiting: asyncio.Future[bool] | None = None
+        self._is_cancelled = False
         self._next = 0
         self._stop = Stop.CANCELLED
         self._input_tokens = recorded.input_tokens or input_tokens
-        self._due_s = self._loop.time()
+        self._due_s = self._clock()
         self.queue_s = slot.queue_s
 
     @property
@@ -98,37 +102,37 @@ class ReplayGeneration:
 
     async def read(self) -> Sequence[Token]:
         """See `backend.Generation`. Tokens that are due together come together, as from an engine."""
-        recorded = self._recorded
-        if self._next < len(recorded.tokens) and await self._wait(recorded.waits_s[self._next]):
-            first = self._next
-            self._next += 1
-            while self._next < len(recorded.tokens):
-                due_s = self._due_s + recorded.waits_s[self._next]
-                if due_s > self._loop.time():
-                    break
-                self._due_s = due_s
-                self._next += 1
-            self._meter.add(self._next - first, self._loop.time())
-            return recorded.tokens[first : self._next]
-        if not self._cancelled.is_set():
-            if recorded.stop is None:
+        tokens, waits_s = self._recorded.tokens, self._recorded.waits_s
+        first = self._next
+        if first < len(tokens):
+            due_s = self._due_s + waits_s[first]
+            if due_s > self._clock() and not self._is_cancelled:
+                self._waiting = self._wheel.wait_until(due_s)
+                await self._waiting
+            else:
+                # Others have their turn, whatever the speed of the recording.
+                await asyncio.sleep(0)
+        if self._is_cancelled:
+            return []
+        if first == len(tokens):
+            if self._recorded.stop is None:
                 raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "the recorded stream breaks here")
-            self._stop = recorded.stop
-        return []
-
-    async def _wait(self, pause_s: float) -> bool:
-        """Whether the token is due now; False when it was cancelled."""
-        self._due_s += pause_s
-        try:
-            async with asyncio.timeout_at(self._due_s):
-                await self._cancelled.wait()
-        except TimeoutError:
-            return True
-        return False
+            self._stop = self._recorded.stop
+            return []
+        now_s = self._clock()
+        after = first + 1
+        while after < len(tokens) and due_s + waits_s[after] <= now_s:
+            due_s += waits_s[after]
+            after += 1
+        self._due_s, self._next = due_s, after
+        self._meter.add(after - first, now_s)
+        return tokens[first:after]
 
     def cancel(self) -> None:
         """See `backend.Generation`."""
-        self._cancelled.set()
+        self._is_cancelled = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(False)
 
 
 class ReplayBackend:
@@ -142,6 +146,7 @@ class ReplayBackend:
         self._recording = recording
         self._turns = cycle(range(len(recording)))
         self._meter = ThroughputMeter()
+        self._wheel = Wheel(asyncio.get_running_loop())
         self._queue = SlotQueue(slots, max_waiting=max_waiting, clock=asyncio.get_running_loop().time)
 
     async def load(self) -> None:
@@ -163,7 +168,7 @@ class ReplayBackend:
         self._meter.start(loop.time())
         try:
             recorded = self._choose(request.messages)
-            yield ReplayGeneration(recorded, slot, estimate_tokens(request.messages), self._meter)
+            yield ReplayGeneration(recorded, slot, estimate_tokens(request.messages), self._meter, self._wheel)
         finally:
             self._meter.stop(loop.time())
             slot.release()

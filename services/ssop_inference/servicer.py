@@ -44,7 +44,8 @@ class Plan:
 
     schema: Schema
     constraint: Constraint
-    tree: Any = None
+    text: str = ""
+    """The schema as it stands in a prompt."""
     buffer: BufferEstimate | None = None
 
 
@@ -277,7 +278,7 @@ def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:
     schema = compile_schema(text, format_assertion=format_assertion)
     tree = json.loads(text)
     constraint = model.backend.constrain(tree, format_assertion=format_assertion)
-    return Plan(schema, constraint, tree, BufferEstimate(schema.auto_buffer_bytes))
+    return Plan(schema, constraint, compact_schema(tree), BufferEstimate(schema.auto_buffer_bytes))
 
 
 def _messages(
@@ -293,7 +294,7 @@ def _messages(
         prompt,
         passages,
         model.backend.control,
-        schema_hint=compact_schema(plan.tree) if is_shown else None,
+        schema_hint=plan.text if is_shown else None,
         features=capabilities.features,
         write_call=write_call if capabilities.has_marked_calls else None,
         tool_hint="" if tools is None else tools.hint,

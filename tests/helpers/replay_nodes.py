@@ -56,7 +56,7 @@ class RenumberingWriter(DocumentWriter):
         self._next_seq = beginning.next_seq if beginning is not None else 0
         super().__init__(schema, **options)
 
-    def _collect(self, usage: mesh_pb2.Usage) -> list[bytes]:
+    def _collect(self, usage: mesh_pb2.Usage | None) -> list[bytes]:
         chunks = super()._collect(usage)
         if not self._next_seq:
             return chunks

@@ -6,6 +6,7 @@ forgets all that it holds. Only the log's scripts write it.
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,8 @@ from ssop_cache.core.scripts import Reply, ScriptCall, number
 MAX_CHANGES: Final = 20_000
 """Changes that the log remembers; a host that was away for longer forgets what it holds."""
 READ_CHANGES: Final = 512
+MOST_LOGGED: Final = 256
+"""Changes of one call: a store serves nobody else while it writes them."""
 _KEYS: Final = ("ssop:{changes}:head", "ssop:{changes}:log")
 _FIELDS: Final = 4
 _CURSOR: Final = struct.Struct(">QQ16s")
@@ -51,9 +54,11 @@ class News:
     is_end: bool
 
 
-def log_change(change: Change, nonce: bytes) -> ScriptCall:
-    """Call of `log_change`. `nonce` names the log where this change is its first: 16 random bytes."""
-    return ScriptCall("log_change", _KEYS, (nonce, change.tag, change.cache_key, change.fence, MAX_CHANGES))
+def log_changes(changes: Sequence[Change], nonce: bytes) -> ScriptCall:
+    """Call of `log_changes`, at most MOST_LOGGED at once. `nonce` names the log where they are its first: 16 random
+    bytes."""
+    words = [word for change in changes for word in (change.tag, change.cache_key, change.fence)]
+    return ScriptCall("log_changes", _KEYS, (nonce, MAX_CHANGES, *words))
 
 
 def read_changes(cursor: Cursor) -> ScriptCall:

@@ -7,9 +7,11 @@ limits and reservations don't, since a codec update must not reset a quota.
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 _PREFIX: Final = "ssop"
+_TENANTS: Final = 1_024
 KEY_RECORDS: Final = (f"{_PREFIX}:{{api-keys}}:records", f"{_PREFIX}:{{api-keys}}:version")
 """The records of the mesh's API keys, and a number that rises with every change."""
 HINTS: Final = (f"{_PREFIX}:{{hints}}:nodes",)
@@ -25,6 +27,7 @@ class Layout:
     wire_version: int
     codec_version: str
 
+    @lru_cache(maxsize=_TENANTS)  # noqa: B019 - there is one layout in a process
     def of_tenant(self, tenant: str) -> "TenantKeys":
         """The keys of a tenant."""
         tag = hashlib.sha256(b"ssop.tenant.v1\0" + tenant.encode()).hexdigest()[:32]

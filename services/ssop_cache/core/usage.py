@@ -1,6 +1,6 @@
 """A tenant's usage: counters of requests, and days of counters. Pure."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import date
 from typing import Final
@@ -15,19 +15,20 @@ _WORD_OF_TIER: Final[Mapping[Tier.ValueType, str]] = {
 }
 _TIER_OF_WORD: Final = {word: tier for tier, word in _WORD_OF_TIER.items()}
 _TOKENS: Final = ("input_tokens", "output_tokens", "cached_input_tokens")
+_NAMES: Final = {tier: tuple(f"{tier}.{name}" for name in _TOKENS) for tier in _TIER_OF_WORD}
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 
 
 def count_request(usage: Usage, counts: RequestCounts) -> dict[str, int]:
     """The counters that a request adds to, by name."""
     tier = _WORD_OF_TIER.get(counts.tier, "none")
-    found = Counter({f"{tier}.{name}": getattr(usage, name) for name in _TOKENS})
+    found = dict(zip(_NAMES[tier], (usage.input_tokens, usage.output_tokens, usage.cached_input_tokens), strict=True))
     if counts.HasField("discarded_usage"):
         # Each tier's tokens have that tier's price.
         for name in _TOKENS:
             discarded = min(getattr(counts.discarded_usage, name), getattr(usage, name))
             found[f"{tier}.{name}"] -= discarded
-            found[f"lite.{name}"] += discarded
+            found[f"lite.{name}"] = found.get(f"lite.{name}", 0) + discarded
     return {
         f"{tier}.requests": 1,
         **found,

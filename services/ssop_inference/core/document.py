@@ -88,7 +88,7 @@ class DocumentWriter:
             self.is_invalid = bool(flags & INVALID)
             self.is_done = bool(flags & DONE)
             try:
-                is_other = bool(self._collect(mesh_pb2.Usage())) or self.is_invalid
+                is_other = bool(self._collect(None)) or self.is_invalid
             except MeshError:
                 is_other = True
             if is_other:
@@ -122,11 +122,12 @@ class DocumentWriter:
         for text, logprob in tokens:
             if self.is_settled:
                 break
-            self._score(text, logprob)
+            if self._scorer is not None:
+                self._score(self._scorer, text, logprob)
             flags = self._encoder.feed(text)
             self.is_invalid = bool(flags & INVALID)
             self.is_done = bool(flags & DONE)
-        return self._collect(usage or mesh_pb2.Usage())
+        return self._collect(usage)
 
     def finish(self, ending: Ending) -> list[bytes]:
         """The last chunks, END included."""
@@ -150,9 +151,9 @@ class DocumentWriter:
         """The verdict, as in `ssop.v1.Verdict`; 0 before `finish`."""
         return int(self._encoder.verdict)
 
-    def _score(self, text: bytes, logprob: float | None) -> None:
-        if self._scorer is not None and logprob is not None:
-            self._scorer.add_token(TokenSpan(self._offset, self._offset + len(text), logprob))
+    def _score(self, scorer: FieldScorer, text: bytes, logprob: float | None) -> None:
+        if logprob is not None:
+            scorer.add_token(TokenSpan(self._offset, self._offset + len(text), logprob))
         self._offset += len(text)
 
     def _drop_final(self, chunks: list[bytes]) -> list[bytes]:
@@ -171,8 +172,10 @@ class DocumentWriter:
                 left.append(frame_pb2.Chunk(frames=frames[known:]).SerializeToString(deterministic=True))
         return left
 
-    def _collect(self, usage: mesh_pb2.Usage) -> list[bytes]:
+    def _collect(self, usage: mesh_pb2.Usage | None) -> list[bytes]:
         chunks: list[bytes] = self._encoder.drain(flush=True)
+        if not chunks and self._scorer is None:
+            return chunks
         if self._repeated < len(self._final):
             chunks = self._drop_final(chunks)
         self.splits.take(chunks)
@@ -181,8 +184,9 @@ class DocumentWriter:
         spans = [FieldSpan(*span) for span in self._encoder.take_spans()]
         fields = self._scorer.score([span for span in spans if span.seq > len(self._final)])
         before: list[bytes] = []
-        if self._confidence is not None and (said := self._confidence.write(chunks, fields, self._scorer, usage)):
-            before = [mesh_chunk(FrameKind.CONFIDENCE, said.SerializeToString())]
+        if self._confidence is not None:
+            said = self._confidence.write(chunks, fields, self._scorer, usage or mesh_pb2.Usage())
+            before = [mesh_chunk(FrameKind.CONFIDENCE, said.SerializeToString())] if said else []
         if fields.fields and self._has_logprobs:
             scored = mesh_chunk(FrameKind.LOGPROBS, fields.SerializeToString())
             # END is the last frame of a document, so what speaks of its fields goes before it.

@@ -17,6 +17,7 @@ from ssop_chassis.errors import MeshError, invalid_request
 # Zero width space: the reader sees no difference, the tokenizer no longer finds the token.
 _BREAK: Final = "\u200b"
 _COMMON_CONTROL: Final = r"<\|[^|<>\s]{1,64}\|>|</?(?:s|start_of_turn|end_of_turn|bos|eos|pad|unk)>|\[/?INST\]"
+_MOST_FIRSTS: Final = 8
 
 _ROLES: Final = {
     content_pb2.ROLE_SYSTEM: "system",
@@ -69,11 +70,15 @@ class ControlTokens:
     def __init__(self, spellings: Iterable[str] | None = None) -> None:
         own = {spelling for spelling in spellings or () if len(spelling) > 1}
         inner = _any_of(own) if own else _COMMON_CONTROL
+        self._firsts = {spelling[0] for spelling in own} or {"<", "["}
         # A look-ahead finds overlapping tokens too, so one pass is enough.
         self._starts = re.compile(f"(?s)(?={inner})(.)")
 
     def break_up(self, text: str) -> str:
         """The text with every control token split after its first character."""
+        # Most texts have no character that begins one, and the pattern tries each place.
+        if len(self._firsts) <= _MOST_FIRSTS and not any(first in text for first in self._firsts):
+            return text
         return self._starts.sub("\\1" + _BREAK, text)
 
 
@@ -150,12 +155,15 @@ def _instruct(turns: list[ChatMessage], instruction: str) -> None:
 
 def _broken(turn: ChatMessage, control: ControlTokens) -> ChatMessage:
     """A turn without control tokens in what it says."""
+    content = control.break_up(turn.content)
+    if not turn.parts and not turn.calls:
+        return turn if content == turn.content else replace(turn, content=content)
     parts = tuple(control.break_up(part) if isinstance(part, str) else part for part in turn.parts)
     calls = tuple(
         replace(call, name=control.break_up(call.name), arguments=control.break_up(call.arguments))
         for call in turn.calls
     )
-    return replace(turn, content=control.break_up(turn.content), parts=parts, calls=calls)
+    return replace(turn, content=content, parts=parts, calls=calls)
 
 
 def _as_text(turns: Sequence[ChatMessage], write_call: Callable[[str, str], str]) -> list[ChatMessage]:

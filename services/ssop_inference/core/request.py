@@ -1,6 +1,7 @@
 """Checks of a Generate request that need no model."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from ssop.v1 import content_pb2, inference_pb2
 from ssop_chassis.errors import invalid_request
@@ -26,6 +27,9 @@ class SamplingOptions:
     frequency_penalty: float = 0.0
 
 
+_DEFAULTS: Final = SamplingOptions()
+
+
 def check_request(request: inference_pb2.InferenceServiceGenerateRequest) -> None:
     """Raise REQUEST_INVALID for what no node can serve."""
     if not request.request_id:
@@ -45,6 +49,8 @@ def check_buffer(stream_buffer_bytes: int) -> None:
 
 def read_sampling(prompt: content_pb2.Prompt) -> SamplingOptions:
     """The sampling options of a prompt. Raises REQUEST_INVALID, naming every field out of range."""
+    if not prompt.HasField("sampling"):
+        return _DEFAULTS
     sampling = prompt.sampling
     top_p = sampling.top_p if sampling.HasField("top_p") else 1.0
     faults = [

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ssop_cache.core import scripts
-from ssop_cache.core.changes import Change, Cursor, log_change, read_changes
+from ssop_cache.core.changes import Cursor, log_changes, read_changes
 from ssop_cache.core.flushes import read_epoch
 from ssop_cache.core.hints import share_hints
 from ssop_cache.core.keys import Layout
@@ -36,7 +36,7 @@ CALLS = [
     put_similar(KEYS, b"n", b"r", ttl_ms=1, most=1),
     find_similar(KEYS, KEY),
     drop_similar(KEYS, b"n"),
-    log_change(Change(KEYS.tag, KEY, 1), b"n"),
+    log_changes([], b"n"),
     read_changes(Cursor()),
     read_epoch(b"n"),
     share_hints("0" * 32, []),

@@ -90,3 +90,30 @@ async def test_an_answer_ends_the_wait_and_the_clock() -> None:
     before_s = attention.now_s
     await asyncio.sleep(4 * TICK_S)
     assert attention.now_s == before_s
+
+
+async def test_a_future_fails_when_its_time_is_over() -> None:
+    attention = Attention()
+    with pytest.raises(TimeoutError):
+        await attention.wait(asyncio.get_running_loop().create_future(), 0.05)
+    assert attention.now_s >= 0.05 - TICK_S
+
+
+async def test_a_future_that_was_late_with_its_loop_is_heard() -> None:
+    attention = Attention()
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[str] = loop.create_future()
+    loop.call_soon(time.sleep, BLOCK_S)
+    loop.call_later(0.01, future.set_result, "answer")
+    assert await attention.wait(future, 0.05) == "answer"
+
+
+async def test_who_is_cancelled_while_a_future_is_waited_for_hears_that() -> None:
+    attention = Attention()
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = asyncio.ensure_future(attention.wait(future, 60))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert future.cancelled()

@@ -1,0 +1,280 @@
+"""What a post costs the cache service, Redis, a node and the retrieval service: CPU by process, at a steady rate.
+
+Run by name: `python tests/bench/bench_nodes.py [cache] [inference] [rag] [--rate 200] [--seconds 10]`. Each service is
+a process of its own, called over `SSOP_MESH_TRANSPORT` as a router calls it for one post of the opinion load: an exact
+miss with two appends, a commit and a settlement; an answer of the replayed model (600 ms, 40 tokens); a look-up of a
+question that nobody asked before, and one of a question that is known. Prints milliseconds of CPU per post. With
+`--callers` as many call in turn, as fast as they are served: a crowd, whose figures hold on a loaded machine too.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from helpers.cache_service import answer
+from helpers.live_mesh import wait_until
+from helpers.redis_server import RedisServer, redis_pair
+from ssop.v1 import cache_pb2, content_pb2, inference_pb2, mesh_pb2, rag_pb2
+from ssop_chassis.identity import Principal, Signer
+from ssop_chassis.serving import wall_clock_ms
+from ssop_chassis.transport import ConnectedPeer, Kind, connector
+from ssop_cli.embedded import dump_toml
+from ssop_cli.opinion_load_mesh import LoadOptions, write_recording
+from ssop_opinion.core.prompt import build_messages
+from ssop_opinion.prompting import post_schema, shipped_prompts
+
+TRANSPORT: Kind = "grpc" if os.environ.get("SSOP_MESH_TRANSPORT") == "grpc" else "native"
+TENANT = Principal("bench", "key", frozenset({"rag", "lite"}))
+ANSWER = answer("x" * 700)
+Life = Callable[[int], Awaitable[None]]
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process and its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+class Bench:
+    """Services in a folder, and a caller."""
+
+    def __init__(self, folder: Path, rate: float, seconds: float, callers: int) -> None:
+        self.folder = folder
+        self.rate = rate
+        self.seconds = seconds
+        self.callers = callers
+        self._secret = secrets.token_bytes(32)
+        (folder / "secret").write_text(self._secret.hex())
+        (folder / "secret").chmod(0o600)
+
+    @contextmanager
+    def running(self, name: str, settings: dict[str, Any]) -> Iterator[int]:
+        """A service; its process id."""
+        path = self.folder / f"{name}.sock"
+        document = {
+            "mesh": {"secret_file": str(self.folder / "secret"), "transport": TRANSPORT},
+            name: {"listen": [f"unix:{path}"], **settings},
+        }
+        config = self.folder / f"{name}.toml"
+        config.write_text(dump_toml(document))
+        command = [sys.executable, "-m", f"ssop_{name}.main", "--config", str(config)]
+        process = subprocess.Popen(
+            command, env={**os.environ, "SSOP_MESH_TRANSPORT": TRANSPORT, "SSOP_MESH_LOG_LEVEL": "error"}
+        )
+        try:
+            wait_until(path.exists, 60, f"{name} listens")
+            yield process.pid
+        finally:
+            process.terminate()
+            process.wait()
+
+    def peer(self, name: str) -> tuple[ConnectedPeer, dict[str, str | bytes]]:
+        """A connection, and the metadata of its calls."""
+        signer = Signer(self._secret, "bench", wall_clock_ms)
+        return connector(TRANSPORT)(f"unix:{self.folder / name}.sock"), signer.metadata(TENANT)
+
+    async def measure(self, what: str, life: Life, pids: dict[str, int]) -> None:
+        """Run lives at the rate; print what each costs."""
+        await asyncio.gather(*(life(n) for n in range(20)))
+        before_s = {name: cpu_s(pid) for name, pid in pids.items()}
+        count = int(self.rate * self.seconds)
+        started_s = time.perf_counter()
+        took_ms: list[float] = []
+
+        async def timed(number: int) -> None:
+            began_s = time.perf_counter()
+            await life(number)
+            took_ms.append((time.perf_counter() - began_s) * 1000)
+
+        numbers = iter(range(1_000, 1_000 + count))
+
+        async def call() -> None:
+            for number in numbers:
+                await timed(number)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.callers):
+                group.create_task(call())
+            for number in numbers if not self.callers else ():
+                await asyncio.sleep(max(0.0, started_s + (number - 1_000) / self.rate - time.perf_counter()))
+                group.create_task(timed(number))
+        costs = "  ".join(f"{name} {(cpu_s(pid) - before_s[name]) / count * 1000:.3f}" for name, pid in pids.items())
+        p50, p99 = statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[98]
+        print(f"{what:22} {costs} ms of CPU a post   {p50:.1f} / {p99:.1f} ms p50 / p99", flush=True)
+
+
+def pid_of(server: RedisServer) -> int:
+    """The process of a Redis."""
+    return int(server.ask("INFO", "server")["process_id"])
+
+
+async def bench_cache(bench: Bench, stack: ExitStack) -> None:
+    """An exact miss of 600 ms, and a hit."""
+    state, cache = stack.enter_context(redis_pair())
+    pid = stack.enter_context(
+        bench.running("cache", {"state_url": state.url, "cache_url": cache.url, "redis_timeout_ms": 1_000})
+    )
+    peer, metadata = bench.peer("cache")
+
+    async def call(name: str, request: Any, response: Any) -> Any:
+        path = f"/ssop.v1.CacheService/{name}"
+        return response.FromString(await peer.unary(path, request.SerializeToString(), timeout_s=30, metadata=metadata))
+
+    async def admit(number: int, key: bytes) -> cache_pb2.AdmitResponse:
+        request = cache_pb2.AdmitRequest(
+            request_id=f"r{number}", cache_key=key, reserve_tokens=1_400, lease_ms=5_000, reservation_ms=30_000
+        )
+        found: cache_pb2.AdmitResponse = await call("Admit", request, cache_pb2.AdmitResponse)
+        return found
+
+    async def settle(number: int) -> None:
+        request = cache_pb2.SettleRequest(request_id=f"r{number}")
+        request.usage.input_tokens, request.usage.output_tokens = 300, 40
+        request.counts.tier = mesh_pb2.TIER_LITE
+        await call("Settle", request, cache_pb2.SettleResponse)
+
+    async def miss(number: int) -> None:
+        key = number.to_bytes(32, "big")
+        fence = (await admit(number, key)).fencing_token
+        for size in (200, 300):
+            await asyncio.sleep(0.0 if bench.callers else 0.25)
+            request = cache_pb2.AppendRequest(cache_key=key, fencing_token=fence, lease_ms=5_000)
+            request.chunk = ANSWER[:size] if size == 200 else ANSWER[200:500]
+            await call("Append", request, cache_pb2.AppendResponse)
+        await asyncio.sleep(0.0 if bench.callers else 0.1)
+        commit = cache_pb2.CommitRequest(
+            cache_key=key, fencing_token=fence, chunk=ANSWER[500:], is_complete=True, model="replay"
+        )
+        await asyncio.gather(call("Commit", commit, cache_pb2.CommitResponse), settle(number))
+
+    async def hit(number: int) -> None:
+        found = await admit(1_000_000 + number, (1_000 + number % 500).to_bytes(32, "big"))
+        assert found.answer.chunk == ANSWER
+        await settle(1_000_000 + number)
+
+    pids = {"cache": pid, "redis-state": pid_of(state), "redis-cache": pid_of(cache)}
+    await bench.measure("miss, 2 appends, store", miss, pids)
+    await bench.measure("hit on the host", hit, pids)
+    await peer.close()
+
+
+async def bench_inference(bench: Bench, stack: ExitStack) -> None:
+    """An answer of the replayed model, with its times and without."""
+    for what, model_ms in (("answer of 600 ms", (600.0, 1_200.0)), ("answer at once", (0.001, 0.002))):
+        recording = bench.folder / "recording.jsonl"
+        write_recording(recording, LoadOptions(p50_ms=model_ms[0], p99_ms=model_ms[1]))
+        model = {"name": "replay", "backend": "replay", "path": str(recording), "tiers": ["lite", "full"]}
+        with bench.running("inference", {"models": [{**model, "slots": 1_024}]}) as pid:
+            peer, metadata = bench.peer("inference")
+            prompt = content_pb2.Prompt()
+            for message in build_messages(shipped_prompts()["en"], "Brand 7 order 1f: late again, nobody answers"):
+                prompt.messages.add(
+                    role=content_pb2.Role.Value(f"ROLE_{message['role'].upper()}"),
+                    parts=[content_pb2.ContentPart(text=message["content"])],
+                )
+            prompt.output_schema.json_schema = json.dumps(post_schema().document)
+            prompt.sampling.max_output_tokens = 400
+
+            async def generate(
+                number: int,
+                peer: ConnectedPeer = peer,
+                metadata: Any = metadata,
+                prompt: content_pb2.Prompt = prompt,
+            ) -> None:
+                request = inference_pb2.InferenceServiceGenerateRequest(request_id=f"r{number}", prompt=prompt)
+                got: list[bytes] = []
+                await peer.stream(
+                    "/ssop.v1.InferenceService/Generate",
+                    request.SerializeToString(),
+                    got.append,
+                    timeout_s=30,
+                    metadata=metadata,
+                )
+                assert b"suggested" not in got[-1]
+
+            await wait_ready(generate)
+            await bench.measure(what, generate, {"inference": pid})
+            await peer.close()
+
+
+async def wait_ready(life: Life) -> None:
+    """Return when a life succeeds."""
+    for _ in range(600):
+        try:
+            await life(0)
+            break
+        except Exception:  # noqa: BLE001 - whatever it is, the service has not begun; the last try would raise it
+            await asyncio.sleep(0.1)
+    else:
+        await life(0)
+
+
+async def bench_rag(bench: Bench, stack: ExitStack) -> None:
+    """Questions that were never asked, and one that was."""
+    pid = stack.enter_context(bench.running("rag", {"directory": str(bench.folder / "index")}))
+    peer, metadata = bench.peer("rag")
+    documents = [
+        rag_pb2.IndexDocument(document_id=f"b{n}", text=f"Brand {n} sells phones. In May its parcels were late.")
+        for n in range(23)
+    ]
+    upsert = rag_pb2.UpsertDocumentsRequest(collection="brands", documents=documents)
+
+    async def fill(_: int) -> None:
+        path = "/ssop.v1.RagService/UpsertDocuments"
+        await peer.unary(path, upsert.SerializeToString(), timeout_s=30, metadata=metadata)
+
+    await wait_ready(fill)
+    rng = random.Random(1)
+
+    def look_up(is_new: bool) -> Life:
+        async def retrieve(number: int) -> None:
+            order = f"{rng.getrandbits(40):x}" if is_new else "7"
+            request = rag_pb2.RetrieveRequest(
+                request_id=f"r{number}", collections=["brands"], top_k=3,
+                query=f"Brand {number % 23} order {order}: late again, nobody answers",
+            )  # fmt: skip
+            path = "/ssop.v1.RagService/Retrieve"
+            await peer.unary(path, request.SerializeToString(), timeout_s=30, metadata=metadata)
+
+        return retrieve
+
+    await bench.measure("question that is known", look_up(is_new=False), {"rag": pid})
+    bench.rate = min(bench.rate, 40.0)
+    await bench.measure("new question, 40/s", look_up(is_new=True), {"rag": pid})
+    await peer.close()
+
+
+BENCHES = {"cache": bench_cache, "inference": bench_inference, "rag": bench_rag}
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=list(BENCHES))
+    parser.add_argument("--rate", type=float, default=200.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--callers", type=int, default=0, help="as many in turn, as fast as they are served")
+    given = parser.parse_args()
+    for part in given.parts:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            uvloop.run(BENCHES[part](Bench(Path(folder), given.rate, given.seconds, given.callers), stack))
+
+
+if __name__ == "__main__":
+    main()
