@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 from ssop_chassis.call import Arity, Call, Method, Service
 from ssop_chassis.dispatch import Dispatcher, inner_authenticate
 from ssop_transport._stream import Stream
+from ssop_transport.life import Lives
 from ssop_transport.server import NativeServer
 
 TIMEOUT_S: Final = 20
@@ -44,7 +45,7 @@ async def _nothing(_: Call) -> None:
 @asynccontextmanager
 async def serving(*, is_holding: bool = False) -> AsyncIterator[int]:
     """A server that answers at once, or never; yields its port."""
-    kind = _Holding if is_holding else _Answering
+    kind: type[NativeServer] = _Holding if is_holding else _Answering
     server = kind(
         [Service("test.T", [Method("/test.T/M", Arity.UNARY, _nothing, needs_principal=False)])],
         Dispatcher(inner_authenticate(bytes(32)), None),
@@ -52,6 +53,8 @@ async def serving(*, is_holding: bool = False) -> AsyncIterator[int]:
         max_session_s=60,
         max_message_bytes=1_000_000,
         max_concurrent_calls=100,
+        lives=Lives(0, 0, 0),
+        choice="none",
     )
     await server.listen("127.0.0.1:0", None)
     try:
@@ -71,7 +74,7 @@ async def run(port: int, folder: Path, cases: Sequence[str]) -> dict[str, bool]:
         check=False,
     )
     found: dict[str, bool] = {}
-    for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+    for suite in ET.parse(report).getroot().iter("testsuite"):
         for number, case in enumerate(suite.findall("testcase"), 1):
             if case.find("skipped") is None:
                 is_bad = case.find("failure") is not None or case.find("error") is not None

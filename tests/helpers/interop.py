@@ -5,13 +5,11 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -63,7 +61,8 @@ _PYTHON: Final = (sys.executable, "-m")
 _CASES: Final = (*_PYTHON, "helpers.interop_cases")
 _SERVICE: Final = (*_PYTHON, "helpers.interop_service")
 _GO: Final = str(BUILD / "interop-go")
-_JAVA: Final = ("java", "-XX:TieredStopAtLevel=1", "-cp", f"{BUILD}/java/classes:{HERE.parent}/java/build/lib/*", "Interop")
+_JAVA_PATH: Final = f"{BUILD}/java/classes:{HERE.parent}/java/build/lib/*"
+_JAVA: Final = ("java", "-XX:TieredStopAtLevel=1", "-cp", _JAVA_PATH, "Interop")
 _RUST: Final = str(HERE.parent / "rust" / "build" / "debug" / "interop")
 NATIVE: Final = Program(
     "native", "native_transport", (*_CASES, "native", str(MESSAGES)), (*_SERVICE, "native", str(MESSAGES))
@@ -88,7 +87,7 @@ def build(program: Program) -> None:
         return
     environ = {**os.environ, "PROTOC": f"{GENERATOR} -m grpc_tools.protoc"}
     done = subprocess.run(
-        ["sh", str(HERE / "build.sh"), *([program.language] if program.language else [])],
+        ["sh", str(HERE / "build_programs.sh"), *([program.language] if program.language else [])],
         capture_output=True,
         text=True,
         env=environ,

@@ -117,7 +117,7 @@ class Cases:
 
     async def timeout_on_sleeping_server(self) -> None:
         dialogue = await self._channel.dialogue(SERVICE + "FullDuplexCall", 0.001)
-        await dialogue.write(self._messages.StreamingOutputCallRequest(payload=self._payload(27_182)).SerializeToString())
+        await dialogue.write(self._output(payload=REQUEST_BYTES[0]))
         assert (await dialogue.end()).code == code_pb2.DEADLINE_EXCEEDED
 
     async def rpc_soak(self) -> None:
@@ -186,7 +186,7 @@ async def run(kind: str, messages: Path, target: str, authority: str, names: lis
                 await asyncio.wait_for(case(), 2 * TIMEOUT_S)
             except Exception as raised:  # noqa: BLE001 - whatever it is, it is what became of the case
                 error = f"{type(raised).__name__}: {raised}"
-            print(json.dumps({"case": name, "error": error}), flush=True)  # noqa: T201 - what its caller reads
+            print(json.dumps({"case": name, "error": error}), flush=True)
     finally:
         await cases.close()
 

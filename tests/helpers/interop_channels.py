@@ -5,6 +5,7 @@ client streams too is held on its connection.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,7 +16,8 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.settings import TlsSettings
 from ssop_chassis.tls import NO_TLS, open_tls
 from ssop_transport import wire
-from ssop_transport.client import NativePeer, _Calling
+from ssop_transport.calling import Calling
+from ssop_transport.client import connect
 
 Metadata = Mapping[str, str | bytes]
 LIMIT_BYTES: Final = 4_194_304
@@ -75,7 +77,7 @@ class Channel(Protocol):
         ...
 
 
-class _NativeDialogue(_Calling):
+class _NativeDialogue(Calling):
     def __init__(self, timeout_s: float) -> None:
         super().__init__(timeout_s)
         self._is_cancelled = False
@@ -126,7 +128,7 @@ class NativeChannel:
 
     def __init__(self, target: str, authority: str) -> None:
         tls = open_tls(TlsSettings(ca_file=Path(authority)), "interop") if authority else NO_TLS
-        self._peer = NativePeer(target, max_message_bytes=LIMIT_BYTES, tls=tls, server_name="")
+        self._peer = connect(target, max_message_bytes=LIMIT_BYTES, tls=tls)
         self._scheme = b"https" if authority else b"http"
         self._target = target
 
@@ -142,7 +144,7 @@ class NativeChannel:
 
     async def dialogue(self, method: str, timeout_s: float, metadata: Metadata | None = None) -> Dialogue:
         """See Channel.dialogue."""
-        connection = self._peer._ready() or await self._peer._connect_within(60)
+        connection = self._peer._pick() or await self._peer._join_within(60)
         dialogue = _NativeDialogue(timeout_s)
         headers = wire.request_headers(self._scheme, self._target.encode(), method, timeout_s, metadata or {})
         dialogue.stream = connection.open(headers, dialogue.news)
@@ -158,17 +160,13 @@ class _StockDialogue:
         self._call = call
 
     async def write(self, message: bytes) -> None:
-        try:
+        # The end says it.
+        with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
             await self._call.write(message)
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError):
-            # The end says it.
-            pass
 
     async def finish(self) -> None:
-        try:
+        with suppress(grpc.aio.AioRpcError):
             await self._call.done_writing()
-        except grpc.aio.AioRpcError:
-            pass
 
     async def read(self) -> bytes | None:
         try:

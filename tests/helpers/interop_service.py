@@ -1,7 +1,8 @@
 """gRPC's test service as handlers, for every transport of the mesh, and as a program that serves it.
 
-`python -m helpers.interop_service native|grpc MESSAGES [CERTIFICATE KEY AUTHORITY]` prints one JSON line with its addresses
-and serves until its input ends. MESSAGES is the file of descriptors that `tests/polyglot/interop/build.sh` makes.
+`python -m helpers.interop_service native|grpc MESSAGES [CERTIFICATE KEY AUTHORITY]` prints one JSON line with its
+addresses and serves until its input ends. MESSAGES is the file of descriptors that
+`tests/polyglot/interop/build_programs.sh` makes.
 """
 
 import asyncio
@@ -149,7 +150,7 @@ async def _age(server: Any) -> None:
 
 
 async def serve(kind: Kind, messages: Path, tls: Tls) -> None:
-    """Print the addresses and serve until the input ends: `plain`, `tls`, and `aging`, whose connections are drained."""
+    """Print addresses and serve until the input ends: `plain`, `tls`, and `aging`, whose connections are drained."""
     services = [TestServer(load_messages(messages)).service()]
 
     async def start(tls: Tls = NO_TLS) -> Server:
@@ -165,7 +166,7 @@ async def serve(kind: Kind, messages: Path, tls: Tls) -> None:
             if name == "aging":
                 aging = asyncio.ensure_future(_age(server))
                 stack.callback(aging.cancel)
-        print(json.dumps(addresses), flush=True)  # noqa: T201 - what its caller reads
+        print(json.dumps(addresses), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
