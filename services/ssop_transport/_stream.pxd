@@ -35,7 +35,7 @@ cdef class Stream:
     cdef object _queue
     cdef size_t _offset
     cdef size_t _pending_bytes
-    cdef bint _has_responded, _is_deferred, _is_finished
+    cdef bint _has_responded, _is_deferred, _is_finished, _is_reset
     cdef list _own_trailers
 
     cdef void _give_back(self)

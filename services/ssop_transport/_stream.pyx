@@ -163,8 +163,10 @@ cdef class Stream:
 
     def reset(self, uint32_t error_code=NGHTTP2_CANCEL):
         """Break the call off."""
-        if not self._is_open():
+        # A second reset of a request that is not sent yet would go out alone, and end the connection (RFC 9113, 5.1).
+        if self._is_reset or not self._is_open():
             return
+        self._is_reset = True
         self._queue = None
         self._pending_bytes = 0
         nghttp2_submit_rst_stream(self.wire.session, NGHTTP2_FLAG_NONE, self.id, error_code)
@@ -234,16 +236,13 @@ cdef class Stream:
             found = self._queue[0]
             message = found if PyBytes_CheckExact(found) else found[0]
             size = PyBytes_GET_SIZE(message)
-            if self._offset == 0:
-                if length - used < 5:
-                    break
-                buffer[used] = found is not message
-                buffer[used + 1] = (size >> 24) & 0xFF
-                buffer[used + 2] = (size >> 16) & 0xFF
-                buffer[used + 3] = (size >> 8) & 0xFF
-                buffer[used + 4] = size & 0xFF
-                used += 5
-                self._offset = 5
+            # A window of less than five bytes splits a prefix; an empty frame would be asked for again without end.
+            while self._offset < 5 and used < length:
+                buffer[used] = (found is not message) if self._offset == 0 else (size >> (8 * (4 - self._offset))) & 0xFF
+                used += 1
+                self._offset += 1
+            if self._offset < 5:
+                break
             part = min(size - (self._offset - 5), length - used)
             memcpy(buffer + used, PyBytes_AS_STRING(message) + self._offset - 5, part)
             used += part

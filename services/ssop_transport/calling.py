@@ -72,7 +72,7 @@ class Calling:
         stream = self.stream
         if stream is None:
             return True
-        return bool(stream.is_closed or stream.failure or (stream.is_ended and stream.trailers is not None))
+        return bool(stream.is_closed or stream.failure or stream.is_ended)
 
     @property
     def is_unsent(self) -> bool:
@@ -92,8 +92,8 @@ class Calling:
         if stream is None:
             return
         stream.listener = _nothing
-        if not stream.is_closed and (stream.failure or not stream.is_ended):
-            stream.reset()
+        # A server may end its answer before it has read the request, which nobody wants then.
+        stream.reset()
 
 
 class Streaming(Calling):
@@ -144,19 +144,19 @@ def judge(stream: Stream | None) -> Metadata:
     """Trailing metadata of a call that is over and went well. Raises MeshError for one that did not."""
     if stream is None:
         raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call that never began")
+    _judge_head(stream)
     if stream.failure == "message_too_large":
         text = f"Received message larger than max ({stream.failed_bytes} bytes)"
         raise MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
     if stream.failure:
         raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, f"the answer can't be read: {stream.failure}")
     if stream.trailers is None:
-        if stream.headers is not None:
-            _judge_http(dict(stream.headers))
+        if stream.is_ended:
+            raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call ended without a status")
         raise from_status(wire.status_of_reset(stream.error_code), f"the stream was reset: {stream.error_code}")
     pairs = dict(stream.trailers)
     status = pairs.get(b"grpc-status", b"")
     if not status.isdigit() or len(status) > _STATUS_DIGITS:
-        _judge_http(dict(stream.headers or stream.trailers))
         raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call ended without a status")
     try:
         metadata = wire.decode_metadata(stream.trailers)
@@ -171,7 +171,12 @@ def judge(stream: Stream | None) -> Metadata:
     raise from_status(int(status), message, details if isinstance(details, bytes) else None)
 
 
-def _judge_http(headers: dict[bytes, bytes]) -> None:
+def _judge_head(stream: Stream) -> None:
+    """What came in place of an answer in gRPC, such as the page of a proxy, is judged by its HTTP status."""
+    headers = dict(stream.headers or ())
+    if not headers or wire.is_grpc(headers.get(b"content-type", b"")) or b"grpc-status" in dict(stream.trailers or ()):
+        return
     status = headers.get(b":status", b"")
-    if status != b"200":
-        raise from_status(wire.status_of_http(status), f"Received http2 header with status: {status.decode()}")
+    if status == b"200":
+        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the answer is not gRPC's")
+    raise from_status(wire.status_of_http(status), f"Received http2 header with status: {status.decode()}")

@@ -216,7 +216,7 @@ class NativeServer:
         if stream.failure:
             finish(stream, failed(unreadable(stream)))
             return
-        if headers.get(b":method") != b"POST" or not headers.get(b"content-type", b"").startswith(b"application/grpc"):
+        if headers.get(b":method") != b"POST" or not wire.is_grpc(headers.get(b"content-type", b"")):
             status = b"405" if headers.get(b":method") != b"POST" else b"415"
             stream.refuse([(b":status", status)])
             return

@@ -55,6 +55,12 @@ class WireError(ValueError):
     """Headers that are not gRPC's."""
 
 
+def is_grpc(content_type: bytes) -> bool:
+    """Whether a content type is gRPC's own; `application/grpc-web` is another protocol."""
+    rest = content_type.removeprefix(b"application/grpc")
+    return rest != content_type and rest[:1] in {b"", b"+", b";"}
+
+
 def encode_timeout(timeout_s: float) -> bytes:
     """`grpc-timeout`: at most eight digits, rounded up."""
     millis = max(1, -int(-timeout_s * 1000 // 1))

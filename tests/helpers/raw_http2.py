@@ -2,7 +2,8 @@
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,7 +62,7 @@ class Frame:
 
 
 class RawClient:
-    """A connection that sends what it is told."""
+    """A connection that sends what it is told, as a client; `accept_raw` gives one of a server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -108,3 +109,23 @@ class RawClient:
     def close(self) -> None:
         """Hang up."""
         self._writer.close()
+
+
+@asynccontextmanager
+async def accept_raw(path: str) -> AsyncIterator["asyncio.Queue[RawClient]"]:
+    """Listen on a unix socket. Each connection is put in the queue once its preface is read and SETTINGS are sent."""
+    accepted: asyncio.Queue[RawClient] = asyncio.Queue()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(len(PREFACE))
+        connection = RawClient(reader, writer)
+        await connection.send(frame(SETTINGS, 0, 0) + frame(SETTINGS, ACK, 0))
+        accepted.put_nowait(connection)
+
+    server = await asyncio.start_unix_server(take, path)
+    try:
+        yield accepted
+    finally:
+        server.close()
+        while not accepted.empty():
+            accepted.get_nowait().close()

@@ -20,6 +20,7 @@ from helpers.raw_http2 import (
     PREFACE,
     RST_STREAM,
     SETTINGS,
+    WINDOW_UPDATE,
     RawClient,
     block,
     call,
@@ -224,3 +225,42 @@ async def test_ping_is_answered(tmp_path: Path) -> None:
 def test_helpers_make_what_the_standard_says() -> None:
     assert frame(DATA, END_STREAM, 5, b"ab") == b"\0\0\2\0\1\0\0\0\5ab"
     assert call(1)[3:5] == bytes([HEADERS, END_HEADERS])
+
+
+@pytest.mark.parametrize("window_bytes", [1, 4, 5, 7])
+async def test_answer_comes_whole_through_a_window_smaller_than_a_prefix(tmp_path: Path, window_bytes: int) -> None:
+    settings = frame(SETTINGS, 0, 0, b"\0\4" + window_bytes.to_bytes(4, "big"))
+    async with serving(tmp_path) as path:
+        client = await RawClient.connect(path, first=PREFACE + settings)
+        await client.send(call(1) + message(1, b"narrow"))
+        answer = b""
+        while len(answer) < 11:
+            data = await client.until(DATA, 1)
+            assert data is not None
+            assert 0 < len(data.payload) <= window_bytes
+            answer += data.payload
+            await client.send(frame(WINDOW_UPDATE, 0, 1, len(data.payload).to_bytes(4, "big")))
+        client.close()
+    assert answer == b"\0\0\0\0\6narrow"
+
+
+@pytest.mark.parametrize(
+    "content_type", [b"application/grpc-web", b"application/grpcx", b"application/json", b"text/application/grpc", b""]
+)
+async def test_content_type_that_is_not_grpcs_gets_415(tmp_path: Path, content_type: bytes) -> None:
+    headers = [(n, content_type if n == b"content-type" else v) for n, v in CALL]
+    async with serving(tmp_path) as path:
+        payload = await trailers_of(path, call(1, headers) + message(1, b"a"))
+    assert payload.endswith(b"415")
+
+
+@pytest.mark.parametrize("content_type", [b"application/grpc+proto", b"application/grpc;charset=utf-8"])
+async def test_content_type_may_name_its_coding(tmp_path: Path, content_type: bytes) -> None:
+    headers = [(n, content_type if n == b"content-type" else v) for n, v in CALL]
+    async with serving(tmp_path) as path:
+        client = await RawClient.connect(path)
+        await client.send(call(1, headers) + message(1, b"coded"))
+        data = await client.until(DATA, 1)
+        client.close()
+    assert data is not None
+    assert data.payload.endswith(b"coded")
