@@ -1,7 +1,7 @@
 """The right to generate an answer that others wait for."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ssop.v1.cache_pb2 import LeaseState
 from ssop_chassis.errors import MeshError
@@ -12,12 +12,15 @@ from ssop_router.job import Job
 if TYPE_CHECKING:
     from ssop_router.answers import Answers
 
+MOST_PENDING_BYTES: Final = 65_536
+"""What a generation keeps here for its commit; the rest is kept by the state instance."""
+
 
 class Lease:
     """The right to generate an answer: what is generated is kept, shared with followers, and stored at the end.
 
-    A short generation costs one commit; a longer one appends each `append_interval_ms`, and at once when somebody
-    follows. Renewals keep the lease.
+    A generation that nobody follows costs one commit, and what is above MOST_PENDING_BYTES an append. Renewals keep the
+    lease and hear of followers; from then on each chunk is appended at once.
     """
 
     def __init__(self, answers: "Answers", key: bytes, fencing_token: int, job: Job) -> None:
@@ -30,9 +33,8 @@ class Lease:
         self._pending: list[bytes] = []
         self._size = 0
         self._sending: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._pending_bytes = 0
         self._is_closed = False
-        self._schedule()
 
     def add(self, chunk: bytes) -> None:
         """Document frames that were generated."""
@@ -43,7 +45,8 @@ class Lease:
             self.spoil("too_large")
             return
         self._pending.append(chunk)
-        if self.has_followers and self._sending is None:
+        self._pending_bytes += len(chunk)
+        if self._sending is None and (self.has_followers or self._pending_bytes > MOST_PENDING_BYTES):
             self._send()
 
     def give_up(self, reason: str) -> None:
@@ -72,14 +75,13 @@ class Lease:
         """The answer must not be stored."""
         self.is_spoiled = self.is_spoiled or reason
         self._pending.clear()
+        self._pending_bytes = 0
 
     async def close(self, *, is_complete: bool, model: str) -> None:
         """Store the answer, or give it up so that a follower takes over. Never raises; failures are counted."""
         if self._is_closed:
             return
         self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
         if self._sending is not None:
             await asyncio.wait({self._sending})
         if self._answers.renewals is not None:
@@ -96,17 +98,6 @@ class Lease:
         if not is_stored or self.is_spoiled:
             self._answers.metrics.not_stored.labels(self.is_spoiled or "incomplete").inc()
 
-    def _schedule(self) -> None:
-        delay_s = self._answers.settings.append_interval_ms / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
-
-    def _tick(self) -> None:
-        if self._is_closed:
-            return
-        if self._sending is None and not self.is_spoiled and self._pending:
-            self._send()
-        self._schedule()
-
     def _send(self) -> None:
         self._sending = self._answers.start(self._append())
 
@@ -115,6 +106,7 @@ class Lease:
             while True:
                 chunk = b"".join(self._pending)
                 self._pending.clear()
+                self._pending_bytes = 0
                 response = await self._answers.append(self, chunk)
                 self.has_followers = response.has_followers
                 if not (self.has_followers and self._pending) or self._is_closed:

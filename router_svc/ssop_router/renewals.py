@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _RENEW: Final = "/ssop.v1.CacheService/Renew"
 _PER_LEASE: Final = 5
-"""Signs of life within the shorter of the two times: four may be late or lost."""
+"""Signs of life within each of the two times, at least: four may be late or lost."""
 _MOST_TOGETHER: Final = 256
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -51,6 +51,8 @@ class Renewals:
         self._held: dict[str, dict[str, _Held]] = {}
         self._renewing: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._reserve_s = 0.0
+        """When reservations are renewed next. They last longer than leases, and each renewal is a write."""
 
     def hold(self, job: Job, lease: "Lease | None", *, age_s: float = 0.0) -> None:
         """A request was admitted that generates, `age_s` seconds ago at most: much of its lease may be over."""
@@ -58,6 +60,7 @@ class Renewals:
         if age_s > self._interval_s and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._reserve_s = 0.0
         if self._timer is None:
             self._schedule(0.0 if age_s > self._interval_s else self._interval_s)
 
@@ -83,7 +86,10 @@ class Renewals:
 
     @property
     def _interval_s(self) -> float:
-        return min(self._settings.lease_ms, self._settings.reservation_ms) / 1000 / _PER_LEASE
+        settings = self._settings
+        sign_ms = min(settings.lease_ms, settings.reservation_ms) / _PER_LEASE
+        # The same calls hear of followers.
+        return min(sign_ms, settings.append_interval_ms) / 1000
 
     def _schedule(self, delay_s: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
@@ -93,23 +99,30 @@ class Renewals:
         if not self._held:
             return
         self._schedule(self._interval_s)
+        now_s = asyncio.get_running_loop().time()
+        is_reserving = now_s >= self._reserve_s
+        if is_reserving:
+            # One interval early, so that ticks that are late do not add up.
+            self._reserve_s = now_s + self._settings.reservation_ms / 1000 / _PER_LEASE - self._interval_s
         for tenant, held in self._held.items():
             if tenant not in self._renewing:
                 self._renewing.add(tenant)
-                self._background.start(self._renew(tenant, list(held.values())))
+                self._background.start(self._renew(tenant, list(held.values()), is_reserving=is_reserving))
+            elif is_reserving:
+                self._reserve_s = 0.0
 
-    async def _renew(self, tenant: str, held: Sequence[_Held]) -> None:
+    async def _renew(self, tenant: str, held: Sequence[_Held], *, is_reserving: bool) -> None:
         try:
             for some in _split(held, _MOST_TOGETHER // 2):
-                await self._renew_some(some)
+                await self._renew_some(some, is_reserving=is_reserving)
         finally:
             self._renewing.discard(tenant)
 
-    async def _renew_some(self, held: Sequence[_Held]) -> None:
+    async def _renew_some(self, held: Sequence[_Held], *, is_reserving: bool) -> None:
         leases = [one.lease for one in held if one.lease is not None]
         settings = self._settings
         request = RenewRequest(
-            request_ids=[one.job.request_id for one in held if one.is_reserved],
+            request_ids=[one.job.request_id for one in held if is_reserving and one.is_reserved],
             reservation_ms=settings.reservation_ms,
             leases=[LeaseName(cache_key=lease.key, fencing_token=lease.fencing_token) for lease in leases],
             lease_ms=settings.lease_ms,
@@ -126,6 +139,8 @@ class Renewals:
             )
         except (Unavailable, MeshError) as error:
             self._metrics.renewal_failures.inc()
+            if is_reserving:
+                self._reserve_s = 0.0
             _log.debug("leases and reservations could not be renewed", extra={"cause": str(error)})
             return
         for lease, state in zip(leases, RenewResponse.FromString(message).leases, strict=True):

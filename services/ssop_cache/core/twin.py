@@ -241,7 +241,7 @@ class StateTwin:
         reply: Reply = [b"ok", now_us]
         for lease_key, log_key, fence in zip(names[::2], names[1::2], fences, strict=True):
             lease = self._open(lease_key, fence, now_ms)
-            if lease is not None:
+            if lease is not None and lease.expires_ms < now_ms + lease_ms - lease_ms / 5:
                 lease.expires_ms = now_ms + lease_ms
                 if log_key in self.logs:
                     self.logs[log_key].expires_ms = lease.expires_ms + SLACK_MS

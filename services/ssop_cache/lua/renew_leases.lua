@@ -22,7 +22,8 @@ for at = 1, count do
   local key = KEYS[1 + 2 * at]
   local lease = redis.call('HMGET', key, 'fence', 'state', 'expires_ms', 'followed_ms', 'is_overflowed')
   local is_held = lease[1] == ARGV[3 + at] and lease[2] == 'open' and now_ms < tonumber(lease[3])
-  if is_held then
+  -- Asked more often than it must be written: a write costs the disk.
+  if is_held and tonumber(lease[3]) < until_ms - tonumber(ARGV[2]) / 5 then
     redis.call('HSET', key, 'expires_ms', text(until_ms))
     expire_at(key, until_ms + SLACK_MS)
     expire_at(KEYS[2 + 2 * at], until_ms + SLACK_MS)
