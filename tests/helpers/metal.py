@@ -55,6 +55,18 @@ ONE_OF_EACH: Final = (
 """A unit of each kind that has a watchdog, beside which others of its kind go on."""
 
 
+# Pages of a shared memory count for the group and for nobody's own size, so that the kernel ends the service.
+_FILL: Final = """
+set -eu
+limit=$(($(systemctl show -P MemoryCurrent "$0") + (32 << 20)))
+systemctl set-property --runtime "$0" MemoryMax=$limit
+group=/sys/fs/cgroup/memory$(systemctl show -P ControlGroup "$0")
+(echo $BASHPID >"$group/cgroup.procs"; exec dd if=/dev/zero of="/dev/shm/fill-$0" bs=1M count=64) || true
+rm -f "/dev/shm/fill-$0"
+systemctl set-property --runtime "$0" MemoryMax=
+"""
+
+
 @dataclass(frozen=True)
 class Metal:
     """An installed host."""
@@ -164,6 +176,15 @@ class Metal:
         lines = [json.loads(line) for line in self.host.journal(unit).splitlines() if line.startswith("{")]
         wanted = {"level": "info", "message": message, **words}.items()
         return sum(wanted <= {name: line.get(name) for name, _ in wanted}.items() for line in lines)
+
+    def need_memory_limits(self) -> None:
+        """Skip the test where limits of memory are none."""
+        if self.host.run("test", "-e", "/sys/fs/cgroup/memory/memory.limit_in_bytes", check=False).returncode:
+            pytest.skip("control groups of version 2: the host has no controller for memory")
+
+    def fill_memory(self, unit: str) -> None:
+        """Have the kernel end a unit, which takes more than it may."""
+        self.host.run("bash", "-c", _FILL, unit, check=False)
 
     def ask(self) -> Tally:
         """A few requests of each kind of client."""

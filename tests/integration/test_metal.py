@@ -146,28 +146,15 @@ _RENEW: Final = 'cp -p "$0" "$0.new" && cat >"$0.new" && mv "$0.new" "$0"'
 @pytest.mark.timeout(1200)
 def test_units_that_take_too_much_memory_are_killed_alone(metal: Metal) -> None:
     metal.wait_all_active()
-    if metal.host.run("test", "-e", "/sys/fs/cgroup/memory/memory.limit_in_bytes", check=False).returncode:
-        pytest.skip("control groups of version 2: the host has no controller for memory")
+    metal.need_memory_limits()
     before = {unit: metal.host.show(unit, "MainPID") for unit in ONE_OF_EACH}
     others = {unit: metal.host.show(unit, "MainPID") for unit in SERVICES if unit not in ONE_OF_EACH}
     with metal.load() as tally:
         for unit in ONE_OF_EACH:
-            metal.host.run("bash", "-c", _FILL, unit, check=False)
+            metal.fill_memory(unit)
         restarted(metal, before)
     assert harmless(tally), tally
     assert {unit: metal.host.show(unit, "MainPID") for unit in others} == others
-
-
-# Pages of a shared memory count for the group and for nobody's own size, so that the kernel ends the service.
-_FILL: Final = """
-set -eu
-limit=$(($(systemctl show -P MemoryCurrent "$0") + (32 << 20)))
-systemctl set-property --runtime "$0" MemoryMax=$limit
-group=/sys/fs/cgroup/memory$(systemctl show -P ControlGroup "$0")
-(echo $BASHPID >"$group/cgroup.procs"; exec dd if=/dev/zero of="/dev/shm/fill-$0" bs=1M count=64) || true
-rm -f "/dev/shm/fill-$0"
-systemctl set-property --runtime "$0" MemoryMax=
-"""
 
 
 @pytest.mark.timeout(1200)
