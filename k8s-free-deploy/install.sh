@@ -294,6 +294,7 @@ make_tenant() {
   write_file $ETC/tenants/local.toml 0644 root:root <<'TOML'
 # Written by install.sh, once; it is yours now (docs/opinion.md). The files lie in /etc/ssop/credentials/opinion.
 api_key_file = "/run/credentials/ssop-opinion.service/opinion_local.key"
+policy = "lite"
 [[webhook_keys]]
 id = "local"
 secret_file = "/run/credentials/ssop-opinion.service/opinion_webhook.secret"

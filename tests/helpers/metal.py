@@ -200,7 +200,8 @@ def run_metal(folder: Path, wheelhouse: Wheelhouse, root: Path = Path("/")) -> I
     next_wheel = change_version(wheelhouse.wheel, NEXT_VERSION, folder / "next")
     binds = {ROOT: "/src", wheelhouse.folder: WHEELS, folder / "next": "/next", models_cache(): "/models"}
     with run_host(folder, binds, root) as host:
-        recordings = [{**RECORDING, "match": "How is it"}, GO_RECORDING]
+        # A node that starts says hello to its model.
+        recordings = [*({**RECORDING, "match": text} for text in ("How is it", "Hello")), GO_RECORDING]
         host.write("/var/lib/ssop/models/replay.jsonl", "".join(json.dumps(line) + "\n" for line in recordings))
         lite = [{"name": MODEL, "tiers": ["lite"]}]
         path = "/var/lib/ssop/models/replay.jsonl"

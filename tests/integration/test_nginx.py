@@ -274,7 +274,7 @@ async def test_metrics_are_served_on_the_host(stand: Stand) -> None:
 async def test_streams_that_nobody_reads_cost_others_nothing_and_little_memory(stand: Stand) -> None:
     await stand.answer()
     before_mib = memory_mib(stand.front)
-    attack = Attack(stand.front.port, str(stand.front.ca), stand.router.key, json.dumps(SCHEMA), unread=300)
+    attack = Attack(stand.front.port, str(stand.front.ca), stand.router.key, json.dumps(SCHEMA), unread=150)
     with hostile_clients(attack) as hostile:
         await eventually(lambda: hostile.count().streams == attack.unread, LIMIT_S)
         assert [await stand.answer() for _ in range(5)] == [json.loads(GOOD)] * 5
