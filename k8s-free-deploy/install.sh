@@ -9,7 +9,7 @@ usage() {
   cat <<'USAGE'
 Usage: install.sh --role ROLE[,ROLE...] [options]
 
-  --role LIST          of router, inference, rag, cache, edge; or all
+  --role LIST          of router, inference, rag, cache, edge, which together are all; and opinion, the application
   --wheelhouse DIR     everything from the wheels in this folder; nothing is fetched
   --wheel FILE         the mesh's wheel; what it needs comes from --wheelhouse, else from the package index.
                        Without both the wheel is built from the checkout that this script lies in (needs gcc)
@@ -70,7 +70,7 @@ read_options() {
   [ -z "$host_files" ] || [ -n "$roles" ] || roles=$(<"$host_files/roles")
   [ -n "$roles" ] || { usage >&2 && fail "say --role"; }
   roles=${roles//[$'\n ']/,}
-  [ "$roles" != all ] || roles=$(IFS=, && printf '%s' "${ROLES[*]}")
+  [[ ,$roles, != *,all,* ]] || roles=$(IFS=, && printf '%s' "${roles/all/${MESH_ROLES[*]}}")
   local role
   for role in ${roles//,/ }; do
     [[ " ${ROLES[*]} " == *" $role "* ]] || fail "there is no role '$role'; there are: ${ROLES[*]} all"
@@ -114,6 +114,9 @@ preflight() {
   if has_role edge; then [ -x /usr/sbin/nginx ] || lacks "nginx, the front" nginx; fi
   if has_role cache && ! has_role inference && ! has_role rag; then
     command -v valkey-server redis-server >/dev/null || lacks "a Redis" redis-server
+  fi
+  if has_role opinion && ! has_role cache && [ -z "$host_files" ] && [ ! -f $ETC/ssop.toml ]; then
+    lacks "a Redis for posts: the role cache on this host, or an ssop.toml whose [opinion] names one (--host-files)"
   fi
   if [ -z "$wheel$wheelhouse" ]; then
     [ -f "$DEPLOY/../pyproject.toml" ] || lacks "--wheel or --wheelhouse, since this is no checkout"
@@ -262,7 +265,42 @@ TOML
 # All routers, through nginx on this host.
 router_address = "unix:/run/ssop-nginx/routers.sock"
 TOML
+    ! has_role opinion || cat <<TOML
+
+[opinion]
+router_address = "$(opinion_routers)"
+stream_url = "unix:///run/ssop-redis-state/redis.sock"
+state_directory = "/var/lib/ssop-opinion"
+tenants_directory = "$ETC/tenants"
+TOML
   } | write_file $ETC/ssop.toml 0644 root:root
+}
+
+# Where the application finds routers: those of this host, else as settings say.
+opinion_routers() {
+  local number
+  local -a found=()
+  for ((number = 0; number < routers; number++)); do found+=("127.0.0.1:730$number"); done
+  (IFS=, && printf '%s' "${found[*]}")
+}
+
+# A first tenant of the application, with the first API key and a webhook of its own; never again.
+make_tenant() {
+  has_role opinion || return 0
+  install -d -m 0755 $ETC/tenants
+  [ -z "$(ls -A $ETC/tenants)" ] && [ -f $ETC/credentials/client.key ] || return 0
+  write_file $ETC/credentials/opinion/local.key 0600 root:root <$ETC/credentials/client.key
+  openssl rand -hex 32 | write_file $ETC/credentials/opinion/webhook.secret 0600 root:root
+  write_file $ETC/tenants/local.toml 0644 root:root <<'TOML'
+# Written by install.sh, once; it is yours now (docs/opinion.md). The files lie in /etc/ssop/credentials/opinion.
+api_key_file = "/run/credentials/ssop-opinion.service/opinion_local.key"
+policy = "lite"
+[[webhook_keys]]
+id = "local"
+secret_file = "/run/credentials/ssop-opinion.service/opinion_webhook.secret"
+source = "webhook"
+TOML
+  say "the opinion application's first tenant is local; the secret of its webhook is $ETC/credentials/opinion/webhook.secret"
 }
 
 make_front() {
@@ -346,6 +384,7 @@ choose_units() {
       for ((number = 0; number < routers; number++)); do printf 'ssop-router@%s.service\n' "$number"; done
     fi
     ! has_role edge || printf '%s\n' ssop-nginx.service ssop-gateway.socket ssop-gateway.service
+    ! has_role opinion || printf '%s\n' ssop-opinion.service
   } | write_file $ETC/units 0644 root:root
 }
 
@@ -385,6 +424,7 @@ main() {
     place_file "$file" "$ETC/redis/$(basename "$file")"
   done
   make_settings
+  make_tenant
   make_front
   ! has_role edge || install_nginx "$release"
   make_models "$release"

@@ -206,6 +206,40 @@ def mesh() -> Dashboard:
             "Look-ups", "Of the cache, by outcome.", "ops", (rate("ssop_cache_lookups_total", "outcome"), "{{outcome}}")
         ),
     ]
+    posts = [
+        series(
+            "Posts",
+            "That came to the opinion application, by what became of them at its doors.",
+            "ops",
+            (rate("ssop_opinion_posts_total", "outcome"), "{{outcome}}"),
+        ),
+        series(
+            "Records",
+            "Posts that are through, by verdict.",
+            "ops",
+            (rate("ssop_opinion_records_total", "verdict"), "{{verdict}}"),
+        ),
+        series(
+            "From door to record",
+            "How long a post takes.",
+            "s",
+            (quantile(0.5, "ssop_opinion_post_seconds"), "p50"),
+            (quantile(0.99, "ssop_opinion_post_seconds"), "p99"),
+        ),
+        series(
+            "Waiting and dead",
+            "Posts that wait or are worked on, and dead letters that are kept.",
+            "short",
+            ("max(ssop_opinion_queue_posts)", "posts"),
+            ("max(ssop_opinion_dead_letters_kept)", "dead letters"),
+        ),
+        series(
+            "Dead letters",
+            "What became no record, by reason.",
+            "ops",
+            (rate("ssop_opinion_dead_letters_total", "reason"), "{{reason}}"),
+        ),
+    ]
     rows = [
         ("Requests", requests),
         ("Prefetch", prefetch),
@@ -215,6 +249,7 @@ def mesh() -> Dashboard:
         ("Limits", limits),
         ("Costs", costs),
         ("Stores", stores),
+        ("Opinion", posts),
     ]
     return dashboard("SSOP Mesh", "ssop-mesh", "What users of the mesh get, and why.", rows)
 

@@ -10,7 +10,9 @@ readonly STATE=/var/lib/ssop
 readonly NGINX_ETC=$ETC/nginx
 readonly UPSTREAMS=$NGINX_ETC/upstreams.conf
 # shellcheck disable=SC2034  # used by install.sh
-readonly ROLES=(router inference rag cache edge)
+readonly MESH_ROLES=(router inference rag cache edge)
+# shellcheck disable=SC2034  # used by install.sh
+readonly ROLES=("${MESH_ROLES[@]}" opinion)
 # Longest wait for one unit to serve, above the longest TimeoutStartSec and TimeoutStopSec together.
 readonly UNIT_TIMEOUT_S=900
 # Longest wait for routers to ask a restarted node again, and the wait where there is no router to be asked.
@@ -134,6 +136,7 @@ extras_of() {
     case $role in
       router) extras+=,cpu ;;
       inference | rag) extras+=,embedded ;;
+      opinion) extras+=,opinion ;;
     esac
   done
   printf '%s\n' "$extras"

@@ -72,6 +72,7 @@ def test_everything_that_was_asked_for_is_shown() -> None:
         "ssop_router_node_ejected",
         "ssop_router_rate_limit_rps",
         "ssop_router_price",
+        "ssop_opinion_post_seconds_bucket",
     } <= shown
 
 

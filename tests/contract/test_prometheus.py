@@ -16,6 +16,8 @@ from ssop_ebpf.settings import EbpfSettings
 from ssop_gateway.metrics import GatewayMetrics
 from ssop_gateway.settings import GatewaySettings
 from ssop_inference.metrics import NodeMetrics
+from ssop_opinion.metrics import OpinionMetrics
+from ssop_opinion.settings import OpinionSettings
 from ssop_rag.observations import RagMetrics
 from ssop_router.metrics import RouterMetrics
 
@@ -62,7 +64,7 @@ def test_alert_has_a_runbook_entry_and_a_test(rule: dict[str, Any]) -> None:
 def known_metrics() -> set[str]:
     """Names of samples that the services and the exporter give."""
     registry = CollectorRegistry()
-    for kind in (RouterMetrics, CacheMetrics, NodeMetrics, RagMetrics, CallMetrics, GatewayMetrics):
+    for kind in (RouterMetrics, CacheMetrics, NodeMetrics, RagMetrics, CallMetrics, GatewayMetrics, OpinionMetrics):
         kind(registry)
     names = {"up", "ALERTS"}
     for family in registry.collect():
@@ -87,6 +89,11 @@ def test_targets_are_the_ports_of_the_units() -> None:
     assert set(listened) | {"gateway", "ebpf"} == set(targets)
     assert targets["ebpf"] == [EbpfSettings.model_fields["listen"].default]
     assert targets["gateway"] == GatewaySettings.model_fields["listen"].default
+
+
+def test_the_opinion_application_is_watched_where_it_listens() -> None:
+    (group,) = yaml.safe_load((FOLDER / "targets" / "opinion.yml.example").read_text())
+    assert group["targets"] == OpinionSettings.model_fields["listen"].default
 
 
 def test_rules_speak_of_metrics_that_exist() -> None:

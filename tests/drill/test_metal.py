@@ -20,6 +20,24 @@ def test_units_that_hang_are_ended_by_the_watchdog(metal: Metal) -> None:
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("unit", ["ssop-redis@state.service", "ssop-nginx.service", "ssop-inference@0.service"])
+def test_the_other_units_come_back_when_memory_ran_out(metal: Metal, unit: str) -> None:
+    """Alone of their kind, so that clients may see them missing: they are told, and nobody gets a wrong answer."""
+    metal.wait_all_active()
+    metal.need_memory_limits()
+    before = {unit: metal.host.show(unit, "MainPID")}
+    with metal.load() as tally:
+        metal.fill_memory(unit)
+        if unit == "ssop-nginx.service":
+            # What grows there are its workers; the master starts another.
+            metal.wait_active(unit)
+        else:
+            restarted(metal, before)
+    assert not tally.wrong, tally
+    assert harmless(tally) or unit == "ssop-nginx.service", tally
+
+
+@pytest.mark.timeout(1200)
 def test_a_release_that_does_not_serve_is_taken_back(metal: Metal) -> None:
     metal.wait_all_active()
     first = metal.release

@@ -55,7 +55,7 @@ def test_the_host_with_the_cache_dies_and_comes_back(tmp_path: Path) -> None:
         rack.switch.set(ROUGH)
         with drill.load(at_once=6):
             drill.converge("begun")
-            rack.hosts["host-1"].kill()
+            drill.power_off("host-1")
             for server in rack.redis:
                 server.kill()
             router = rack.routers[1]
@@ -63,7 +63,7 @@ def test_the_host_with_the_cache_dies_and_comes_back(tmp_path: Path) -> None:
             drill.measure("host-1 gone", lambda: not drill.nodes_in()[router] & set(gone))
             for server in rack.redis:
                 server.start()
-            rack.start("host-1")
+            drill.power_on("host-1")
             drill.converge("host-1 back")
         print(f"\n{drill.line()}")
         check_outcomes(drill.outcomes, rack.records(), told=TOLD)

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Boots systemd on an overlay of this machine's root: boot_host.sh FOLDER NAME BIND... (SOURCE:TARGET, read-only).
+# Boots systemd on an overlay of a root: boot_host.sh FOLDER NAME ROOT BIND... (SOURCE:TARGET, read-only).
 # To be run by `unshare --mount --pid --net --fork --kill-child --mount-proc`, so that mounts, processes and the network
 # end with it, whatever ends it.
 set -euo pipefail
-folder=$1 name=$2
-shift 2
+folder=$1 name=$2 lower=$3
+shift 3
 
 # A group of its own in every hierarchy: two of these at once would else share the units' groups.
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
@@ -25,7 +25,7 @@ ip link set lo up
 mkdir -p "$folder/overlay"
 mount -t tmpfs -o size=6g,mode=0755 tmpfs "$folder/overlay"
 mkdir "$folder/overlay/"{up,work,root}
-mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/overlay/up,workdir=$folder/overlay/work" "$folder/overlay/root"
+mount -t overlay overlay -o "lowerdir=$lower,upperdir=$folder/overlay/up,workdir=$folder/overlay/work" "$folder/overlay/root"
 root=$folder/overlay/root
 # No service of this machine, and nothing of a mesh that may be on it.
 rm -rf "$root"/etc/systemd/system/{multi-user,sockets,timers}.target.wants/* "$root"/etc/ssop "$root"/opt/ssop \

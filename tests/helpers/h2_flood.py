@@ -39,14 +39,21 @@ class Flood:
     connections: int = 0
 
 
-async def flood(port: int, ca: str, key: str, count: Flood, *, per_s: float, path: str) -> None:
-    """Flood a front on this machine until cancelled; after each GOAWAY or reset on a new connection."""
+async def flood(
+    port: int, ca: str, key: str, count: Flood, *, per_s: float, path: str, source: tuple[str, int] | None = None
+) -> None:
+    """Flood a front on this machine until cancelled; after each GOAWAY or reset on a new connection.
+
+    `source` is the address and port to come from; port 0: any.
+    """
     context = ssl.create_default_context(cafile=ca)
     context.set_alpn_protocols(["h2"])
     block = _request(path.encode(), key.encode())
     while True:
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=context, server_hostname="localhost", local_addr=source
+            )
         except OSError:
             await asyncio.sleep(0.01)
             continue

@@ -4,6 +4,12 @@ import os
 from pathlib import Path
 
 
+def read_steal_s() -> float:
+    """Seconds of all cores in which the hypervisor ran somebody else, since the machine booted."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def stretched(bound: float) -> float:
     """A bound on a time, in any unit, longer by as much as the machine has more to do than it has cores.
 

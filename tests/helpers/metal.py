@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from helpers.booted_host import BootedHost, run_host, wait_for
 from helpers.front_load import RECORDING, Tally
 from helpers.live_mesh import MODEL, models_cache
+from helpers.polyglot import LANGUAGES, build_client
 from helpers.wheelhouse import ROOT, Wheelhouse, change_version
 from ssop_inference.models import CATALOG
 
@@ -24,6 +25,8 @@ MARKS: Final = [pytest.mark.needs("systemd_nspawn"), pytest.mark.needs("nginx"),
 DEPLOY: Final = "/src/k8s-free-deploy"
 WHEELS: Final = "/wheels"
 LIMIT_S: Final = 120.0
+GO_RECORDING: Final = {"tokens": [[10, '{"mood": "fine", '], [10, '"score": 3}']], "input_tokens": 12, "match": "mood"}
+"""What the client in Go gets from the tier `full`; the real model judges for itself."""
 INSTALL_TIMEOUT_S: Final = 900.0
 NEXT_VERSION: Final = "0.1.999"
 SERVICES: Final = (
@@ -38,6 +41,7 @@ SERVICES: Final = (
     "ssop-router@1.service",
     "ssop-nginx.service",
     "ssop-gateway.service",
+    "ssop-opinion.service",
 )
 ONE_OF_EACH: Final = (
     "ssop-redis@cache.service",
@@ -46,8 +50,21 @@ ONE_OF_EACH: Final = (
     "ssop-inference@1.service",
     "ssop-router@0.service",
     "ssop-gateway.service",
+    "ssop-opinion.service",
 )
 """A unit of each kind that has a watchdog, beside which others of its kind go on."""
+
+
+# Pages of a shared memory count for the group and for nobody's own size, so that the kernel ends the service.
+_FILL: Final = """
+set -eu
+limit=$(($(systemctl show -P MemoryCurrent "$0") + (32 << 20)))
+systemctl set-property --runtime "$0" MemoryMax=$limit
+group=/sys/fs/cgroup/memory$(systemctl show -P ControlGroup "$0")
+(echo $BASHPID >"$group/cgroup.procs"; exec dd if=/dev/zero of="/dev/shm/fill-$0" bs=1M count=64) || true
+rm -f "/dev/shm/fill-$0"
+systemctl set-property --runtime "$0" MemoryMax=
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +88,16 @@ class Metal:
     def options(self) -> list[str]:
         """What the installer is told."""
         model = f"/models/{CATALOG[MODEL].file_name}"
-        options = ["--role", "all", "--nodes", "3", "--wheelhouse", WHEELS, "--wheel", f"{WHEELS}/{self.wheel.name}"]
+        options = [
+            "--role",
+            "all,opinion",
+            "--nodes",
+            "3",
+            "--wheelhouse",
+            WHEELS,
+            "--wheel",
+            f"{WHEELS}/{self.wheel.name}",
+        ]
         return [*options, "--model-file", model]
 
     @property
@@ -100,13 +126,23 @@ class Metal:
         python = "/opt/ssop/current/bin/python"
         self.host.run(python, f"{DEPLOY}/lib/wait_nodes.py", str(LIMIT_S), "", *routers, timeout_s=LIMIT_S + 30)
 
+    @property
+    def key(self) -> str:
+        """The first API key."""
+        return self.host.read("/etc/ssop/credentials/client.key").strip()
+
+    @property
+    def certificate(self) -> str:
+        """The front's."""
+        return self.host.read("/etc/ssop/tls/front.pem")
+
     @contextmanager
-    def load(self) -> Iterator[Tally]:
-        """Clients ask until the block ends; then the tally is filled."""
+    def load(self, *, next_certificate: str = "") -> Iterator[Tally]:
+        """Clients ask until the block ends; then the tally is filled. They believe `next_certificate` too."""
         tally = Tally()
         ca, key = self.folder / "ca.pem", self.folder / "key"
-        ca.write_text(self.host.read("/etc/ssop/tls/front.pem"))
-        key.write_text(self.host.read("/etc/ssop/credentials/client.key"))
+        ca.write_text(self.certificate + next_certificate)
+        key.write_text(self.key)
         path = os.pathsep.join([str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])])
         environ = {name: value for name, value in os.environ.items() if not name.startswith("SSOP_")}
         command = [sys.executable, "-m", "helpers.front_load", str(ca), str(key)]
@@ -120,6 +156,36 @@ class Metal:
         assert clients.returncode == 0, errors.decode()[-3000:]
         vars(tally).update(json.loads(out))
 
+    def ask_in_go(self) -> list[dict[str, Any]]:
+        """What the client in Go says of an answer through the front."""
+        build_client("go")
+        ca = self.folder / "go-ca.pem"
+        ca.write_text(self.certificate)
+        environ = {**os.environ, "SSOP_API_KEY": self.key, "SSOP_TEST_CA": str(ca)}
+        client = self.host.start_beside([*LANGUAGES["go"], "generate", "127.0.0.1:443"], environ)
+        try:
+            out, errors = client.communicate(b"", timeout=LIMIT_S)
+        finally:
+            client.kill()
+            client.wait()
+        assert client.returncode == 0, out.decode() + errors.decode()
+        return [json.loads(line) for line in out.splitlines()]
+
+    def said(self, unit: str, message: str, **words: str) -> int:
+        """How many INFO lines of a unit say this, since the host booted."""
+        lines = [json.loads(line) for line in self.host.journal(unit).splitlines() if line.startswith("{")]
+        wanted = {"level": "info", "message": message, **words}.items()
+        return sum(wanted <= {name: line.get(name) for name, _ in wanted}.items() for line in lines)
+
+    def need_memory_limits(self) -> None:
+        """Skip the test where limits of memory are none."""
+        if self.host.run("test", "-e", "/sys/fs/cgroup/memory/memory.limit_in_bytes", check=False).returncode:
+            pytest.skip("control groups of version 2: the host has no controller for memory")
+
+    def fill_memory(self, unit: str) -> None:
+        """Have the kernel end a unit, which takes more than it may."""
+        self.host.run("bash", "-c", _FILL, unit, check=False)
+
     def ask(self) -> Tally:
         """A few requests of each kind of client."""
         with self.load() as tally:
@@ -127,16 +193,16 @@ class Metal:
         return tally
 
 
-@pytest.fixture(scope="module")
-def metal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metal]:
-    """A host with everything on it."""
-    folder = tmp_path_factory.mktemp("metal")
-    wheelhouse = Wheelhouse(folder)
+@contextmanager
+def run_metal(folder: Path, wheelhouse: Wheelhouse, root: Path = Path("/")) -> Iterator[Metal]:
+    """Install everything on a host of this root, from a wheelhouse that is filled here, until the block ends."""
     wheelhouse.fill("embedded")
     next_wheel = change_version(wheelhouse.wheel, NEXT_VERSION, folder / "next")
     binds = {ROOT: "/src", wheelhouse.folder: WHEELS, folder / "next": "/next", models_cache(): "/models"}
-    with run_host(folder, binds) as host:
-        host.write("/var/lib/ssop/models/replay.jsonl", json.dumps(RECORDING) + "\n")
+    with run_host(folder, binds, root) as host:
+        # A node that starts says hello to its model.
+        recordings = [*({**RECORDING, "match": text} for text in ("How is it", "Hello")), GO_RECORDING]
+        host.write("/var/lib/ssop/models/replay.jsonl", "".join(json.dumps(line) + "\n" for line in recordings))
         lite = [{"name": MODEL, "tiers": ["lite"]}]
         path = "/var/lib/ssop/models/replay.jsonl"
         full = [{"name": "replay", "backend": "replay", "path": path, "tiers": ["full"], "slots": 32}]
@@ -144,6 +210,14 @@ def metal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metal]:
             host.write(f"/etc/ssop/instances/inference-{number}.env", f"SSOP_INFERENCE_MODELS={json.dumps(models)}\n")
         made = Metal(host, folder, wheelhouse.wheel, next_wheel)
         made.install()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def metal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metal]:
+    """A host with everything on it."""
+    folder = tmp_path_factory.mktemp("metal")
+    with run_metal(folder, Wheelhouse(folder)) as made:
         yield made
 
 

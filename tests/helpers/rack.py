@@ -7,6 +7,7 @@ and models are replayed. One more host, `client`, is that of the clients. Needs 
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
+import ssop_cli.leash
 from helpers.certificates import Files, make_authority, make_certificate
 from helpers.live_mesh import wait_until
 from helpers.lossy_switch import LossySwitch, start_switch
@@ -172,7 +174,9 @@ class Rack:
         listen = (host.folder / "listen.conf").read_text().replace("127.0.0.1:", f"{_NETWORK}{_NUMBERS[host.name]}:")
         (host.folder / "listen.conf").write_text(listen)
         with (host.folder / "nginx.log").open("ab") as log:
-            command = host.inside("nginx", "-e", "stderr", "-c", str(config))
+            nginx = shutil.which("nginx") or "/usr/sbin/nginx"
+            leash = (sys.executable, ssop_cli.leash.__file__, str(os.getpid()))
+            command = host.inside(*leash, nginx, "-e", "stderr", "-c", str(config))
             host.front = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
 
     def fronts(self) -> dict[str, RackHost]:

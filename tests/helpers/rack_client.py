@@ -34,11 +34,12 @@ _POLICIES: Final = ("full,no_cache", "lite,no_cache")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a request. `reason` is that of the error, or empty; `level` that of the degradation."""
+    """What came of a request. `reason` is that of the error, `detail` its text; `level` is that of the degradation."""
 
     request_id: str
     answer: Any
     reason: str
+    detail: str
     level: int
     node: str
     took_s: float
@@ -63,17 +64,17 @@ class _Clients:
         name = f"r-{os.getpid()}-{next(self._numbers)}"
         started_s = time.monotonic()
         stream = client.generate(f"How is {name}?", output_schema=SCHEMA, policy=policy, request_id=name)
-        answer, reason = None, ""
+        answer, reason, detail = None, "", ""
         try:
             answer = await stream.result()
         except SsopError as error:
-            reason = error.reason or type(error).__name__
+            reason, detail = error.reason or type(error).__name__, str(error)
             if not error.from_mesh and stream.frames_received:
                 reason = LOST
         level = stream.status.degraded_level if stream.status is not None else 0
         node = stream.decision.node if stream.decision is not None else ""
         now_s = time.monotonic()
-        return Outcome(name, answer, reason, level, node, now_s - started_s, now_s - self._begun_s)
+        return Outcome(name, answer, reason, detail, level, node, now_s - started_s, now_s - self._begun_s)
 
     async def ask(self, told: Mapping[str, Any]) -> Any:
         """So many, all at once."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from helpers.ledger import LedgerFault
 from helpers.live_mesh import wait_until
 from helpers.lossy_switch import ROUGH
-from helpers.rack import ANSWER, Rack, RackClient, address_of
+from helpers.rack import ANSWER, CLIENT, Rack, RackClient, address_of
 
 LIMIT_S: Final = 120.0
 NODE_PORTS: Final = (7310, 7311, 7312)
@@ -89,6 +89,18 @@ class Drill:
         self.measure(f"{way} cut", until)
         self.rack.switch.set(ROUGH)
         self.converge(f"{way} healed")
+
+    def power_off(self, host: str) -> None:
+        """A host is gone, and nothing says so."""
+        others = [name for name in (*self.rack.hosts, CLIENT) if name != host]
+        cuts = [(host, other) for other in others] + [(other, host) for other in others]
+        self.rack.switch.set(replace(ROUGH, cuts=tuple(cuts)))
+        self.rack.hosts[host].kill()
+
+    def power_on(self, host: str) -> None:
+        """It is there again, and starts its services."""
+        self.rack.switch.set(ROUGH)
+        self.rack.start(host)
 
     @contextmanager
     def load(self, at_once: int, through: Mapping[str, Any] | None = None, *, is_fresh: bool = False) -> Iterator[None]:

@@ -24,7 +24,7 @@ class Wheelhouse:
         self.folder = folder / "wheels"
         self.folder.mkdir(parents=True)
         self._pip = [str(folder / "pip/bin/python"), "-m", "pip", "--disable-pip-version-check", "-q"]
-        _run([PYTHON, "-m", "venv", str(folder / "pip")])
+        run_quiet([PYTHON, "-m", "venv", str(folder / "pip")])
         self.wheel = self._find_wheel()
 
     def _find_wheel(self) -> Path:
@@ -38,18 +38,19 @@ class Wheelhouse:
         ).stdout.strip()
         if given.suffix == ".whl" and f"-{version}-" in given.name:
             return Path(shutil.copy(given, self.folder))
-        _run([*self._pip, "wheel", "--no-deps", "-w", str(self.folder), str(ROOT)])
+        run_quiet([*self._pip, "wheel", "--no-deps", "-w", str(self.folder), str(ROOT)])
         (built,) = self.folder.glob("ssop_mesh-*.whl")
         return built
 
     def fill(self, extras: str) -> None:
         """Put what the wheel needs beside it."""
         constraints = ROOT / "requirements" / "constraints.txt"
-        _run([*self._pip, "download", "-d", str(self.folder), "-c", str(constraints), f"{self.wheel}[{extras}]"])
+        run_quiet([*self._pip, "download", "-d", str(self.folder), "-c", str(constraints), f"{self.wheel}[{extras}]"])
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
+def run_quiet(command: list[str], timeout_s: float = _BUILD_TIMEOUT_S) -> None:
+    """Run a command that has to succeed."""
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

@@ -18,6 +18,7 @@ import pytest
 from helpers.eventually import eventually
 from helpers.gateway import run_gateway
 from helpers.h2_flood import Flood, flood
+from helpers.hostile_clients import Attack, hostile_clients
 from helpers.nginx import LIMIT_S, Front, make_certificate, run_front, write_front
 from helpers.router_process import Process, run_process
 from helpers.scripted_node import GOOD, SCHEMA, encode, node_status_chunk
@@ -87,6 +88,12 @@ def held(after: int, go_on: asyncio.Event) -> Any:
             await call.write(chunk)
 
     return script
+
+
+def memory_mib(front: Front) -> float:
+    """Resident memory of the workers."""
+    lines = [line for pid in front.workers() for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
 def script_all(stand: Stand, script: Any) -> None:
@@ -224,13 +231,8 @@ async def test_routers_are_called_over_tls_where_they_speak_it(tmp_path: Path, m
 
 
 async def test_streams_that_are_opened_and_reset_cost_others_nothing_and_no_memory(stand: Stand) -> None:
-    def memory_mib() -> float:
-        pids = stand.front.workers()
-        lines = [line for pid in pids for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
-        return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
-
     await stand.answer()
-    before_mib = memory_mib()
+    before_mib = memory_mib(stand.front)
     count = Flood()
     path = "/ssop.v1.RouterService/Generate"
     flooding = asyncio.create_task(flood(stand.front.port, str(stand.front.ca), "x", count, per_s=10_000, path=path))
@@ -242,7 +244,7 @@ async def test_streams_that_are_opened_and_reset_cost_others_nothing_and_no_memo
         flooding.cancel()
     # More than `keepalive_requests`: the front has sent it away at least once.
     assert count.connections > 1
-    assert memory_mib() < before_mib + 100
+    assert memory_mib(stand.front) < before_mib + 100
 
 
 async def test_posts_go_to_the_opinion_application(tmp_path: Path) -> None:
@@ -267,3 +269,13 @@ async def test_metrics_are_for_the_host_alone(tmp_path: Path) -> None:
 
 async def test_metrics_are_served_on_the_host(stand: Stand) -> None:
     assert (await stand.http.get("/metrics")).status_code == 200
+
+
+async def test_streams_that_nobody_reads_cost_others_nothing_and_little_memory(stand: Stand) -> None:
+    await stand.answer()
+    before_mib = memory_mib(stand.front)
+    attack = Attack(stand.front.port, str(stand.front.ca), stand.router.key, json.dumps(SCHEMA), unread=150)
+    with hostile_clients(attack) as hostile:
+        await eventually(lambda: hostile.count().streams == attack.unread, LIMIT_S)
+        assert [await stand.answer() for _ in range(5)] == [json.loads(GOOD)] * 5
+        assert memory_mib(stand.front) < before_mib + 100

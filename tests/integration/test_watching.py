@@ -20,6 +20,7 @@ from helpers.dashboards import EXPRESSIONS
 from helpers.eventually import eventually
 from helpers.kernel_view import build_object, copy_codec, run_exporter
 from helpers.live_mesh import wait_until
+from helpers.opinion import signed
 from helpers.prometheus import Prometheus, run_prometheus, scale_waits
 from helpers.watched_mesh import SHARE, WatchedMesh, run_client, run_watched_mesh
 from ssop_cli.embedded import free_port
@@ -41,6 +42,7 @@ def prometheus(watched: WatchedMesh, tmp_path_factory: pytest.TempPathFactory) -
     """A Prometheus over all of it, whose alerts wait for seconds where others wait for minutes."""
     targets = {f"ssop-{name}": [f"127.0.0.1:{port}"] for name, port in watched.ports.items()}
     targets |= {"ssop-ebpf": [watched.view.address], "ssop-gateway": [watched.mesh.url.removeprefix("http://")]}
+    targets["ssop-opinion"] = [watched.opinion]
     with run_prometheus(
         tmp_path_factory.mktemp("p"), targets, change=lambda rules: scale_waits(rules, 1 / 60)
     ) as running:
@@ -179,6 +181,7 @@ async def test_nothing_is_lost_between_node_and_router_in_prometheus(
 async def test_every_panel_shows_something(
     watched: WatchedMesh, numbers: dict[str, float], prometheus: Prometheus
 ) -> None:
+    await send_posts(watched)
     await ask_with_passages(watched)
 
     def is_shown(expression: str) -> bool:
@@ -192,6 +195,16 @@ async def test_every_panel_shows_something(
         empty = [expression for expression in empty if not is_shown(expression)]
         await asyncio.sleep(0.5)
     assert not empty, "\n".join(empty)
+
+
+async def send_posts(watched: WatchedMesh) -> None:
+    """Posts that become records, and what is no post, twice: the first one only makes its series."""
+    async with httpx.AsyncClient(timeout=60) as client:
+        for number in range(2):
+            body = f'{{"id": "p{number}", "text": "The kettle leaks."}}\n{{"id": "q{number}"}}'.encode()
+            headers = signed(body, nonce=f"nonce-of-{number}") | {"content-type": "application/x-ndjson"}
+            answer = await client.post(f"http://{watched.opinion}/v1/opinion/posts", content=body, headers=headers)
+            assert answer.status_code == 202, answer.text
 
 
 async def ask_with_passages(watched: WatchedMesh) -> None:

@@ -16,17 +16,15 @@ from typing import Any, Final
 
 import pytest
 
-from helpers.components import GENERATOR
 from helpers.eventually import eventually
 from helpers.nginx import run_front
+from helpers.polyglot import BUILD_TIMEOUT_S, COMPONENTS, HERE, LANGUAGES, build_client
 from helpers.router_process import Process, run_process
 from helpers.scripted_node import answering, failing, hanging
 from ssop.v1 import frame_pb2
 from ssop_cli.embedded import free_port
 
-HERE: Final = Path(__file__).parent
 VECTORS: Final = HERE.parent / "vectors" / "frames.json"
-BUILD_TIMEOUT_S: Final = 600
 RUN_TIMEOUT_S: Final = 60
 pytestmark = pytest.mark.timeout(BUILD_TIMEOUT_S + RUN_TIMEOUT_S)
 GOOD: Final = [{"path": "/mood", "value": "fine"}, {"path": "/score", "value": 3}]
@@ -53,16 +51,6 @@ class Client:
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-LANGUAGES: Final = {
-    "go": (str(HERE / "go" / "build" / "client"),),
-    "java": ("java", "-cp", f"{HERE}/java/build/classes:{HERE}/java/build/lib/*", "dev.ssop.example.Main"),
-    "rust": (str(HERE / "rust" / "build" / "debug" / "ssop-polyglot-rust"),),
-    "typescript": ("node", str(HERE / "typescript" / "build" / "main.js")),
-}
-COMPONENTS: Final = {"go": "go", "java": "maven", "rust": "cargo", "typescript": "npm"}
-_built: set[str] = set()
-
-
 @pytest.fixture(
     params=[
         pytest.param(name, marks=[pytest.mark.needs(COMPONENTS[name]), pytest.mark.needs("protoc")])
@@ -72,18 +60,7 @@ _built: set[str] = set()
 def client(request: pytest.FixtureRequest) -> Client:
     """A client, built on first use."""
     language: str = request.param
-    if language not in _built:
-        environ = {**os.environ, "PROTOC": f"{GENERATOR} -m grpc_tools.protoc"}
-        built = subprocess.run(
-            ["sh", str(HERE / language / "build.sh")],
-            capture_output=True,
-            text=True,
-            env=environ,
-            timeout=BUILD_TIMEOUT_S,
-            check=False,
-        )
-        assert built.returncode == 0, built.stderr
-        _built.add(language)
+    build_client(language)
     return Client(LANGUAGES[language])
 
 
