@@ -116,6 +116,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "prometheus": lambda: _program("prometheus")() or _program("promtool")(),
     "grafana": lambda: None if _has_module("grafana_foundation_sdk") else "grafana-foundation-sdk is not installed",
     "grpcurl": _program("grpcurl"),
+    "h2spec": _program("h2spec"),
     "redis_7_0": _program("redis-server"),
     "sdt": _sdt,
     "maven": lambda: _program("mvn")() or _program("javac")(),

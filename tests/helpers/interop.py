@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).parents[2]
 HERE: Final = ROOT / "tests" / "polyglot" / "interop"
 BUILD: Final = HERE / "build"
 MESSAGES: Final = BUILD / "messages.bin"
-PAGE: Final = ROOT / "docs" / "interop.md"
+
 BUILD_TIMEOUT_S: Final = 600
 RUN_TIMEOUT_S: Final = 300
 CASES: Final = (
