@@ -82,7 +82,7 @@ class SsopClient:
         batch_size: requests in flight of `generate_many`, from 1.
         tls: a `Tls`, True for TLS with defaults, False to forbid it, None to go by the target. What neither it nor the
             target names comes from SSOP_TLS_CA, SSOP_TLS_CERTIFICATE, SSOP_TLS_KEY and SSOP_TLS_NAME.
-        retry: when calls are repeated; see RetryPolicy.
+        retry: when calls are repeated; see RetryPolicy. Without one, twice for each router of the target.
 
         Raises ConfigurationError, and TypeError for what is no schema.
         """

@@ -8,7 +8,7 @@ from typing import Final
 
 from ssop_sdk.errors import ConfigurationError
 from ssop_sdk.request import Defaults, check_level, check_timeout
-from ssop_sdk.retry import RetryPolicy
+from ssop_sdk.retry import MAX_RETRIES, RetryPolicy
 from ssop_sdk.schema import SchemaLike, read_schema
 from ssop_sdk.target import DEFAULT_TARGET, Target, Tls, parse_targets
 
@@ -95,6 +95,7 @@ def set_up(
             stream_buffer_size,
             streaming,
         ),
-        retry or RetryPolicy(),
+        # Each router twice, since it may be the call that finds out that a connection is dead.
+        retry or RetryPolicy(max_retries=MAX_RETRIES * len(where)),
         check_batch_size(batch_size),
     )

@@ -20,6 +20,9 @@ RETRYABLE_REASONS: Final = frozenset(
 )
 
 
+MAX_RETRIES: Final = 2
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Exponential back-off with full jitter.
@@ -28,7 +31,7 @@ class RetryPolicy:
     within its deadline. A session is never repeated.
     """
 
-    max_retries: int = 2
+    max_retries: int = MAX_RETRIES
     """Repetitions after the first try, from 0."""
     base_delay_ms: int = 100
     """Upper bound of the first wait; it doubles with each further one."""

@@ -159,7 +159,8 @@ def channel_options(target: Target) -> list[tuple[str, str | int]]:
     Without a ping time-out of its own, a peer that hangs is noticed after 70 s whatever the keepalive says; with it,
     after the sum of keepalive time and time-out. Each call has its deadline besides. Small windows and no bandwidth
     probe keep what an unread stream buffers at tens of kilobytes, so that a slow reader slows the model and not the
-    memory. Repeating calls is the SDK's business, which knows whether a frame has arrived.
+    memory. A connection may take 3 s, so that a lost SYN, which the kernel repeats after one, does no harm. Repeating
+    calls is the SDK's business, which knows whether a frame has arrived.
     """
     options: list[tuple[str, str | int]] = [
         ("grpc.keepalive_time_ms", 5_000),
@@ -171,7 +172,7 @@ def channel_options(target: Target) -> list[tuple[str, str | int]]:
         ("grpc.http2.bdp_probe", 0),
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", 200),
-        ("grpc.min_reconnect_backoff_ms", 1_000),
+        ("grpc.min_reconnect_backoff_ms", 3_000),
         ("grpc.max_reconnect_backoff_ms", 5_000),
         ("grpc.primary_user_agent", f"ssop-sdk/{VERSION}"),
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ssop.v1.content_pb2 import ROLE_USER
-from ssop_sdk import AsyncSsopClient, ConfigurationError, GrokClient, SsopClient, Tls
+from ssop_sdk import AsyncSsopClient, ConfigurationError, GrokClient, RetryPolicy, SsopClient, Tls
 from ssop_sdk.configuration import Setup, set_up
 from ssop_sdk.request import Defaults, Plan, plan_request
 from ssop_sdk.target import parse_target, parse_targets
@@ -237,3 +237,9 @@ def test_schema_of_none_overrides_that_of_the_client() -> None:
     defaults = make(output_schema={"type": "object"}).defaults
     assert plan_request(defaults, "x", options={}).request.prompt.HasField("output_schema")
     assert not plan_request(defaults, "x", None, options={}).request.prompt.HasField("output_schema")
+
+
+def test_calls_are_repeated_twice_for_each_router_unless_told_otherwise() -> None:
+    assert make(target="a:1").retry.max_retries == 2
+    assert make(target="a:1,b:1,c:1").retry.max_retries == 6
+    assert make(target="a:1,b:1", retry=RetryPolicy(max_retries=1)).retry.max_retries == 1
