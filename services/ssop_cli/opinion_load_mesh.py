@@ -5,9 +5,9 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Final
@@ -39,7 +39,9 @@ _OPINIONS: Final = (
 class LoadOptions:
     """Load: `rate` posts a second for `duration_s`, then `burst_rate` for `burst_s`. `p50_ms`, `p99_ms`: the model's.
 
-    `repost_share` of the posts say what an earlier one said. `batch` is the most posts of one request.
+    `repost_share` of the posts say what an earlier one said. `batch` is the most posts of one request. With `is_grave`
+    every answer is one that people must hear of, each about an entity of its own. `tenant` and `opinion` add to the
+    tenant's file and to the section of the settings.
     """
 
     rate: float = 200.0
@@ -53,6 +55,9 @@ class LoadOptions:
     seed: int = 1
     drain_timeout_s: float = 300.0
     retrieval: float | None = None
+    is_grave: bool = False
+    tenant: Mapping[str, Any] = field(default_factory=dict)
+    opinion: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_recording(path: Path, options: LoadOptions, streams: int = 200) -> None:
@@ -62,7 +67,7 @@ def write_recording(path: Path, options: LoadOptions, streams: int = 200) -> Non
     with path.open("w", encoding="utf-8") as file:
         for number in range(streams):
             total_ms = options.p50_ms * math.exp(sigma * rng.gauss(0, 1))
-            text = json.dumps(_answer(number), ensure_ascii=False, separators=(",", ":"))
+            text = json.dumps(_answer(number, options), ensure_ascii=False, separators=(",", ":"))
             size = -(-len(text) // _TOKENS)
             pieces = [text[at : at + size] for at in range(0, len(text), size)]
             first_ms = total_ms * _FIRST_SHARE
@@ -72,10 +77,11 @@ def write_recording(path: Path, options: LoadOptions, streams: int = 200) -> Non
             file.write(json.dumps({"tokens": tokens, "stop": "end", "input_tokens": 300}, ensure_ascii=False) + "\n")
 
 
-def _answer(number: int) -> dict[str, Any]:
-    label, score, severity, event, action = _OPINIONS[number % len(_OPINIONS)]
+def _answer(number: int, options: LoadOptions) -> dict[str, Any]:
+    label, score, severity, event, action = _OPINIONS[0 if options.is_grave else number % len(_OPINIONS)]
+    brand = number if options.is_grave else number % BRANDS
     return {
-        "main_entity": f"Brand {number % BRANDS}", "entity_type": "company", "event_type": event,
+        "main_entity": f"Brand {brand}", "entity_type": "company", "event_type": event,
         "sentiment_score": score, "sentiment_label": label, "severity": severity, "confidence": 0.8,
         "summary": "a customer says how it went", "evidence": "as it says", "language": "en",
         "audience": "customers", "suggested_action": action,
@@ -100,8 +106,9 @@ def load_document(places: Places, options: LoadOptions) -> dict[str, Any]:
     else:
         document["router"]["rag_prefetch_ratio"] = options.retrieval
         document["mesh"]["metrics_listen"] = {"rag": f"127.0.0.1:{metrics}"}
+    values = {"max_analyses": 400, **options.opinion}
     document["opinion"] = opinion_section(
-        places, router=f"127.0.0.1:{port}", listen=f"127.0.0.1:{embedded.free_port()}", max_analyses=400
+        places, router=f"127.0.0.1:{port}", listen=f"127.0.0.1:{embedded.free_port()}", **values
     )
     return document
 
@@ -111,8 +118,8 @@ def load_mesh(places: Places, options: LoadOptions, console: Console) -> Iterato
     """The mesh of a run, until the block ends; the URL of its opinion service. Raises CommandError."""
     make_places(places)
     embedded.make_identity(places)
-    extra = {} if options.retrieval is None else {"collections": [COLLECTION], "rag_prefetch_ratio": options.retrieval}
-    make_tenant(places, extra)
+    retrieval = {"collections": [COLLECTION], "rag_prefetch_ratio": options.retrieval}
+    make_tenant(places, {**options.tenant, **({} if options.retrieval is None else retrieval)})
     document = load_document(places, options)
     config = places.state / "load.toml"
     config.write_text(embedded.dump_toml(document), encoding="utf-8")

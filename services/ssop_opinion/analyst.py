@@ -43,6 +43,7 @@ from ssop_sdk import (
 )
 from ssop_sdk.async_client import OpenChannel, open_grpc_channel
 from ssop_sdk.messages import read_messages
+from ssop_sdk.request import GenerateOptions
 from ssop_sdk.target import Target
 
 Clock = Callable[[], float]
@@ -235,15 +236,24 @@ class MeshAnalyst:
                 build_turn(prompt, question.text, brands=describe(question.brands), hint=hint),
             ],
             policy=plan.find_policy(has_brand=has_brand),
-            collections=() if has_brand else plan.collections,
-            rag_prefetch_ratio=None if has_brand else plan.rag_prefetch_ratio,
-            allow_similar_cache=plan.allows_similar,
             max_output_tokens=self._max_output_tokens,
             max_degraded_level=self._max_degraded_level,
             allow_degraded=True,
             logprobs=self._has_probabilities,
             timeout_s=self._timeout_s,
+            **self._options(plan, has_brand=has_brand),
         )
+
+    @staticmethod
+    def _options(plan: Plan, *, has_brand: bool) -> GenerateOptions:
+        """What only some tenants and posts ask for: each option that is named makes the request larger."""
+        options: GenerateOptions = {}
+        if plan.collections and not has_brand:
+            options["collections"] = plan.collections
+            options["rag_prefetch_ratio"] = plan.rag_prefetch_ratio
+        if plan.allows_similar:
+            options["allow_similar_cache"] = True
+        return options
 
     def _head(self, prompt: PromptText, *, has_hint: bool) -> Sequence[Message]:
         """What stands before each post, made once: with examples it is most of the request."""

@@ -126,8 +126,7 @@ class RecordWriter:
 
     async def _let_go(self, written: Sequence[Finished]) -> None:
         now_ms = self._now_ms()
-        # Together: they share what the desk writes to the disk.
-        await asyncio.gather(*(self._tell_desk(one.record, now_ms) for one in written))
+        await self._tell_desk([one.record for one in written], now_ms)
         await self._finish([one.entry for one in written])
         for one in written:
             analysis = one.record.analysis
@@ -136,11 +135,19 @@ class RecordWriter:
             ).inc()
             self._metrics.post_seconds.observe(max(0, now_ms - one.record.post.received_ms) / 1000)
 
-    async def _tell_desk(self, record: Record, now_ms: int) -> None:
+    async def _tell_desk(self, records: Sequence[Record], now_ms: int) -> None:
+        # Together: they share what the desk writes to the disk.
+        telling = asyncio.gather(
+            *(self._desk.record_stored(record, now_ms) for record in records), return_exceptions=True
+        )
+        failed: list[BaseException]
         try:
             async with asyncio.timeout(DESK_TIMEOUT_S):
-                await self._desk.record_stored(record, now_ms)
-        except Exception as error:  # noqa: BLE001 - a fault of the alerts must not keep posts in the queue
+                failed = [found for found in await telling if found is not None]
+        except TimeoutError as error:
+            failed = [error] * len(records)
+        # A fault of the alerts must not keep posts in the queue.
+        for error in failed:
             self._metrics.tries.labels("desk").inc()
             _log.error("the alert desk failed: %s", describe(error))
 

@@ -77,9 +77,11 @@ class Answer:
     @property
     def _last_end(self) -> End | None:
         """The end that speaks for the whole: the main document's, or the last call's where there are only calls."""
+        if (end := self.end) is not None:
+            return end
         documents = [found for _, found in sorted(self._decoder.documents.items()) if found.header or found.end]
-        if self.end is not None or not documents or any(found.end is None for found in documents):
-            return self.end
+        if not documents or any(found.end is None for found in documents):
+            return None
         last: End | None = documents[-1].end
         return last
 

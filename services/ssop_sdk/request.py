@@ -90,6 +90,11 @@ class GenerateOptions(TypedDict, total=False):
     """False holds all frames back until the verdict is good. None: the client's."""
 
 
+_OPTIONS: Final = frozenset(GenerateOptions.__annotations__)
+_RETRIEVAL_OPTIONS: Final = frozenset({"collections", "rag_top_k", "rag_prefetch_ratio"})
+_CACHE_OPTIONS: Final = frozenset({"allow_sampled_cache", "allow_similar_cache", "max_cache_age_ms"})
+
+
 @dataclass(frozen=True, slots=True)
 class Defaults:
     """What a client was set up with."""
@@ -154,8 +159,8 @@ def plan_request(
     options: Mapping[str, Any],
 ) -> Plan:
     """Make the request. Raises TypeError for unknown options and wrong types, ValueError for impossible values."""
-    unknown = options.keys() - GenerateOptions.__annotations__.keys()
-    if unknown:
+    if not options.keys() <= _OPTIONS:
+        unknown = options.keys() - _OPTIONS
         raise TypeError(f"generate has no option {', '.join(sorted(unknown))}")
     get = options.get
     schema = (
@@ -196,20 +201,22 @@ def plan_request(
     collections = get("collections", ())
     if isinstance(collections, str):
         raise TypeError("collections is a sequence of names, not one str")
-    retrieval = RetrievalOptions(
-        collections=collections,
-        top_k=get("rag_top_k", 0),
-        rag_prefetch_ratio=get("rag_prefetch_ratio"),
-    )
-    if retrieval.ByteSize():
-        request.retrieval.CopyFrom(retrieval)
-    cache = CacheOptions(
-        allow_sampled=get("allow_sampled_cache", False),
-        allow_similar=get("allow_similar_cache", False),
-        max_age_ms=get("max_cache_age_ms", 0),
-    )
-    if cache.ByteSize():
-        request.cache.CopyFrom(cache)
+    if _RETRIEVAL_OPTIONS & options.keys():
+        retrieval = RetrievalOptions(
+            collections=collections,
+            top_k=get("rag_top_k", 0),
+            rag_prefetch_ratio=get("rag_prefetch_ratio"),
+        )
+        if retrieval.ByteSize():
+            request.retrieval.CopyFrom(retrieval)
+    if _CACHE_OPTIONS & options.keys():
+        cache = CacheOptions(
+            allow_sampled=get("allow_sampled_cache", False),
+            allow_similar=get("allow_similar_cache", False),
+            max_age_ms=get("max_cache_age_ms", 0),
+        )
+        if cache.ByteSize():
+            request.cache.CopyFrom(cache)
     return Plan(
         request,
         schema,

@@ -3,6 +3,11 @@
 `python tests/bench/bench_opinion_alerts.py [--posts 10000] [--rate 200] [--seconds 30]`
 
 The desk alone, without mesh, queue and sink: times are those that alerts add to an analysis.
+
+`python tests/bench/bench_opinion_alerts.py --mesh [--rate 20] [--seconds 10] [--posts 10000] [--flood-rate 200]`
+
+The whole mesh, all of it processes of their own but the model, which is replayed: from the moment when a post that
+crosses a rule is taken in until a signed webhook on this machine has the alert; then a flood of posts that all do.
 """
 
 import argparse
@@ -11,19 +16,28 @@ import os
 import platform
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from prometheus_client import CollectorRegistry
+from rich.console import Console
 
 from helpers.opinion_page import MemorySink
 from helpers.opinion_posts import START_MS, TENANT, make_facts, make_post, make_record
-from helpers.robots import Receiver, run_receiver, signed
+from helpers.robots import Answer, Receiver, Told, run_receiver, signed
+from ssop_cli.opinion_load import LoadReport, run_load
+from ssop_cli.opinion_load_mesh import LoadOptions
+from ssop_cli.places import find_places
 from ssop_opinion.core.alert_book import AlertBook
 from ssop_opinion.core.alert_policy import AlertPolicy, Route
 from ssop_opinion.desk import Desk, open_desk
@@ -120,17 +134,91 @@ def _hear(receiver: Receiver, heard_s: dict[str, float]) -> None:
         heard_s.setdefault(told.document["entity"], time.perf_counter())
 
 
+def through_mesh(options: LoadOptions, storm_alerts: int) -> tuple[LoadReport, list[tuple[int, dict[str, Any]]]]:
+    """A load on a mesh of its own; its report, and what a webhook heard, with the time in Unix milliseconds."""
+    heard: list[tuple[int, dict[str, Any]]] = []
+
+    def judge(told: Told) -> Answer:
+        heard.append((time.time_ns() // 1_000_000, told.document))
+        return signed(SECRET, lambda: time.time_ns() // 1_000_000_000)(told)
+
+    with tempfile.TemporaryDirectory(prefix="ssop-bench-") as name, _receiving(judge) as url:
+        folder = Path(name)
+        (folder / "secret").write_text(SECRET)
+        (folder / "url").write_text(url)
+        channel = {
+            "kind": "webhook", "url_file": str(folder / "url"), "secret_file": str(folder / "secret"),
+            "per_minute": 1_000_000,
+        }  # fmt: skip
+        alerts = {"routes": [{"channel": "hook"}], "storm_alerts": storm_alerts}
+        wanted = replace(options, is_grave=True, tenant={"alerts": alerts}, opinion={"channels": {"hook": channel}})
+        report = run_load(find_places(folder / "state", os.environ), wanted, Console(file=sys.stderr))
+    return report, heard
+
+
+@contextmanager
+def _receiving(judge: Callable[[Told], Answer]) -> Iterator[str]:
+    """A receiver on a loop of its own, in a thread: the load has the main one."""
+    found: Future[str] = Future()
+    loop = asyncio.new_event_loop()
+    over = asyncio.Event()
+
+    async def serve() -> None:
+        async with run_receiver(judge, "/hook") as receiver:
+            found.set_result(receiver.url)
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        yield found.result(30)
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
+
+
+def lead_times_of_mesh(rate: float, seconds: float) -> None:
+    """From door to webhook, for posts that each open an alert."""
+    options = LoadOptions(rate=rate, duration_s=seconds, repost_share=0.0)
+    report, heard = through_mesh(options, storm_alerts=1_000)
+    leads_ms = sorted(at_ms - told["first_post_ms"] for at_ms, told in heard if told["event"] == "opened")
+    if not leads_ms:
+        sys.exit("no alert was heard of")
+    print(
+        f"mesh, {rate:g}/s for {seconds:g} s, {len(leads_ms)} alerts: door to webhook p50 {median(leads_ms):.0f} ms, "
+        f"p99 {leads_ms[int(0.99 * len(leads_ms))]:.0f} ms, most {leads_ms[-1]:.0f} ms; "
+        f"within 2 s {sum(lead <= 2_000 for lead in leads_ms)}; records p50 {report.steady_ms.get('p50')} ms"
+    )
+
+
+def flood_of_mesh(posts: int, rate: float) -> None:
+    """What a flood of posts that all cross a rule makes people hear."""
+    report, heard = through_mesh(LoadOptions(rate=rate, duration_s=posts / rate, repost_share=0.0), storm_alerts=20)
+    events = Counter(told["event"] for _, told in heard)
+    print(
+        f"mesh, flood of {posts:,} posts at {rate:g}/s: {len(heard)} messages {dict(events)}; "
+        f"records {report.records}, lost {report.lost}, drained in {report.drained_s} s"
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run both."""
+    """Run the desk, or the mesh."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--posts", type=int, default=10_000)
-    parser.add_argument("--rate", type=int, default=200)
-    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--rate", type=int, default=None, help="200, through the mesh 20")
+    parser.add_argument("--seconds", type=int, default=None, help="30, through the mesh 10")
+    parser.add_argument("--mesh", action="store_true", help="through a whole mesh")
+    parser.add_argument("--flood-rate", type=float, default=200.0, help="posts of the flood a second, through the mesh")
     given = parser.parse_args(arguments)
     print(f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")
+    if given.mesh:
+        lead_times_of_mesh(given.rate or 20, given.seconds or 10)
+        flood_of_mesh(given.posts, given.flood_rate)
+        return
     flood(given.posts, given.posts)
     flood(given.posts, 1)
-    asyncio.run(lead_times(given.rate, given.seconds))
+    asyncio.run(lead_times(given.rate or 200, given.seconds or 30))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
@@ -17,6 +18,9 @@ from ssop_opinion.core.wording import Language
 VERSION: Final = 1
 MAX_CHARS: Final = 1_000
 DENSE: Final = 8
+_KNOWN_WORDS: Final = 8_192
+"""Words whose buckets are remembered, each of at most `_WORD_CHARS` characters: a few megabytes."""
+_WORD_CHARS: Final = 24
 _TOKEN: Final = re.compile(r"[A-Za-z\u00c0-\u024f0-9]+(?:'[a-z]+)?|[^\w\s]")
 _SPACED: Final = re.compile(r"\S+")
 _CHINESE_RUN: Final = re.compile(r"[^\s]+")
@@ -143,7 +147,12 @@ class Extractor:
         if language == "zh":
             ids = {self._offset + (crc32(gram.encode()) & mask) for gram in _chinese_grams(text.lower())}
             return Features(tuple(sorted(ids)), self._weigh_chinese(text.lower()))
-        ids = {crc32(gram.encode()) & mask for gram in _english_grams(text.lower())}
+        ids = set()
+        before = "^"
+        for token in _TOKEN.findall(text.lower()):
+            ids.update(_known_buckets(token, mask) if len(token) <= _WORD_CHARS else _buckets(token, mask))
+            ids.add(crc32(f"b{before} {token}".encode()) & mask)
+            before = token
         return Features(tuple(sorted(ids)), self._weigh_english(text))
 
     def _weigh_english(self, text: str) -> tuple[float, ...]:
@@ -226,18 +235,17 @@ def _strip(word: str) -> str:
     return bare if len(bare) > 2 or len(bare) == len(word) or bare.isalpha() else word
 
 
-def _english_grams(text: str) -> Iterator[str]:
-    tokens = _TOKEN.findall(text)
-    before = "^"
-    for token in tokens:
-        yield "w" + token
-        yield f"b{before} {token}"
-        before = token
-        if len(token) > 2:
-            marked = f" {token} "
-            for width in (3, 4, 5):
-                for at in range(len(marked) - width + 1):
-                    yield marked[at : at + width]
+def _buckets(token: str, mask: int) -> tuple[int, ...]:
+    """Buckets of a word alone: itself, and its runs of three to five characters."""
+    grams = ["w" + token]
+    if len(token) > 2:
+        marked = f" {token} "
+        grams += [marked[at : at + width] for width in (3, 4, 5) for at in range(len(marked) - width + 1)]
+    return tuple(crc32(gram.encode()) & mask for gram in grams)
+
+
+# Most of what is written is made of few words.
+_known_buckets: Final = lru_cache(_KNOWN_WORDS)(_buckets)
 
 
 def _chinese_grams(text: str) -> Iterator[str]:
