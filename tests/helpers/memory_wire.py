@@ -54,7 +54,7 @@ class MemoryTransport:
         return None
 
 
-def frames_of(sent: bytes) -> list[tuple[int, int, int, bytes]]:
+def frames_of(sent: bytes | bytearray) -> list[tuple[int, int, int, bytes]]:
     """Kind, flags, stream and payload of each frame. Raises AssertionError where the bytes are not whole frames."""
     sent = bytes(sent).removeprefix(PREFACE)
     found, at = [], 0
@@ -68,7 +68,7 @@ def frames_of(sent: bytes) -> list[tuple[int, int, int, bytes]]:
     return found
 
 
-def behaviour_of(sent: bytes) -> frozenset[tuple[int, int]]:
+def behaviour_of(sent: bytes | bytearray) -> frozenset[tuple[int, int]]:
     """The kinds of frames that were sent; of those that end something with their codes."""
     return frozenset(
         (kind, int.from_bytes(payload[-4:] if kind == RST_STREAM else payload[4:8], "big"))
@@ -187,7 +187,7 @@ async def feed_passive(pieces: Iterable[bytes]) -> list[Any]:
     for piece in pieces:
         if transport.is_closed:
             break
-        connection.data_received(piece)  # type: ignore[arg-type]
+        connection.data_received(piece)
     connection.connection_lost(None)
     is_ended = any(kind == GOAWAY for kind, _, _, _ in frames_of(transport.sent)) or transport.is_closed
     return [is_ended, *[(stream.id, stream.headers, *_drained(stream)) for stream in streams]]
@@ -222,7 +222,7 @@ async def feed_client(pieces: Iterable[bytes]) -> MemoryTransport:
     for piece in pieces:
         if transport.is_closed:
             break
-        connection.data_received(piece)  # type: ignore[arg-type]
+        connection.data_received(piece)
         for stream in streams:
             stream.take()
     connection.connection_lost(None)

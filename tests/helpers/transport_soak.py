@@ -67,7 +67,9 @@ async def measure(name: str, count: int, step: Callable[[int], Awaitable[None]])
 async def soaked(folder: Path) -> AsyncIterator[tuple[Any, str]]:
     """A server in this process, and its address."""
     address = f"unix:{folder}/soak"
-    server = await server_starter("native", "test")([SERVICE], [address], authenticate=inner_authenticate(bytes(32)))
+    server: Any = await server_starter("native", "test")(
+        [SERVICE], [address], authenticate=inner_authenticate(bytes(32))
+    )
     try:
         yield server, address
         assert not server._tasks
