@@ -21,6 +21,10 @@ SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration 
 # Files of unit tests go to two workers; what starts processes of the mesh stays on one (tests/conftest.py).
 SPREAD := --numprocesses=2 --dist=loadgroup
 SANITIZE := -fsanitize=address,undefined -fno-omit-frame-pointer -g -O1
+# The interpreter has no sanitizers of its own, and keeps what it frees to itself unless told otherwise.
+SANITIZED = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONMALLOC=malloc $(BIN)/python
+FUZZ_SECONDS ?= 600
 
 .PHONY: help
 help: ## This list
@@ -67,17 +71,24 @@ run: $(VENV)/.embedded ## Analyse the shipped posts on a mesh that is started fo
 test: $(VENV)/.test $(if $(SSOP_REQUIRE),$(VENV)/protos/.done) ## Unit, property, contract and integration tests; what the machine lacks is skipped and named
 	SSOP_TEST_WHEEL="$(abspath $(WHEEL))" $(BIN)/pytest $(SPREAD) $(SUITES)
 
-.PHONY: test-sanitized
-test-sanitized: $(BIN)/python ## The tests of the codec, built with ASan and UBSan
+# It takes the place of the plain build in $(VENV).
+.PHONY: sanitized
+sanitized: $(BIN)/python
 	$(PIP) install build
 	rm -rf $(VENV)/sanitized
 	CFLAGS='$(SANITIZE)' LDFLAGS='$(SANITIZE)' $(BIN)/python -m build --outdir $(VENV)/sanitized . >$(VENV)/sanitized.log
 	$(INSTALL) --group test
 	$(INSTALL) --force-reinstall --no-deps $(VENV)/sanitized/*.whl
 	$(INSTALL) $$(ls $(VENV)/sanitized/*.whl)[server]
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONMALLOC=malloc \
-	  $(BIN)/python -m pytest -p no:cacheprovider $(wildcard tests/unit/codec tests/property/codec)
+
+.PHONY: test-sanitized
+test-sanitized: sanitized ## The tests of the codec and of damage to the native transport, built with ASan and UBSan
+	$(SANITIZED) -m pytest -p no:cacheprovider $(wildcard tests/unit/codec tests/property/codec tests/property/transport) \
+	  $(wildcard $(addprefix tests/unit/transport/test_,damage.py compression.py hostile_clients.py))
+
+.PHONY: fuzz-transport
+fuzz-transport: sanitized ## Damage what the native transport reads for FUZZ_SECONDS (600), built with ASan and UBSan
+	PYTHONPATH=tests $(SANITIZED) tests/fuzz/test_fuzz_transport.py --seconds $(FUZZ_SECONDS)
 
 .PHONY: lint
 lint: $(VENV)/.lint ## ruff, mypy and shellcheck
@@ -101,6 +112,7 @@ bench-%: $(VENV)/.test ## One benchmark: tests/bench/bench_NAME.py, with - for _
 .PHONY: nightly
 nightly: $(VENV)/.test ## All tests, the long ones too, and every benchmark
 	$(BIN)/pytest $(SUITES) $(wildcard tests/drill tests/fuzz)
+	$(MAKE) fuzz-transport VENV=$(VENV)-sanitized
 	SSOP_CROSSING_CALLS=100000 $(BIN)/pytest --timeout 0 tests/property/rag/test_tenants.py
 	set -e; for bench in tests/bench/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$bench; done
 

@@ -232,7 +232,7 @@ cdef class Stream:
         cdef object found
         cdef nghttp2_nv *array
         cdef bint was_full = self._pending_bytes >= WRITE_AHEAD_BYTES
-        while self._queue:
+        while self._queue and used < length:
             found = self._queue[0]
             message = found if PyBytes_CheckExact(found) else found[0]
             size = PyBytes_GET_SIZE(message)
@@ -247,7 +247,7 @@ cdef class Stream:
             memcpy(buffer + used, PyBytes_AS_STRING(message) + self._offset - 5, part)
             used += part
             self._offset += part
-            if <size_t>self._offset - 5 < size:
+            if self._offset - 5 < size:
                 break
             self._queue.popleft()
             self._offset = 0

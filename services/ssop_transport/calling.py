@@ -38,6 +38,10 @@ class Calling:
             stream.write(request)
         stream.finish()
 
+    def remaining_s(self) -> float:
+        """Time until the deadline."""
+        return self._timer.when() - self._loop.time()
+
     def take(self) -> bytes | None:
         """The next message, if it is there."""
         return None if self.stream is None else self.stream.take()

@@ -95,7 +95,7 @@ class NativePeer:
             self._watch_on()
         try:
             for attempt in range(1, _ATTEMPTS + 1):
-                connection = self._pick() or await self._join_within(timeout_s)
+                connection = self._pick() or await self._join_within(calling.remaining_s())
                 try:
                     calling.begin(connection, headers, request, is_packed)
                 except ConnectionError:
@@ -162,7 +162,9 @@ class NativePeer:
             self._joining = loop.create_task(self._join())
             self._joining.add_done_callback(self._joined)
         try:
-            return await asyncio.wait_for(asyncio.shield(self._joining), timeout_s)
+            # Not wait_for, which before Python 3.12 may lose the cancel of its caller.
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(self._joining)
         except TimeoutError:
             raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded") from None
         except OSError as error:

@@ -164,3 +164,19 @@ async def test_certificates_are_asked_of_both_sides_and_replaced_between_calls(t
         assert caught.value.reason == ErrorReason.ERROR_REASON_BACKEND_FAILED
         await stranger.close()
     await server.stop(0)
+
+
+async def test_cancel_is_heard_in_every_turn_of_connecting(tmp_path: Path) -> None:
+    listen = f"unix:{tmp_path}/s"
+    server = await start(listen, handler=hang)
+    for turns in range(30):
+        peer = connector("native")(listen)
+        call = asyncio.ensure_future(peer.unary(METHOD, b"", timeout_s=300))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await peer.close()
+    await eventually(lambda: not server._tasks)
+    await server.stop(0)
