@@ -18,13 +18,13 @@ from prometheus_client import CollectorRegistry, Counter
 from ssop.v1 import mesh_pb2
 from ssop.v1.content_pb2 import Message
 from ssop_chassis.settings import SettingsError
-from ssop_chassis.transport import Kind, channel_maker
 from ssop_opinion.core.brands import Brand, BrandIndex, describe
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.prompt import Example, Hint, PromptText, build_head, build_turn, pick_prompt
 from ssop_opinion.core.record import Analysis, Verdict
 from ssop_opinion.core.wording import Language, even_out, find_language
 from ssop_opinion.hint.model import HintError, HintModel, open_hint
+from ssop_opinion.mesh_channel import channel_opener
 from ssop_opinion.ports import MeshAwayError, OnField
 from ssop_opinion.prompting import PostSchema, PromptError, post_schema, tailor
 from ssop_opinion.settings import OpinionSettings
@@ -41,10 +41,8 @@ from ssop_sdk import (
     RetryPolicy,
     SsopError,
 )
-from ssop_sdk.async_client import OpenChannel, open_grpc_channel
 from ssop_sdk.messages import read_messages
 from ssop_sdk.request import GenerateOptions
-from ssop_sdk.target import Target
 
 Clock = Callable[[], float]
 
@@ -230,30 +228,23 @@ class MeshAnalyst:
     def _generate(self, question: _Question) -> AsyncStream[Any]:
         plan, has_brand, hint = question.plan, bool(question.brands), question.hint
         prompt = pick_prompt(plan.prompts, find_language(question.text))
-        return self._clients[question.tenant].generate(
-            [
-                *self._head(prompt, has_hint=hint is not None),
-                build_turn(prompt, question.text, brands=describe(question.brands), hint=hint),
-            ],
-            policy=plan.find_policy(has_brand=has_brand),
-            max_output_tokens=self._max_output_tokens,
-            max_degraded_level=self._max_degraded_level,
-            allow_degraded=True,
-            logprobs=self._has_probabilities,
-            timeout_s=self._timeout_s,
-            **self._options(plan, has_brand=has_brand),
-        )
-
-    @staticmethod
-    def _options(plan: Plan, *, has_brand: bool) -> GenerateOptions:
-        """What only some tenants and posts ask for: each option that is named makes the request larger."""
-        options: GenerateOptions = {}
+        turn = build_turn(prompt, question.text, brands=describe(question.brands), hint=hint)
+        messages: list[Any] = [*self._head(prompt, has_hint=hint is not None), turn]
+        options: GenerateOptions = {
+            "policy": plan.find_policy(has_brand=has_brand),
+            "max_output_tokens": self._max_output_tokens,
+            "max_degraded_level": self._max_degraded_level,
+            "allow_degraded": True,
+            "logprobs": self._has_probabilities,
+            "timeout_s": self._timeout_s,
+        }
+        # What only some tenants and posts ask for: each option that is named makes the request larger.
         if plan.collections and not has_brand:
             options["collections"] = plan.collections
             options["rag_prefetch_ratio"] = plan.rag_prefetch_ratio
         if plan.allows_similar:
             options["allow_similar_cache"] = True
-        return options
+        return self._clients[question.tenant].generate(messages, **options)
 
     def _head(self, prompt: PromptText, *, has_hint: bool) -> Sequence[Message]:
         """What stands before each post, made once: with examples it is most of the request."""
@@ -360,21 +351,6 @@ def _open_hint(settings: OpinionSettings) -> HintModel | None:
         raise SettingsError(f"the hint can't be used: {error}; has_hint = false goes without") from error
 
 
-def _channel_opener(transport: Kind) -> OpenChannel | None:
-    """What opens channels to routers. Raises SettingsError."""
-    make = channel_maker(transport)
-    if make is None:
-        return None
-
-    def open_channel(target: Target) -> Any:
-        if target.is_tls or target.is_resolved_by_grpc:
-            _log.info("gRPC's own transport carries calls to a router over TLS, or behind a resolver")
-            return open_grpc_channel(target)
-        return make(target.address)
-
-    return open_channel
-
-
 @asynccontextmanager
 async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
     """The Analyst that the settings ask for. Raises SettingsError."""
@@ -382,7 +358,7 @@ async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
     plans = {name: make_plan(tenant) for name, tenant in setup.tenants.items()}
     hint = await asyncio.to_thread(_open_hint, settings)
     timeout_s = settings.analysis_timeout_ms / 1000
-    open_channel = _channel_opener(setup.transport)
+    open_channel = channel_opener(setup.transport)
     async with AsyncExitStack() as stack:
         clients = {
             name: await stack.enter_async_context(

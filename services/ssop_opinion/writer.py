@@ -144,12 +144,12 @@ class RecordWriter:
         try:
             async with asyncio.timeout(DESK_TIMEOUT_S):
                 failed = [found for found in await telling if found is not None]
-        except TimeoutError as error:
-            failed = [error] * len(records)
+        except TimeoutError as late:
+            failed = [late] * len(records)
         # A fault of the alerts must not keep posts in the queue.
-        for error in failed:
+        for fault in failed:
             self._metrics.tries.labels("desk").inc()
-            _log.error("the alert desk failed: %s", describe(error))
+            _log.error("the alert desk failed: %s", describe(fault))
 
     async def _finish(self, entries: Sequence[Entry]) -> None:
         """Take posts out of the queue, however long its Redis is gone: they would be analysed again otherwise."""
