@@ -31,7 +31,7 @@ class Kept:
         self._beside = 0
 
     def watch(self, job: Job, key: bytes) -> asyncio.TimerHandle:
-        """An admission begins: an answer is looked for when it is late, unless that is cancelled. Nobody waits twice."""
+        """An admission begins: an answer is looked for when it is late, unless this is cancelled."""
         return asyncio.get_running_loop().call_later(self._late_s, self._begin, job, key)
 
     async def find(self, job: Job, key: bytes, error: Unavailable) -> StoredAnswer | None:
