@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -71,13 +70,13 @@ def describe_request(job: Job, collections: tuple[str, ...], index_version: str)
         tenant=job.tenant,
         scopes=job.principal.scopes,
         model="cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
-        sampling=prompt.sampling.SerializeToString(deterministic=True),
+        sampling=prompt.sampling.SerializeToString(deterministic=True) if prompt.HasField("sampling") else b"",
         template_version="",
         schema_hash=b"%d" % _is_format_asserted(job) + schema.hash if schema is not None else b"",
         index_version=index_version,
         messages=tuple(message.SerializeToString(deterministic=True) for message in prompt.messages),
         tools=tuple(tool.SerializeToString(deterministic=True) for tool in prompt.tools),
-        tool_choice=prompt.tool_choice.SerializeToString(deterministic=True),
+        tool_choice=prompt.tool_choice.SerializeToString(deterministic=True) if prompt.HasField("tool_choice") else b"",
         collections=collections,
         retrieval_top_k=job.request.retrieval.top_k if collections else 0,
         stream_buffer_bytes=prompt.stream_buffer_size,
@@ -158,8 +157,12 @@ class Answers:
         )
 
         async def ask() -> AdmitResponse:
-            with self._kept.beside(job, key) if self._kept is not None else nullcontext():
+            late = self._kept.watch(job, key) if self._kept is not None else None
+            try:
                 return await self._admit(request, job.inner_metadata)
+            finally:
+                if late is not None:
+                    late.cancel()
 
         async def has_kept(error: Unavailable) -> bool:
             return await self.find_kept(job, key, error) is not None

@@ -28,7 +28,7 @@ class Background:
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()) is not None and _log.isEnabledFor(logging.DEBUG):
             _log.debug("background work failed", extra={"cause": describe(error)})
 
     async def finish(self, timeout_s: float) -> None:

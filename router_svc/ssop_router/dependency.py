@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -49,9 +48,8 @@ class Lane:
         self._most_waiting = most_waiting
         self.waiting = 0
 
-    @asynccontextmanager
-    async def enter(self) -> AsyncIterator[None]:
-        """Wait for the turn. Raises OVERLOADED where too many wait."""
+    async def enter(self) -> None:
+        """Wait for the turn; `leave` must follow. Raises OVERLOADED where too many wait."""
         if self.waiting >= self._most_waiting:
             raise MeshError(R.ERROR_REASON_OVERLOADED, "too many calls wait for this service", retry_after_ms=1_000)
         self.waiting += 1
@@ -59,10 +57,10 @@ class Lane:
             await self._slots.acquire()
         finally:
             self.waiting -= 1
-        try:
-            yield
-        finally:
-            self._slots.release()
+
+    def leave(self) -> None:
+        """The turn is over."""
+        self._slots.release()
 
 
 class Dependency:
@@ -119,11 +117,14 @@ class Dependency:
         self._check()
         if lane is None:
             return await self._unary(method, request, timeout_s, metadata)
-        async with lane.enter():
+        await lane.enter()
+        try:
             if self._failures >= _FAILURES_TO_SKIP:
                 # It went while others were waited for; who tries it is decided by `_check`.
                 self._check()
             return await self._unary(method, request, timeout_s, metadata)
+        finally:
+            lane.leave()
 
     async def _unary(self, method: str, request: bytes, timeout_s: float, metadata: InnerMetadata) -> bytes:
         try:

@@ -30,6 +30,9 @@ from ssop_router.core.transcript import Transcript
 from ssop_router.validation import MAX_DEGRADED_LEVEL
 
 _BYTES_PER_TOKEN: Final = 4
+# Never changed: what an end says takes their place.
+_NO_VIOLATION: Final = Violation()
+_NO_USAGE: Final = Usage()
 
 
 @dataclass(slots=True)
@@ -59,10 +62,10 @@ class Ending:
     """What the END frames said, the gravest verdict of all documents, and the last usage."""
 
     verdict: Verdict.ValueType = Verdict.VERDICT_UNSPECIFIED
-    violation: Violation = field(default_factory=Violation)
+    violation: Violation = field(default_factory=lambda: _NO_VIOLATION)
     incomplete_reason: IncompleteReason.ValueType = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
     finish_reason: FinishReason.ValueType = FinishReason.FINISH_REASON_UNSPECIFIED
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = field(default_factory=lambda: _NO_USAGE)
 
     @property
     def has_ended(self) -> bool:

@@ -1,8 +1,6 @@
 """Stored answers for requests whose admission fails: what the host of the cache service still has."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from ssop.v1.cache_pb2 import CacheOutcome, LookupRequest, LookupResponse, StoredAnswer
@@ -32,14 +30,9 @@ class Kept:
         self._timeout_s = max(_LEAST_S, settings.admission_timeout_ms / 2000)
         self._beside = 0
 
-    @contextmanager
-    def beside(self, job: Job, key: bytes) -> Iterator[None]:
-        """The block is an admission; while it is late an answer is looked for, so that nobody waits twice."""
-        timer = asyncio.get_running_loop().call_later(self._late_s, self._begin, job, key)
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def watch(self, job: Job, key: bytes) -> asyncio.TimerHandle:
+        """An admission begins: an answer is looked for when it is late, unless this is cancelled."""
+        return asyncio.get_running_loop().call_later(self._late_s, self._begin, job, key)
 
     async def find(self, job: Job, key: bytes, error: Unavailable) -> StoredAnswer | None:
         """The answer after an admission failed, where there is one.

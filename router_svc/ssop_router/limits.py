@@ -1,9 +1,9 @@
 """The limits of tenants on this router: how busy the nodes are, and what holds while the shared ones can't be asked."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
 
 from google.protobuf.message import DecodeError
 
@@ -17,17 +17,28 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.settings import RouterSettings
 
 R = ErrorReason
+_FULL: Final = frozenset({R.ERROR_REASON_OVERLOADED, R.ERROR_REASON_RATE_LIMITED})
 RATE_LIMIT: Final = "rate_limit"
 TOKEN_BUDGET: Final = "token_budget"  # noqa: S105 - the name of a limit
 _log = logging.getLogger(__name__)
 
 
 class Wait:
-    """A request that waits for its first field."""
+    """A request that waits for its first field: until the block ends, at the latest."""
+
+    __slots__ = ("_limits", "_number")
 
     def __init__(self, limits: "Limits") -> None:
         self._limits = limits
         self._number = limits.throttle.begin(limits.clock_ms())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, MeshError) and error.reason in _FULL:
+            self.refuse()
+        self.drop()
 
     def end(self) -> None:
         """The first field came."""
@@ -60,18 +71,9 @@ class Limits:
         """The share of the full rate that the nodes can bear now, above 0 and at most 1."""
         return self.throttle.share(self.clock_ms())
 
-    @contextmanager
-    def waiting(self) -> Iterator[Wait]:
+    def waiting(self) -> Wait:
         """Count a request as waiting, until the block ends at the latest."""
-        wait = Wait(self)
-        try:
-            yield wait
-        except MeshError as error:
-            if error.reason in (R.ERROR_REASON_OVERLOADED, R.ERROR_REASON_RATE_LIMITED):
-                wait.refuse()
-            raise
-        finally:
-            wait.drop()
+        return Wait(self)
 
     def learn(self, told: cache_pb2.TenantLimits) -> None:
         """The cache service has admitted a request, and says its limits."""

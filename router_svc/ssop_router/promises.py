@@ -28,6 +28,7 @@ class Promises:
         self._is_tried = False
         self._is_given_up = False
         self._is_back = asyncio.Event()
+        self._waiting = 0
 
     async def keep(
         self,
@@ -83,8 +84,12 @@ class Promises:
         if left_s <= 0:
             return
         if self._is_tried:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_back.wait(), left_s)
+            self._waiting += 1
+            try:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_back.wait(), left_s)
+            finally:
+                self._waiting -= 1
             return
         self._is_tried = True
         try:
@@ -95,5 +100,6 @@ class Promises:
     def _tell(self) -> None:
         """Somebody was admitted, or judged: whoever waits asks again."""
         self._is_given_up = False
-        self._is_back.set()
-        self._is_back = asyncio.Event()
+        if self._waiting:
+            self._is_back.set()
+            self._is_back = asyncio.Event()

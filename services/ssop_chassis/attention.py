@@ -5,8 +5,8 @@ says nothing about who should have answered. So the clock of these time-outs sta
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Final, TypeVar
 
 TICK_S: Final = 0.005
@@ -37,31 +37,29 @@ class Attention:
         """Seconds for which the loop has turned while something was waited for."""
         return self._attended_s
 
-    @asynccontextmanager
-    async def timeout(self, delay_s: float) -> AsyncIterator[None]:
+    def timeout(self, delay_s: float) -> "AttentiveTimeout":
         """As `asyncio.timeout`, by this clock: TimeoutError after `delay_s` seconds in which the loop turned.
 
         On a loop that is not late that is `delay_s`, give or take two ticks. An answer that lies in a socket when the
         time is over is heard first.
         """
-        async with asyncio.timeout(None) as timer:
-            self._begin(timer, delay_s)
-            try:
-                yield
-            finally:
-                self._due_s.pop(timer, None)
-                self._last_look.discard(timer)
+        return AttentiveTimeout(self, delay_s)
 
     async def wait(self, future: "asyncio.Future[T]", delay_s: float) -> T:
         """What a future gives, within `timeout`, for less: the future itself fails with the TimeoutError."""
-        self._begin(future, delay_s)
+        self.begin(future, delay_s)
         try:
             return await future
         finally:
-            self._due_s.pop(future, None)
-            self._last_look.discard(future)
+            self.end(future)
 
-    def _begin(self, timer: "asyncio.Timeout | asyncio.Future[Any]", delay_s: float) -> None:
+    def end(self, timer: "asyncio.Timeout | asyncio.Future[Any]") -> None:
+        """Nothing is waited for under this time-out any more."""
+        self._due_s.pop(timer, None)
+        self._last_look.discard(timer)
+
+    def begin(self, timer: "asyncio.Timeout | asyncio.Future[Any]", delay_s: float) -> None:
+        """Something is waited for from now on."""
         loop = asyncio.get_running_loop()
         if self._timer is None:
             self._looked_s = loop.time()
@@ -95,3 +93,24 @@ class Attention:
             return
         next_s = min(self._due_s.values()) - self._attended_s
         self._schedule(loop, min(TICK_S, next_s) if next_s > 0 else _LAST_LOOK_S)
+
+
+class AttentiveTimeout:
+    """See Attention.timeout. Use it in `async with`, once."""
+
+    __slots__ = ("_attention", "_delay_s", "_timer")
+
+    def __init__(self, attention: Attention, delay_s: float) -> None:
+        self._attention = attention
+        self._delay_s = delay_s
+        self._timer = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._timer.__aenter__()
+        self._attention.begin(self._timer, self._delay_s)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._attention.end(self._timer)
+        await self._timer.__aexit__(kind, error, traceback)

@@ -124,12 +124,15 @@ async def serve_surroundings(folder: Path, transport: Any) -> None:
     start = server_starter(transport, "surroundings")
     inner = inner_authenticate(SECRET)
     lite, full = _Node("lite-1", [Tier.TIER_LITE]), _Node("full-1", [Tier.TIER_FULL])
+    # A server that nobody holds is collected.
+    servers = []
     for name, services in {
         "lite-1": [lite.service()],
         "full-1": [full.service()],
         "cache": [_Cache().service(), ScriptedKeyStore().service()],
     }.items():
-        await start(services, [f"unix:{folder}/{name}.sock"], authenticate=inner, max_concurrent_calls=4_096)
+        listen = [f"unix:{folder}/{name}.sock"]
+        servers.append(await start(services, listen, authenticate=inner, max_concurrent_calls=4_096))
     await asyncio.Event().wait()
 
 

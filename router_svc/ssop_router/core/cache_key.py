@@ -42,8 +42,8 @@ def cache_key(fields: CanonicalRequest) -> bytes:
     Every item is preceded by its length, every list by its count (8 bytes each, big-endian), in a fixed order.
     Scopes are a set, so they are sorted; everything else keeps its order.
     """
-    digest = hashlib.sha256(_DOMAIN)
-    for item in (
+    items = (
+        _DOMAIN,
         _text(fields.tenant),
         _list(sorted(scope.encode() for scope in fields.scopes)),
         _text(fields.model),
@@ -59,9 +59,8 @@ def cache_key(fields: CanonicalRequest) -> bytes:
         _count(fields.stream_buffer_bytes),
         _count(fields.wire_version),
         _text(fields.codec_version),
-    ):
-        digest.update(item)
-    return digest.digest()
+    )
+    return hashlib.sha256(b"".join(items)).digest()
 
 
 def scope_key(fields: CanonicalRequest) -> bytes:
@@ -69,8 +68,7 @@ def scope_key(fields: CanonicalRequest) -> bytes:
     return hashlib.sha256(_SCOPE_DOMAIN + cache_key(fields)).digest()
 
 
-def _count(number: int) -> bytes:
-    return struct.pack(">Q", number)
+_count: Final = struct.Struct(">Q").pack
 
 
 def _item(data: bytes) -> bytes:

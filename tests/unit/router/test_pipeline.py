@@ -83,6 +83,12 @@ async def test_short_instruction_goes_to_lite(mesh: Mesh) -> None:
     assert used(mesh) == ["lite-1"]
 
 
+async def test_requests_without_an_id_get_ids_of_their_own(mesh: Mesh) -> None:
+    ids = [(await mesh.generate()).trailers["x-ssop-request-id"] for _ in range(3)]
+    assert len(set(ids)) == 3
+    assert all(len(name) == 32 for name in ids)
+
+
 async def test_inner_calls_carry_principal_request_id_and_a_shorter_deadline(mesh: Mesh) -> None:
     await mesh.generate(ask(request_id="r-1", model="grok-3-lite"), timeout_s=2)
     node = mesh.nodes["lite-1"]

@@ -32,6 +32,29 @@ def test_score_passes_through() -> None:
     assert scorer(FixedClassifier(0.7, spread=0.1))("x") == Complexity(0.7, 0.1)
 
 
+def test_text_that_comes_again_is_not_scored_again() -> None:
+    model = FixedClassifier(0.7)
+    ask = scorer(model)
+    assert [ask(text).score for text in ("x", "x", "y")] == [0.7] * 3
+    assert model.asked == ["x", "y"]
+
+
+def test_failure_is_not_remembered() -> None:
+    model = FixedClassifier(error=RuntimeError("x"))
+    ask = scorer(model)
+    assert [ask("x").abstention for _ in range(2)] == ["failed"] * 2
+    assert len(model.asked) == 2
+
+
+def test_scores_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_router.scoring._MOST_KNOWN", 2)
+    model = FixedClassifier(0.7)
+    ask = scorer(model)
+    for text in ("a", "b", "c", "a"):
+        ask(text)
+    assert model.asked == ["a", "b", "c", "a"]
+
+
 @pytest.mark.parametrize("fault", ["off", "missing", "unreadable"])
 def test_absent_classifier_says_why(fault: str) -> None:
     assert scorer(None, fault=fault)("x").abstention == fault
