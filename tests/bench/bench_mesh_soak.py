@@ -20,7 +20,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from helpers.bench_mesh import BenchMesh, run_bench_mesh
+from helpers.bench_mesh import CALLS, BenchMesh, run_bench_mesh
 from helpers.idle_sessions import IdleSessions
 from helpers.load_figures import LoadOrder, growth
 from helpers.load_generator import run_order
@@ -35,6 +35,8 @@ SESSIONS_MB: Final = 100.0
 GROWTH_MB: Final = 1.0
 PER: Final = 10_000
 MB: Final = 1_000_000
+STORE_MIB: Final = 8
+"""So that what is kept of answers is full soon: it is bounded, and no growth."""
 _AT_ONCE: Final = 100
 _CONNECTIONS: Final = 20
 _ANSWER_S: Final = 60.0
@@ -141,7 +143,7 @@ def main() -> None:
     machine, rows, facts = {**describe_machine(), "seconds": SECONDS}, [], {}
     with (
         tempfile.TemporaryDirectory(prefix="ssop-bench-") as name,
-        run_bench_mesh(Path(name), given.transport, calls=given.sessions + 4_096) as mesh,
+        run_bench_mesh(Path(name), given.transport, calls=given.sessions + CALLS, store_mib=STORE_MIB) as mesh,
     ):
         if "rates" in parts:
             rows += measure_rates(mesh, given.transport)
