@@ -22,7 +22,7 @@ from rich.table import Table
 
 from helpers.bench_mesh import CALLS, BenchMesh, run_bench_mesh
 from helpers.idle_sessions import IdleSessions
-from helpers.load_figures import LoadOrder, growth
+from helpers.load_figures import LoadOrder, growth, judge_rates
 from helpers.load_generator import run_order
 from helpers.load_pace import cpu_s, rss_bytes
 from helpers.load_table import Row, describe_machine, print_rows, write_rows
@@ -30,7 +30,6 @@ from helpers.load_table import Row, describe_machine, print_rows, write_rows
 SECONDS: Final = float(os.environ.get("BENCH_SECONDS", "5"))
 RATES: Final = (100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 PARTS: Final = ("rates", "sessions", "soak")
-FLAT: Final = 2.0
 SESSIONS_MB: Final = 100.0
 GROWTH_MB: Final = 1.0
 PER: Final = 10_000
@@ -64,11 +63,9 @@ def measure_rates(mesh: BenchMesh, transport: str) -> list[Row]:
     return rows
 
 
-def judge_rates(rows: list[Row]) -> dict[str, Any]:
-    """The dearest rate beside the cheapest; saturated ones count, since their CPU is that of a full machine."""
-    costs = {row.order.rate: row.result.total_cpu_us for row in rows if row.result.cpu_us}
-    ratio = max(costs.values()) / min(costs.values())
-    return {"cpu_us": costs, "dearest_to_cheapest": round(ratio, 2), "is_flat": ratio <= FLAT}
+def is_kept(row: Row) -> bool:
+    """Whether the rate of a row was had."""
+    return not row.result.is_saturated and not row.result.failed
 
 
 async def measure_sessions(mesh: BenchMesh, count: int) -> dict[str, Any]:
@@ -147,7 +144,7 @@ def main() -> None:
     ):
         if "rates" in parts:
             rows += measure_rates(mesh, given.transport)
-            facts["rates"] = judge_rates(rows)
+            facts["rates"] = judge_rates({row.order.rate: row.result.total_cpu_us for row in rows if is_kept(row)})
         if "sessions" in parts:
             facts["sessions"] = uvloop.run(measure_sessions(mesh, given.sessions))
         if "soak" in parts:

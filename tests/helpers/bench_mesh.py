@@ -27,9 +27,9 @@ from ssop_cli.places import Places, find_places, make_places
 Transport = Literal["native", "inner", "grpc"]
 PROCESSES: Final = ("router", "inference", "cache", "redis-state", "redis-cache")
 CALLS: Final = 4_096
-# A queue in front of a store is load and no failure; what is done without a store is a flaw of the answer.
 _STATE_MIB: Final = 2_048
 """As in k8s-free-deploy/redis: each request of the last five minutes is 200 bytes of the state."""
+# A queue in front of a store is load and no failure; what is done without a store is a flaw of the answer.
 _PATIENCE_MS: Final = 5_000
 
 
