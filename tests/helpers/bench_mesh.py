@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import grpc
+import redis
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from helpers.certificates import make_authority, make_certificate
 from helpers.live_mesh import READY_TIMEOUT_S, LiveMesh, wait_until
 from helpers.load_requests import write_recording
 from ssop_cli.embedded import default_settings, dump_toml, free_port, make_identity
-from ssop_cli.places import find_places, make_places
+from ssop_cli.places import Places, find_places, make_places
 
 Transport = Literal["native", "inner", "grpc"]
 PROCESSES: Final = ("router", "inference", "cache", "redis-state", "redis-cache")
 CALLS: Final = 4_096
+_STATE_MIB: Final = 2_048
+"""As in k8s-free-deploy/redis: each request of the last five minutes is 300 bytes of the state."""
 # A queue in front of a store is load and no failure; what is done without a store is a flaw of the answer.
 _PATIENCE_MS: Final = 5_000
 
@@ -52,7 +55,7 @@ class BenchMesh:
 
 
 def bench_settings(
-    mesh_document: dict[str, Any], folder: Path, transport: Transport, wait_ms: float, calls: int
+    mesh_document: dict[str, Any], folder: Path, transport: Transport, wait_ms: float, calls: int, store_mib: int
 ) -> dict[str, Any]:
     """The settings of a mesh to measure."""
     recording = folder / "recording.jsonl"
@@ -70,6 +73,8 @@ def bench_settings(
     }
     document["inference"]["models"][0]["slots"] = CALLS
     document["cache"]["redis_timeout_ms"] = _PATIENCE_MS
+    if store_mib:
+        document["cache"]["local_bytes"] = store_mib << 20
     document["router"] |= {
         "max_in_flight": CALLS,
         "admission_timeout_ms": _PATIENCE_MS,
@@ -87,17 +92,19 @@ def run_bench_mesh(
     routers: int = 1,
     has_tls: bool = False,
     calls: int = CALLS,
+    store_mib: int = 0,
 ) -> Iterator[BenchMesh]:
     """Run a mesh with its state in `folder`, which must be there, until the block ends.
 
     The model waits `wait_ms` before each of its 12 tokens. `calls` are taken at the same time by each service.
+    `store_mib`: what Redis and the cache service keep of answers at most, each; 0 is as ever.
     """
     places = find_places(folder / "state", os.environ)
     make_places(places)
     make_identity(places)
     port = free_port()
     document = default_settings(places, port=port, models_dir=folder, model="null")
-    document = bench_settings(document, folder, transport, wait_ms, calls)
+    document = bench_settings(document, folder, transport, wait_ms, calls, store_mib)
     document["router"]["routers"] = routers
     ca_file = ""
     if has_tls:
@@ -122,6 +129,9 @@ def run_bench_mesh(
                 mesh.wait_ready()
             except AssertionError as error:
                 raise AssertionError((folder / "up.log").read_text()) from error
+            _set_memory(places, "redis-state", _STATE_MIB)
+            if store_mib:
+                _set_memory(places, "redis-cache", store_mib)
             pids, targets = {}, [f"127.0.0.1:{port}"]
             for number in range(2, routers + 1):
                 process, target = _start_router(folder, config, number, environ)
@@ -138,6 +148,11 @@ def run_bench_mesh(
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+def _set_memory(places: Places, name: str, mib: int) -> None:
+    with redis.Redis(unix_socket_path=str(places.socket(name))) as client:
+        client.config_set("maxmemory", f"{mib}mb")
 
 
 def _start_router(

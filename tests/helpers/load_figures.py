@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 Client = Literal["native", "grpc", "http"]
+FLAT: Final = 2.0
+"""The dearest rate may cost so many times the cheapest."""
 SATURATED_SHARE: Final = 0.97
 """Less of a rate than this within the window, and its latencies are those of a queue that grows."""
 
@@ -41,9 +43,9 @@ class LoadOrder:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What became of it. `cpu_us` is CPU for each request by process, `late_p99_ms` what the generator itself was late
-    with, `client_share` the part of a core that it used. `faults` are counted by kind, and so are the `flaws` of those
-    answers that were read whole."""
+    """What became of it. `cpu_us` is CPU for each request by process, `client_share` the part of a core that the
+    generator used, `late_p99_ms` what it was late with; `busy_share`, `others_share` and `steal_share` are parts of all
+    cores. `faults` are counted by kind, and so are the `flaws` of those answers that were read whole."""
 
     rate: float
     done: int
@@ -61,6 +63,7 @@ class LoadResult:
     cpu_us: dict[str, float]
     client_share: float
     busy_share: float
+    others_share: float
     steal_share: float
     is_saturated: bool
     samples: list[tuple[int, dict[str, int]]] = field(default_factory=list)
@@ -98,6 +101,11 @@ def is_saturated(asked: float, done_rate: float) -> bool:
     return asked > 0 and done_rate < SATURATED_SHARE * asked
 
 
+def others_share(busy_share: float, measured_s: float, window_s: float, cores: int) -> float:
+    """The part of all cores that went to processes that were not measured, the kernel's among them."""
+    return max(0.0, busy_share - measured_s / max(window_s * cores, 1e-9))
+
+
 def slope(points: Sequence[tuple[float, float]]) -> float:
     """The slope of the line of least squares; 0 where the points have no breadth."""
     count = len(points)
@@ -106,6 +114,18 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     mean_x, mean_y = (math.fsum(column) / count for column in zip(*points, strict=True))
     breadth = math.fsum((x - mean_x) ** 2 for x, _ in points)
     return math.fsum((x - mean_x) * (y - mean_y) for x, y in points) / breadth if breadth else 0.0
+
+
+def judge_rates(costs: Mapping[float, float]) -> dict[str, Any]:
+    """CPU in microseconds by rate, of those rates that were kept: the dearest beside the cheapest.
+
+    One rate alone says nothing. Whether it is flat is said as far as the highest rate that was kept.
+    """
+    if len(costs) < 2:
+        return {"cpu_us": dict(costs), "up_to": max(costs, default=0.0), "is_flat": None}
+    ratio = max(costs.values()) / min(costs.values())
+    found = {rate: round(cost) for rate, cost in costs.items()}
+    return {"cpu_us": found, "up_to": max(costs), "dearest_to_cheapest": round(ratio, 2), "is_flat": ratio <= FLAT}
 
 
 def growth(samples: Sequence[tuple[int, Mapping[str, int]]], per: int, skip_share: float) -> dict[str, float]:

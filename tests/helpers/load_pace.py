@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from helpers.load_figures import LoadOrder, LoadResult, is_saturated, percentile
+from helpers.load_figures import LoadOrder, LoadResult, is_saturated, others_share, percentile
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -242,8 +242,9 @@ class Pace:
         count = max(1, self._window_done)
         window_s = self._window_end_s - self._begin_s
         rate = self._window_done / max(window_s, 1e-9)
-        cpu_us = {name: 1e6 * (self._after[name] - self._before[name]) / count for name in self._before}
         ticks = [after - before for before, after in zip(*self._ticks, strict=True)]
+        busy_share = ticks[1] / max(1, ticks[0])
+        cpu_us = {name: 1e6 * (self._after[name] - self._before[name]) / count for name in self._before}
         took, first, late = sorted(self._took_s), sorted(self._first_s), sorted(self._late_s)
         return LoadResult(
             rate=rate,
@@ -261,7 +262,8 @@ class Pace:
             answer_bytes=self._bytes / whole,
             cpu_us=cpu_us,
             client_share=cpu_us.get("client", 0.0) * count / 1e6 / max(window_s, 1e-9),
-            busy_share=ticks[1] / max(1, ticks[0]),
+            busy_share=busy_share,
+            others_share=others_share(busy_share, sum(cpu_us.values()) * count / 1e6, window_s, os.cpu_count() or 1),
             steal_share=ticks[2] / max(1, ticks[0]),
             is_saturated=self._is_too_much or is_saturated(order.rate, rate),
             samples=self._samples,

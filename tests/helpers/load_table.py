@@ -16,6 +16,8 @@ from helpers.load_figures import LoadOrder, LoadResult
 
 FULL_SHARE: Final = 0.9
 """A client that uses more of a core than this is what was measured."""
+OTHERS_SHARE: Final = 0.1
+"""Where other processes had more of the cores, rates and latencies are those of a loaded machine."""
 _STORES: Final = ("redis-state", "redis-cache")
 
 
@@ -91,11 +93,15 @@ def print_rows(rows: Sequence[Row], machine: dict[str, Any], console: Console) -
         table.add_column(name, justify="left" if name in {"path", "load"} else "right")
     for name in ("client", "router", "node", "cache", "Redis", "all"):
         table.add_column(f"{name} µs", justify="right")
-    for name in ("busy, stolen %", "failed", "bar"):
+    for name in ("busy, others, stolen %", "failed", "bar"):
         table.add_column(name)
     for row in rows:
         table.add_row(*_cells(row))
     console.print(table)
+    others = max((row.result.others_share for row in rows), default=0.0)
+    if others > OTHERS_SHARE:
+        text = f"Other processes had up to {100 * others:.0f} % of the cores: this is no quiet machine."
+        console.print(text, highlight=False)
     full = [row for row in rows if row.result.client_share > FULL_SHARE]
     if full:
         names = "; ".join(f"{row.path} ({row.transport}), {row.load}" for row in full)
@@ -105,8 +111,8 @@ def print_rows(rows: Sequence[Row], machine: dict[str, Any], console: Console) -
 def _cells(row: Row) -> list[str]:
     result, cpu_us = row.result, row.result.cpu_us
     times = [f"{value:.2f}" for value in (result.p50_ms, result.p99_ms, result.first_p50_ms)]
-    if result.is_saturated:
-        times = ["saturated", "", ""]
+    if result.is_saturated or not result.rate:
+        times = ["saturated" if result.is_saturated else "none", "", ""]
     routers = sum(value for name, value in cpu_us.items() if name.startswith("router"))
     others = sum(value for name, value in cpu_us.items() if name in {"echo", "proxy"})
     shares = [
@@ -125,7 +131,7 @@ def _cells(row: Row) -> list[str]:
         f"{result.rate:,.0f}",
         *times,
         *(f"{value:,.0f}" if value else "" for value in shares),
-        f"{100 * result.busy_share:.0f}, {100 * result.steal_share:.1f}",
+        f"{100 * result.busy_share:.0f}, {100 * result.others_share:.0f}, {100 * result.steal_share:.1f}",
         failed,
         row.bar.verdict(result),
     ]

@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.load_figures import LoadOrder, LoadResult, growth, is_saturated, percentile, slope
+from helpers.load_figures import (
+    LoadOrder,
+    LoadResult,
+    growth,
+    is_saturated,
+    judge_rates,
+    others_share,
+    percentile,
+    slope,
+)
 from helpers.load_table import Bar, Row
 
 RESULT = LoadResult(
@@ -24,6 +33,7 @@ RESULT = LoadResult(
     cpu_us={"client": 4.0, "router": 90.0},
     client_share=0.1,
     busy_share=1.0,
+    others_share=0.0,
     steal_share=0.0,
     is_saturated=False,
 )
@@ -44,6 +54,14 @@ def test_percentile_of_nothing_is_0() -> None:
 )
 def test_less_than_what_was_asked_is_saturated(asked: float, done: float, expected: bool) -> None:
     assert is_saturated(asked, done) is expected
+
+
+def test_what_was_not_measured_went_to_others() -> None:
+    assert others_share(0.9, 1.0, 1.0, 2) == pytest.approx(0.4)
+
+
+def test_others_never_gave_time_back() -> None:
+    assert others_share(0.4, 1.0, 1.0, 2) == 0.0
 
 
 def test_slope_is_that_of_a_line() -> None:
@@ -86,3 +104,12 @@ def test_result_comes_back_as_it_was() -> None:
 def test_row_of_a_file_holds_no_key() -> None:
     order = LoadOrder("native", ["127.0.0.1:1"], key="ssop_secret", pids={"router": 1})
     assert "ssop_secret" not in str(Row("mesh", "native", order, RESULT).to_json())
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [({}, None), ({100.0: 900.0}, None), ({100.0: 900.0, 200.0: 500.0}, True), ({100.0: 900.0, 200.0: 400.0}, False)],
+    ids=["none", "one", "flat", "steep"],
+)
+def test_cost_is_flat_or_not_only_over_several_rates(costs: dict[float, float], expected: bool | None) -> None:
+    assert judge_rates(costs)["is_flat"] is expected
