@@ -15,7 +15,7 @@ from zlib import crc32
 
 from ssop_opinion.core.wording import Language
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_CHARS: Final = 1_000
 DENSE: Final = 8
 _KNOWN_WORDS: Final = 8_192
@@ -23,7 +23,7 @@ _KNOWN_WORDS: Final = 8_192
 _WORD_CHARS: Final = 24
 _TOKEN: Final = re.compile(r"[A-Za-z\u00c0-\u024f0-9]+(?:'[a-z]+)?|[^\w\s]")
 _SPACED: Final = re.compile(r"\S+")
-_CHINESE_RUN: Final = re.compile(r"[^\s]+")
+_CLAUSE: Final = re.compile(r"[^\s，。！？；：、…,.!?;:~]+")
 _EDGE: Final = ".,;:!?\"'()[]{}<>#*~-_/\\|"
 _NEGATIONS_EN: Final = frozenset(
     [
@@ -109,6 +109,9 @@ _BOOST: Final = 0.293
 _FLIP: Final = -0.74
 _CAPITALS: Final = 0.733
 _NORM: Final = 15.0
+# No valence: what turns or strengthens the next word.
+_NEGATION: Final = 100.0
+_BOOSTER: Final = 101.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +140,27 @@ class Extractor:
         self._lexicon = lexicon
         self._mask = (1 << bits) - 1
         self._offset = 1 << bits
-        longest = max(map(len, (*lexicon.chinese, *lexicon.negations, *lexicon.boosters)), default=1)
-        self._longest = longest
+        # One look-up a width for three lists; what is in two of them is what the later says.
+        self._chinese = (
+            dict.fromkeys(lexicon.boosters, _BOOSTER)
+            | dict.fromkeys(lexicon.negations, _NEGATION)
+            | {**lexicon.chinese}
+        )
+        self._longest: dict[str, int] = {}
+        for word in self._chinese:
+            self._longest[word[:1]] = max(len(word), self._longest.get(word[:1], 0))
 
     def extract(self, text: str, language: Language) -> Features:
         """The features of an evened-out text. Only its first MAX_CHARS characters are seen."""
         text = text[:MAX_CHARS]
         mask = self._mask
+        lowered = text.lower()
         if language == "zh":
-            ids = {self._offset + (crc32(gram.encode()) & mask) for gram in _chinese_grams(text.lower())}
-            return Features(tuple(sorted(ids)), self._weigh_chinese(text.lower()))
+            ids = {self._offset + (crc32(gram.encode()) & mask) for gram in _chinese_grams(lowered)}
+            return Features(tuple(sorted(ids)), self._weigh_chinese(lowered))
         ids = set()
         before = "^"
-        for token in _TOKEN.findall(text.lower()):
+        for token in _TOKEN.findall(lowered):
             ids.update(_known_buckets(token, mask) if len(token) <= _WORD_CHARS else _buckets(token, mask))
             ids.add(crc32(f"b{before} {token}".encode()) & mask)
             before = token
@@ -185,30 +196,30 @@ class Extractor:
         return _summary(scores, len(words), text)
 
     def _weigh_chinese(self, text: str) -> tuple[float, ...]:
-        lexicon, longest = self._lexicon, self._longest
+        words, longest = self._chinese, self._longest
         scores: list[float] = []
         turned, strength, reach = 1.0, 1.0, 0
-        at = 0
-        while at < len(text):
-            for width in range(min(longest, len(text) - at), 0, -1):
-                word = text[at : at + width]
-                if (valence := lexicon.chinese.get(word)) is not None:
+        at, end = 0, len(text)
+        while at < end:
+            for width in range(min(longest.get(text[at], 0), end - at), 0, -1):
+                valence = words.get(text[at : at + width])
+                if valence is None:
+                    continue
+                if valence == _NEGATION:
+                    turned, reach = turned * _FLIP, 3
+                elif valence == _BOOSTER:
+                    strength, reach = 1.3, 3
+                else:
                     scores.append(valence * turned * strength)
                     turned, strength, reach = 1.0, 1.0, 0
-                    break
-                if word in lexicon.negations:
-                    turned, reach = turned * _FLIP, 3
-                    break
-                if word in lexicon.boosters:
-                    strength, reach = 1.3, 3
-                    break
+                break
             else:
                 width = 1
                 reach -= 1
                 if reach <= 0 or text[at] in "，。！？,.!?；; ":
                     turned, strength = 1.0, 1.0
             at += width
-        return _summary(scores, max(1, len(text) // 2), text)
+        return _summary(scores, max(1, end // 2), text)
 
 
 def _summary(scores: list[float], words: int, text: str) -> tuple[float, ...]:
@@ -249,7 +260,9 @@ _known_buckets: Final = lru_cache(_KNOWN_WORDS)(_buckets)
 
 
 def _chinese_grams(text: str) -> Iterator[str]:
-    for run in _CHINESE_RUN.findall(text):
+    """One to three characters of a clause, whose ends are characters as well: how a clause ends says much."""
+    for clause in _CLAUSE.findall(text):
+        marked = f"^{clause}$"
         for width in (1, 2, 3):
-            for at in range(len(run) - width + 1):
-                yield run[at : at + width]
+            for at in range(len(marked) - width + 1):
+                yield marked[at : at + width]

@@ -58,6 +58,19 @@ def test_a_negation_does_not_reach_over_a_comma() -> None:
     assert compound("没有，好", "zh") > 0
 
 
+def test_the_longest_word_counts() -> None:
+    lexicon = Lexicon({}, {"好": 2.0, "好贵": -2.0}, frozenset(), frozenset())
+    assert Extractor(lexicon, 10).extract("好贵", "zh").dense[0] < 0
+
+
+def test_the_end_of_a_clause_is_a_feature() -> None:
+    assert EXTRACTOR.extract("味道好", "zh").ids != EXTRACTOR.extract("好味道", "zh").ids
+
+
+def test_signs_between_clauses_are_no_features() -> None:
+    assert EXTRACTOR.extract("味道好，价格高", "zh").ids == EXTRACTOR.extract("价格高。味道好", "zh").ids
+
+
 def test_the_buckets_of_the_languages_are_apart() -> None:
     english, chinese = EXTRACTOR.extract("good", "en").ids, EXTRACTOR.extract("好吃", "zh").ids
     assert max(english) < 1 << 10 <= min(chinese) < 2 << 10
@@ -153,4 +166,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_attribution_names_every_source() -> None:
     folder = Path(open_hint.__code__.co_filename).parent
     text = (folder / "ATTRIBUTION.md").read_text(encoding="utf-8")
-    assert all(word in text for word in ("vaderSentiment", "snownlp", "SEntFiN", "FinEntity", "written_zh.json"))
+    assert all(
+        word in text
+        for word in ("vaderSentiment", "snownlp", "SEntFiN", "FinEntity", "written_zh.json", "reviews_zh.txt")
+    )

@@ -10,7 +10,7 @@ from ssop_opinion.core.wording import find_language
 from ssop_opinion.hint.model import open_hint
 from ssop_opinion.hint.training.fitting import balance, fit_labels, fit_valence, macro_recall, make_matrix
 from ssop_opinion.hint.training.graph import merge, write_graph
-from ssop_opinion.hint.training.rows import NEGATIVE, NEUTRAL, POSITIVE, bare, written_rows
+from ssop_opinion.hint.training.rows import NEGATIVE, NEUTRAL, POSITIVE, bare, review_rows, written_rows
 
 BITS = 10
 BUCKETS = 1 << BITS
@@ -48,9 +48,29 @@ def test_copies_are_found_by_letters_and_digits() -> None:
 
 def test_labels_of_a_source_weigh_the_same() -> None:
     sources, labels = np.array(["a"] * 4 + ["b"] * 2), np.array([0, 0, 0, 1, 0, 2], np.int64)
-    weights = balance(sources, labels, {})
+    weights = balance(sources, np.full(6, ""), labels, {})
     assert weights[:3].sum() == pytest.approx(weights[3])
     assert weights.sum() == pytest.approx(1)
+
+
+def test_labels_of_a_group_weigh_the_same() -> None:
+    sources, groups = np.array(["a"] * 6), np.array(["x"] * 4 + ["y"] * 2)
+    weights = balance(sources, groups, np.array([0, 0, 0, 2, 0, 2], np.int64), {})
+    assert weights[:3].sum() == pytest.approx(weights[3])
+    assert weights[4] == pytest.approx(weights[5])
+
+
+def test_a_share_multiplies_the_rows_of_a_source() -> None:
+    sources, labels = np.array(["a", "a", "b", "b"]), np.array([0, 2, 0, 2], np.int64)
+    weights = balance(sources, np.full(4, ""), labels, {"b": 3.0})
+    assert weights[2] == pytest.approx(3 * weights[0])
+
+
+def test_written_reviews_are_whole_and_of_two_labels() -> None:
+    rows = list(review_rows())
+    assert {row.label for row in rows} == {NEGATIVE, POSITIVE}
+    assert all(row.kind and row.text and row.text[0] not in "+-[#" for row in rows)
+    assert len({row.text for row in rows}) > 0.98 * len(rows)
 
 
 def test_macro_recall_is_the_mean_over_labels() -> None:

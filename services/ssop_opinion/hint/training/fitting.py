@@ -70,11 +70,13 @@ def make_matrix(features: Sequence[Features], offset: int, buckets: int) -> Matr
     return Matrix(grams, dense, kept, idf.astype(np.float32))
 
 
-def balance(sources: NDArray[Any], labels: NDArray[np.int64], shares: Mapping[str, float]) -> Floats:
-    """Weights under which the labels of each source weigh the same; `shares` multiplies a source's rows."""
+def balance(
+    sources: NDArray[Any], groups: NDArray[Any], labels: NDArray[np.int64], shares: Mapping[str, float]
+) -> Floats:
+    """Weights under which the labels of each group of a source weigh the same; `shares` multiplies a source's rows."""
     weights = np.zeros(len(labels), np.float32)
-    for source in dict.fromkeys(sources.tolist()):
-        own = sources == source
+    for source, group in dict.fromkeys(zip(sources.tolist(), groups.tolist(), strict=True)):
+        own = (sources == source) & (groups == group)
         present = [label for label in range(CLASSES) if (own & (labels == label)).any()]
         for label in present:
             rows = own & (labels == label)

