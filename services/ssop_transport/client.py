@@ -10,14 +10,13 @@ from ssop_chassis.call import Metadata, OnMessage
 from ssop_chassis.errors import MeshError
 from ssop_chassis.tls import NO_TLS, Tls
 from ssop_chassis.tracing import inject
-from ssop_transport import compression, wire
+from ssop_transport import compression, silence, wire
 from ssop_transport._connection import Connection
 from ssop_transport.calling import Calling, Streaming, judge
 from ssop_transport.line import NEEDED_BACKOFF_S, SPARE_BACKOFF_S, Line, Way
 from ssop_transport.secure import Contexts
 from ssop_transport.target import Endpoint, parse, resolve
 
-_TICK_S: Final = 1.0
 # While a server does not answer, the next one is tried beside it ("Happy Eyeballs", RFC 8305, section 5).
 _STAGGER_S: Final = 0.25
 # Names are looked up again this long after the last time, where a server is to be found.
@@ -196,7 +195,7 @@ class NativePeer:
 
     def _watch_on(self) -> None:
         if self._watch is None and not self._is_closed:
-            self._watch = asyncio.get_running_loop().call_later(_TICK_S, self._keep_watch)
+            self._watch = asyncio.get_running_loop().call_later(silence.TICK_S, self._keep_watch)
 
     async def _resolve(self) -> None:
         """Look the names up. Servers that they no longer stand for finish their calls. Raises OSError."""

@@ -27,7 +27,9 @@ class Lives:
 
 
 class Life:
-    """One connection's; it begins when it is made, and holds one timer."""
+    """One connection's; it begins when it is made."""
+
+    __slots__ = ("_age", "_begun_count", "_connection", "_idle", "_lives", "_loop")
 
     def __init__(self, connection: Connection, lives: Lives) -> None:
         self._connection = connection

@@ -10,14 +10,12 @@ from typing import Final
 
 from ssop_transport._connection import Connection
 from ssop_transport.secure import Contexts
+from ssop_transport.silence import Silence
 from ssop_transport.target import Endpoint
 
 _log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S: Final = 5.0
-# Turns of the watch, a second each, so that a loop that was held up blames nobody.
-_PING_AFTER_TICKS: Final = 5
-_LOST_AFTER_TICKS: Final = 8
 _DOUBT_AFTER_TICKS: Final = 1
 _BACKOFF_S: Final = 0.1
 # A server that is needed is tried twice a second; one that others stand in for, less often.
@@ -50,7 +48,7 @@ class Line:
         self._joining: asyncio.Task[Connection] | None = None
         self._failures = 0
         self._failed_s = 0.0
-        self._silence: dict[Connection, tuple[float, int]] = {}
+        self._silence = Silence()
 
     def ready(self) -> Connection | None:
         """The connection, if calls may begin on it."""
@@ -126,7 +124,6 @@ class Line:
 
     def _lost(self, connection: Connection) -> None:
         self._retired.discard(connection)
-        self._silence.pop(connection, None)
         if connection is self._connection:
             self._connection = None
 
@@ -141,22 +138,10 @@ class Line:
             yield self._connection
 
     def tick(self) -> bool:
-        """Once a second: a connection that is silent while calls run has to answer a ping, or is dropped.
-
-        Returns whether there is anything to watch.
-        """
-        before, self._silence = self._silence, {}
-        for connection in self._connections():
-            heard_s, ticks = before.get(connection, (0.0, 0))
-            is_silent = connection.stream_count > 0 and connection.heard_s == heard_s
-            self._silence[connection] = (connection.heard_s, ticks + 1 if is_silent else 0)
-        for connection, (_, ticks) in tuple(self._silence.items()):
-            if ticks >= _LOST_AFTER_TICKS:
-                connection.abort()
-            elif ticks == _PING_AFTER_TICKS:
-                connection.ping()
+        """Look at what is silent, once for each tick. Returns whether there is anything to watch."""
+        self._silence.look(self._connections())
         current = self._connection
-        self.is_doubtful = current is not None and self._silence.get(current, (0.0, 0))[1] >= _DOUBT_AFTER_TICKS
+        self.is_doubtful = current is not None and self._silence.ticks(current) >= _DOUBT_AFTER_TICKS
         self.close_retired()
         return bool(self._retired) or self._connection is not None
 

@@ -16,7 +16,7 @@ from ssop_chassis.call import Arity, Call, Metadata, Method, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.tls import NO_TLS, Tls
-from ssop_transport import compression, wire
+from ssop_transport import compression, silence, wire
 from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
 from ssop_transport.life import Life, Lives
@@ -169,6 +169,8 @@ class NativeServer:
         self._lives = lives
         self._is_packing = choice == "gzip"
         self._connections: dict[Connection, Life] = {}
+        self._silence = silence.Silence()
+        self._watch: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.AbstractServer] = []
 
@@ -197,7 +199,17 @@ class NativeServer:
             max_streams=self._max_concurrent_calls,
         )
         self._connections[connection] = Life(connection, self._lives)
+        if self._watch is None:
+            self._watch = asyncio.get_running_loop().call_later(silence.TICK_S, self._look)
         return connection
+
+    def _look(self) -> None:
+        """A client that went without a word ends its calls; without this they would last until their deadlines."""
+        self._watch = None
+        # Those whose handshake goes on have no streams.
+        self._silence.look(tuple(self._connections))
+        if self._connections:
+            self._watch = asyncio.get_running_loop().call_later(silence.TICK_S, self._look)
 
     def _lost(self, connection: Connection) -> None:
         life = self._connections.pop(connection, None)

@@ -8,6 +8,7 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.gated_servers import GatedServer, ask
+from helpers.raw_http2 import PING, RawClient, call, message
 from ssop_chassis.errors import MeshError
 from ssop_chassis.transport import Kind, connector
 
@@ -42,12 +43,12 @@ async def test_connections_grow_old_and_no_call_fails(tmp_path: Path, kind: Kind
 async def test_call_that_runs_outlives_the_age(tmp_path: Path) -> None:
     peer, server = await start(tmp_path, max_connection_age_ms=30)
     server.gate.clear()
-    call = asyncio.ensure_future(ask(peer))
+    slow = asyncio.ensure_future(ask(peer))
     await eventually(lambda: server.running == 1)
     await eventually(lambda: peer._lines[0].has_retired or peer._pick() is None)
     old = next(iter(peer._lines[0]._retired))
     server.gate.set()
-    assert await call == 1
+    assert await slow == 1
     await eventually(lambda: old.is_lost)
     await end(peer, server)
 
@@ -72,7 +73,7 @@ async def test_connection_without_calls_is_ended_and_made_again(tmp_path: Path) 
 async def test_connection_with_a_call_is_not_idle(tmp_path: Path) -> None:
     peer, server = await start(tmp_path, max_connection_idle_ms=30)
     server.gate.clear()
-    call = asyncio.ensure_future(ask(peer))
+    slow = asyncio.ensure_future(ask(peer))
     await eventually(lambda: server.running == 1)
     (life,) = server.server._connections.values()
     before = life._idle
@@ -82,7 +83,7 @@ async def test_connection_with_a_call_is_not_idle(tmp_path: Path) -> None:
     await eventually(lambda: life._idle is not before)
     assert peer._pick() is not None
     server.gate.set()
-    assert await call == 1
+    assert await slow == 1
     await end(peer, server)
 
 
@@ -106,3 +107,33 @@ async def test_lives_end_with_their_connections(tmp_path: Path) -> None:
     assert life._age.cancelled()
     assert life._idle.cancelled()
     await server.server.stop(0)
+
+
+async def test_client_that_answers_no_ping_ends_its_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_transport.silence.TICK_S", 0.01)
+    peer, server = await start(tmp_path)
+    server.gate.clear()
+    client = await RawClient.connect(f"{tmp_path}/s")
+    await client.send(call(1) + message(1, b""))
+    await eventually(lambda: server.running == 1)
+    kinds = {found.kind for found in await asyncio.wait_for(client.rest(), 60)}
+    assert PING in kinds
+    await eventually(lambda: server.running == 0)
+    await end(peer, server)
+
+
+async def test_client_that_answers_pings_keeps_its_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_transport.silence.TICK_S", 0.05)
+    peer, server = await start(tmp_path)
+    server.gate.clear()
+    slow = asyncio.ensure_future(ask(peer))
+    await eventually(lambda: server.running == 1)
+    (connection,) = server.server._connections
+    for _ in range(3):
+        # Silent until it is pinged, heard again after that.
+        await eventually(lambda: server.server._silence.ticks(connection) >= 4 or slow.done())
+        await eventually(lambda: server.server._silence.ticks(connection) == 0 or slow.done())
+    assert not slow.done()
+    server.gate.set()
+    assert await slow == 1
+    await end(peer, server)
