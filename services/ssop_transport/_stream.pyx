@@ -106,7 +106,13 @@ cdef class Stream:
         self._held_bytes = 0
 
     def forget_headers(self):
-        """They were read: the peer's first block is empty from now on."""
+        """They were read: the peer's first block is empty from now on, and of it only the encoding is known."""
+        cdef tuple pair
+        if self._encoding is None:
+            self._encoding = b""
+            for pair in self.headers or ():
+                if <bytes>pair[0] == b"grpc-encoding":
+                    self._encoding = encoding_of((pair,))
         self.headers = []
 
     def respond(self, list headers):

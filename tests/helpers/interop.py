@@ -42,6 +42,8 @@ CASES: Final = (
     "rpc_soak",
     "channel_soak",
 )
+PACKED: Final = "gzip_large_unary"
+"""Not one of gRPC's: both sides compress. Those of gRPC want to know of each message whether it was compressed."""
 AGING: Final = "aging_soak"
 """Not one of gRPC's: calls go on while the server drains one connection after the other, each 100 ms."""
 
@@ -159,7 +161,7 @@ def run_clients(names: Sequence[str]) -> Outcomes:
     with certificates() as files, serving(NATIVE, files) as addresses:
         for name in names:
             for wire, target in addresses.items():
-                cases = (AGING,) if wire == "aging" else CASES
+                cases = {"aging": (AGING,), "packed": (PACKED,)}.get(wire, CASES)
                 found[name, wire] = run_cases(PROGRAMS[name], target, files[2] if wire == "tls" else None, cases)
     return found
 
@@ -172,4 +174,5 @@ def run_servers(names: Sequence[str]) -> Outcomes:
             with serving(PROGRAMS[name], files) as addresses:
                 for wire, target in addresses.items():
                     found[name, wire] = run_cases(NATIVE, target, files[2] if wire == "tls" else None, CASES)
+                found[name, "packed"] = run_cases(NATIVE, addresses["plain"], None, (PACKED,))
     return found

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ TIMEOUT_S: Final = 60.0
 class Cases:
     """Each public method but `close` is a case. Raises AssertionError, or what the call raised."""
 
-    def __init__(self, messages: Any, connect: Callable[[], Channel]) -> None:
+    def __init__(self, messages: Any, connect: Callable[..., Channel]) -> None:
         self._messages = messages
         self._connect = connect
         self._channel = connect()
@@ -49,6 +50,13 @@ class Cases:
 
     async def large_unary(self) -> None:
         await self._large(self._channel, LARGE_REQUEST_BYTES, LARGE_RESPONSE_BYTES)
+
+    async def gzip_large_unary(self) -> None:
+        channel = self._connect(is_packing=True)
+        try:
+            await self._large(channel, LARGE_REQUEST_BYTES, LARGE_RESPONSE_BYTES)
+        finally:
+            await channel.close()
 
     async def client_streaming(self) -> None:
         dialogue = await self._channel.dialogue(SERVICE + "StreamingInputCall", TIMEOUT_S)
@@ -177,7 +185,7 @@ class Cases:
 
 async def run(kind: str, messages: Path, target: str, authority: str, names: list[str]) -> None:
     """Run cases and print what became of each."""
-    cases = Cases(load_messages(messages), lambda: open_channel(kind, target, authority))
+    cases = Cases(load_messages(messages), partial(open_channel, kind, target, authority))
     try:
         for name in names:
             case: Callable[[], Awaitable[None]] = getattr(cases, name)

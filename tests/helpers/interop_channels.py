@@ -126,9 +126,11 @@ class _NativeDialogue(Calling):
 class NativeChannel:
     """The native transport's."""
 
-    def __init__(self, target: str, authority: str) -> None:
+    def __init__(self, target: str, authority: str, *, is_packing: bool) -> None:
         tls = open_tls(TlsSettings(ca_file=Path(authority)), "interop") if authority else NO_TLS
-        self._peer = connect(target, max_message_bytes=LIMIT_BYTES, tls=tls)
+        self._peer = connect(
+            target, max_message_bytes=LIMIT_BYTES, tls=tls, compression="gzip" if is_packing else "none"
+        )
         self._scheme = b"https" if authority else b"http"
         self._target = target
 
@@ -189,12 +191,13 @@ class _StockDialogue:
 class StockChannel:
     """grpcio's."""
 
-    def __init__(self, target: str, authority: str) -> None:
+    def __init__(self, target: str, authority: str, *, is_packing: bool) -> None:
+        packing = grpc.Compression.Gzip if is_packing else grpc.Compression.NoCompression
         if authority:
             credentials = grpc.ssl_channel_credentials(Path(authority).read_bytes())
-            self._channel: Any = grpc.aio.secure_channel(target, credentials)
+            self._channel: Any = grpc.aio.secure_channel(target, credentials, compression=packing)
         else:
-            self._channel = grpc.aio.insecure_channel(target)
+            self._channel = grpc.aio.insecure_channel(target, compression=packing)
 
     async def unary(self, method: str, request: bytes, timeout_s: float) -> bytes:
         """See Channel.unary."""
@@ -215,6 +218,7 @@ class StockChannel:
         await self._channel.close()
 
 
-def open_channel(kind: str, target: str, authority: str) -> Channel:
-    """A channel of `native` or `grpcio`."""
-    return NativeChannel(target, authority) if kind == "native" else StockChannel(target, authority)
+def open_channel(kind: str, target: str, authority: str, *, is_packing: bool = False) -> Channel:
+    """A channel of `native` or `grpcio`; `is_packing`: what it sends is in gzip."""
+    found = NativeChannel if kind == "native" else StockChannel
+    return found(target, authority, is_packing=is_packing)

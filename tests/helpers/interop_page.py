@@ -9,7 +9,19 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from typing import Final
 
-from helpers.interop import AGING, CASES, CLIENTS, HERE, PROGRAMS, ROOT, SERVERS, Outcomes, run_clients, run_servers
+from helpers.interop import (
+    AGING,
+    CASES,
+    CLIENTS,
+    HERE,
+    PACKED,
+    PROGRAMS,
+    ROOT,
+    SERVERS,
+    Outcomes,
+    run_clients,
+    run_servers,
+)
 
 PAGE: Final = ROOT / "docs" / "interop.md"
 AS_SERVER: Final = "Clients of the native server"
@@ -44,7 +56,7 @@ def title(name: str) -> str:
 
 
 def _cell(outcomes: Outcomes, name: str, case: str) -> str:
-    wires = ["aging"] if case == AGING else ["plain", "tls"]
+    wires = {AGING: ["aging"], PACKED: ["packed"]}.get(case, ["plain", "tls"])
     found = {wire: outcomes[name, wire][case] for wire in wires if (name, wire) in outcomes}
     if not found:
         return "-"
@@ -54,7 +66,7 @@ def _cell(outcomes: Outcomes, name: str, case: str) -> str:
 
 def column(outcomes: Outcomes, name: str) -> dict[str, str]:
     """What the page says of a program, by case."""
-    cases = (*CASES, AGING) if (name, "aging") in outcomes else CASES
+    cases = (*CASES, PACKED, *([AGING] if (name, "aging") in outcomes else []))
     return {case: _cell(outcomes, name, case) for case in cases}
 
 

@@ -150,17 +150,24 @@ async def _age(server: Any) -> None:
 
 
 async def serve(kind: Kind, messages: Path, tls: Tls) -> None:
-    """Print addresses and serve until the input ends: `plain`, `tls`, and `aging`, whose connections are drained."""
+    """Print addresses and serve until the input ends.
+
+    They are `plain` and `tls`; of the native transport also `packed`, which sends gzip to who reads it, and `aging`.
+    """
     services = [TestServer(load_messages(messages)).service()]
 
-    async def start(tls: Tls = NO_TLS) -> Server:
+    async def start(name: str) -> Server:
+        own = tls if name == "tls" else NO_TLS
+        authenticate = inner_authenticate(bytes(32))
+        choice = "gzip" if name == "packed" else "none"
         begin = server_starter(kind, "interop")
-        return await begin(services, ["127.0.0.1:0"], authenticate=inner_authenticate(bytes(32)), tls=tls)
+        return await begin(services, ["127.0.0.1:0"], authenticate=authenticate, tls=own, compression=choice)
 
     async with AsyncExitStack() as stack:
         addresses: dict[str, str] = {}
-        for name in ("plain", *(["tls"] if tls is not NO_TLS else []), *(["aging"] if kind == "native" else [])):
-            server = await start(tls if name == "tls" else NO_TLS)
+        names = ["plain", *(["tls"] if tls is not NO_TLS else []), *(["packed", "aging"] if kind == "native" else [])]
+        for name in names:
+            server = await start(name)
             stack.push_async_callback(server.stop, 0)
             addresses[name] = server.addresses[0]
             if name == "aging":

@@ -38,10 +38,14 @@ def test_answer_comes_whole_and_is_cached(client: SsopClient) -> None:
     assert found["mood"] in {"good", "bad"}
     assert first.accounting is not None
     assert first.accounting.frames_sent == first.frames_received
-    again = client.generate("How is the sea today?")
-    assert again.result() == found
-    assert again.decision is not None
-    assert again.decision.cache_reason == CacheReason.CACHE_REASON_HIT
+
+    def is_cached() -> bool:
+        again = client.generate("How is the sea today?")
+        assert again.result() == found
+        return again.decision is not None and again.decision.cache_reason == CacheReason.CACHE_REASON_HIT
+
+    # An answer is stored after its end was sent.
+    wait_until(is_cached, 120, "an answer from the cache")
 
 
 async def test_session_takes_its_prompt_in_pieces(mesh: LiveMesh) -> None:

@@ -16,14 +16,15 @@ case ${1:-} in
     GOFLAGS=-mod=readonly go build -o ../build/interop-go .
     ;;
   java)
-    sh ../java/build.sh
+    version=$(sed -n 's:.*<grpc.version>\(.*\)</grpc.version>.*:\1:p' ../java/pom.xml)
+    [ -e "../java/build/lib/grpc-core-$version.jar" ] || sh ../java/build.sh
     rm -rf build/java && mkdir -p build/java/gen build/java/classes
     # Not every compiler of protobuf writes Java; that of the client's build does.
     ../java/build/protoc-plugins/protoc-[0-9]*.exe -I protos --java_out=build/java/gen $proto
     javac --release 17 -nowarn -cp '../java/build/lib/*' -d build/java/classes $(find build/java/gen java -name '*.java')
     ;;
   rust) sh ../rust/build.sh ;;
-  grpc-js) sh ../typescript/build.sh ;;
+  grpc-js) [ -d ../typescript/node_modules/@grpc/grpc-js ] || sh ../typescript/build.sh ;;
   *)
     echo "no such language: $1" >&2
     exit 2

@@ -194,3 +194,19 @@ async def test_client_refuses_a_bomb(tmp_path: Path) -> None:
     assert caught.value.reason == ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE
     await peer.close()
     await server.stop(0)
+
+
+async def test_message_may_come_long_after_the_headers_that_name_its_encoding(tmp_path: Path) -> None:
+    server = await start(tmp_path)
+    client = await RawClient.connect(f"{tmp_path}/s")
+    await client.send(call(1, GZIPPED))
+    # The server has taken the headers apart by the time it answers this.
+    await client.send(frame(PING, 0, 0, bytes(8)))
+    while (found := await client.until(PING)) is not None and not found.flags & ACK:
+        pass
+    await client.send(message(1, gzip.compress(b"late"), flag=1))
+    data = await client.until(DATA, 1)
+    client.close()
+    await server.stop(0)
+    assert data is not None
+    assert data.payload == b"\0\0\0\0\4late"

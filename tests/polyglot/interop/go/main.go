@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -95,6 +96,8 @@ func run(name, target string, conn *grpc.ClientConn, connect func() *grpc.Client
 		interop.DoEmptyUnaryCall(ctx, stub)
 	case "large_unary":
 		interop.DoLargeUnaryCall(ctx, stub)
+	case "gzip_large_unary":
+		interop.DoLargeUnaryCall(ctx, stub, grpc.UseCompressor(gzip.Name))
 	case "client_streaming":
 		interop.DoClientStreaming(ctx, stub)
 	case "server_streaming":

@@ -58,6 +58,11 @@ const cases = {
     assert.strictEqual(status.code, grpc.status.OK, status.details);
   },
   large_unary: ({ stub }) => large(stub, 271828, 314159),
+  async gzip_large_unary({ connect }) {
+    const stub = connect({ 'grpc.default_compression_algorithm': grpc.compressionAlgorithms.gzip });
+    await large(stub, 271828, 314159);
+    stub.close();
+  },
   async client_streaming({ stub }) {
     const size = await new Promise((done, fail) => {
       const call = stub.StreamingInputCall(within(), (error, response) =>

@@ -154,8 +154,12 @@ public final class Interop {
   }
 
   private static void large(Channel channel, int sent, int expected) {
+    large(channel, within(), sent, expected);
+  }
+
+  private static void large(Channel channel, CallOptions options, int sent, int expected) {
     SimpleRequest request = SimpleRequest.newBuilder().setResponseSize(expected).setPayload(payload(sent)).build();
-    SimpleResponse found = ClientCalls.blockingUnaryCall(channel, UNARY, within(), request);
+    SimpleResponse found = ClientCalls.blockingUnaryCall(channel, UNARY, options, request);
     expect(found.getPayload().getBody().size() == expected, "another size");
   }
 
@@ -230,6 +234,7 @@ public final class Interop {
     switch (name) {
       case "empty_unary" -> ClientCalls.blockingUnaryCall(channel, EMPTY, within(), Empty.getDefaultInstance());
       case "large_unary" -> large(channel, 271_828, 314_159);
+      case "gzip_large_unary" -> large(channel, within().withCompression("gzip"), 271_828, 314_159);
       case "client_streaming" -> {
         BlockingQueue<Object> found = new LinkedBlockingQueue<>();
         var requests = ClientCalls.asyncClientStreamingCall(channel.newCall(INPUT, within()),

@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
+use tonic::codec::CompressionEncoding;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
@@ -183,6 +184,15 @@ impl Stub {
                 Ok(())
             }
             "large_unary" => self.large(271_828, 314_159).await,
+            "gzip_large_unary" => {
+                let request = SimpleRequest { response_size: 314_159, payload: payload(271_828), response_status: None };
+                let codec = ProstCodec::<SimpleRequest, SimpleResponse>::default();
+                let gzip = CompressionEncoding::Gzip;
+                let mut grpc = self.grpc().await?.send_compressed(gzip).accept_compressed(gzip);
+                grpc.ready().await?;
+                let found = grpc.unary(Self::request(request), Self::path("UnaryCall"), codec).await?.into_inner();
+                expect(found.payload.unwrap_or_default().body.len() == 314_159, "another size")
+            }
             "client_streaming" => {
                 let requests: Vec<_> = REQUEST_BYTES.iter().map(|&n| InputRequest { payload: payload(n) }).collect();
                 let codec = ProstCodec::<InputRequest, InputResponse>::default();
