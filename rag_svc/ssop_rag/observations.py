@@ -2,8 +2,10 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import prometheus_client
+from prometheus_client import CollectorRegistry
 
+from ssop_chassis.tallies import Counter, Gauge, Histogram
 from ssop_rag.core.prefetch import Use, Waste
 
 MAX_TENANTS: Final = 200
@@ -57,11 +59,12 @@ class RagMetrics:
             ["outcome"],
             registry=registry,
         )
-        self._skipped = Counter(
+        # The threads of the store count here.
+        self._skipped = prometheus_client.Counter(
             "ssop_rag_documents_skipped", "Stored documents that were not loaded.", ["fault"], registry=registry
         )
 
-        self._damage = Gauge(
+        self._damage = prometheus_client.Gauge(
             "ssop_rag_store_damage",
             "What was lost with damaged files when the index was opened: files, places, documents known of, stores.",
             ["what"],

@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from prometheus_client import Gauge
-
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import AnswerStore
 from ssop_cache.core import scripts
@@ -14,6 +12,7 @@ from ssop_cache.core.keys import Layout
 from ssop_cache.store import RedisStore
 from ssop_cache.wakes import Wakes
 from ssop_chassis.errors import MeshError
+from ssop_chassis.tallies import Gauge
 
 POLL_S: Final = 0.1
 """How long a lost wake-up, or a leader that died, goes unseen at most."""

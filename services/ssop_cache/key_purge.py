@@ -4,13 +4,12 @@ import asyncio
 import logging
 from typing import Final
 
-from prometheus_client import Counter
-
 from ssop_cache.core import scripts
 from ssop_cache.core.key_ages import find_gone
 from ssop_cache.core.keys import KEY_RECORDS
 from ssop_cache.store import RedisStore
 from ssop_chassis.errors import MeshError
+from ssop_chassis.tallies import Counter
 
 _FIRST_S: Final = 60.0
 _log = logging.getLogger(__name__)

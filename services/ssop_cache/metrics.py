@@ -1,6 +1,9 @@
 """What the cache counts. No label holds a tenant, a key or a request id."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+import prometheus_client
+from prometheus_client import CollectorRegistry
+
+from ssop_chassis.tallies import Counter, Gauge
 
 
 class CacheMetrics:
@@ -62,7 +65,8 @@ class CacheMetrics:
         self.local_evictions = Counter(
             "ssop_cache_local_evictions", "Answers that left this host for want of room.", registry=registry
         )
-        self.local_faults = Counter(
+        # The thread of the folder counts here, too.
+        self.local_faults = prometheus_client.Counter(
             "ssop_cache_local_faults",
             "Faults of this host's level: folder, entry, cursor (thrown away); open, write; gap, untold (changes).",
             ["kind"],

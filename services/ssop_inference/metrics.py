@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -17,6 +17,7 @@ from ssop_chassis.metrics import (
     GEN_AI_TOKEN_USAGE,
     TOKEN_BUCKETS,
 )
+from ssop_chassis.tallies import Counter, Gauge, Histogram
 from ssop_inference.backend import Load, Outcome
 from ssop_inference.core.constraint import Mode
 from ssop_inference.gpu import GpuSample

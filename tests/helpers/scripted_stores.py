@@ -47,6 +47,7 @@ class ScriptedCache:
         self.error: MeshError | None = None
         self.admission_error: MeshError | None = None
         self.append_error: MeshError | None = None
+        self.renewal_error: MeshError | None = None
         self.is_frozen = False
         self.is_admission_frozen = False
         self.gate = asyncio.Event()
@@ -94,6 +95,8 @@ class ScriptedCache:
 
     async def renew(self, call: Call) -> None:
         await self._meet()
+        if self.renewal_error is not None:
+            raise self.renewal_error
         request = cache_pb2.RenewRequest.FromString(call.request)
         self.renewals.append(request)
         response = cache_pb2.RenewResponse()

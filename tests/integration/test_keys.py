@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from helpers.cache_service import running_cache
 from helpers.live_mesh import LiveMesh, wait_until
@@ -24,6 +24,7 @@ from ssop_chassis.call import Peer, bind
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal, Secrets
 from ssop_chassis.memory import MemoryPeer
+from ssop_chassis.tallies import Counter
 from ssop_router.assembly import OWN_PRINCIPAL
 from ssop_router.dependency import Dependency
 from ssop_router.key_admin import KeyServicer

@@ -4,11 +4,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from helpers.machine import stretched
 from ssop_cache.core.keys import Layout
 from ssop_cache.feeds import Feeds
+from ssop_chassis.tallies import Gauge
 
 
 class OpenGeneration:
@@ -46,4 +47,4 @@ async def test_follower_that_leaves_as_it_is_woken_is_gone(steps: int) -> None:
                 await asyncio.sleep(0)
             left_s = loop.time()
     assert loop.time() - left_s < stretched(1)
-    assert gauge._value.get() == 0
+    assert gauge.labels().value == 0

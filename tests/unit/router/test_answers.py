@@ -135,6 +135,35 @@ async def test_same_question_at_the_same_time_is_generated_once() -> None:
         assert used(mesh) == ["lite-1"]
 
 
+async def test_what_nobody_follows_is_stored_without_an_append() -> None:
+    async with run_router(append_interval_ms=5) as mesh:
+        go_on = asyncio.Event()
+
+        async def script(call: Call, _: object) -> None:
+            chunks = encode(GOOD)
+            await call.write(chunks[0])
+            await go_on.wait()
+            for chunk in chunks[1:]:
+                await call.write(chunk)
+
+        mesh.nodes["lite-1"].script = script
+        asked = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
+        await eventually(lambda: len(mesh.cache.renewals) > 2)
+        go_on.set()
+        assert (await asked).error is None
+        await eventually(lambda: bool(mesh.cache.commits))
+        assert (mesh.cache.appends, mesh.cache.commits[0].is_complete) == (0, True)
+
+
+async def test_what_is_large_is_appended_though_nobody_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_router.lease.MOST_PENDING_BYTES", 1)
+    async with run_router() as mesh:
+        assert (await mesh.generate(ask(model="grok-3-lite"))).error is None
+        await eventually(lambda: bool(mesh.cache.commits))
+        assert mesh.cache.appends > 0
+        assert mesh.cache.commits[0].is_complete
+
+
 async def test_leader_that_could_not_append_lets_its_followers_go() -> None:
     async with run_router(append_interval_ms=5) as mesh:
         go_on = asyncio.Event()

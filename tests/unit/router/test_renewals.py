@@ -58,6 +58,30 @@ async def test_one_without_a_lease_is_renewed_too() -> None:
         await stream.cancel()
 
 
+async def test_reservations_are_renewed_less_often_than_leases() -> None:
+    async with run_router(lease_ms=40, reservation_ms=600_000) as mesh:
+        mesh.nodes["full-1"].script = mesh.nodes["full-2"].script = hanging(after=2)
+        stream = mesh.open(ask("a question"))
+        await stream.read()
+        await eventually(lambda: len(mesh.cache.renewals) > 3)
+        assert [len(one.request_ids) for one in mesh.cache.renewals[:4]] == [1, 0, 0, 0]
+        await stream.cancel()
+
+
+async def test_reservations_that_could_not_be_renewed_are_with_the_next_call() -> None:
+    async with run_router(lease_ms=40, reservation_ms=600_000) as mesh:
+        mesh.nodes["full-1"].script = mesh.nodes["full-2"].script = hanging(after=2)
+        mesh.cache.renewal_error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
+        stream = mesh.open(ask("a question"))
+        await stream.read()
+        await eventually(lambda: mesh.metric("ssop_router_renewal_failures_total") > 1)
+        mesh.cache.renewal_error = None
+        seen = len(mesh.cache.renewals)
+        await eventually(lambda: len(mesh.cache.renewals) > seen)
+        assert mesh.cache.renewals[seen].request_ids
+        await stream.cancel()
+
+
 @pytest.mark.parametrize("reason", [R.ERROR_REASON_STORE_UNAVAILABLE, R.ERROR_REASON_UNSUPPORTED])
 async def test_a_renewal_that_fails_is_counted_and_tried_again(reason: ErrorReason.ValueType) -> None:
     async with run_router(lease_ms=40) as mesh:
