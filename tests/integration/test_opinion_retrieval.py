@@ -24,6 +24,7 @@ def test_a_post_costs_one_embedding_at_most_and_none_where_its_brand_is_known(tm
     assert looked_up["hit"] > 0 < looked_up["rag"]
     vectors = sum(report.query_vectors.values())
     assert vectors <= looked_up["rag"]
+    assert report.cpu_ms_per_post_in_all > 0
     # How many passages come in time is the machine's affair; a post that is not looked up has none.
     with_passages = report.accuracy["records_with_passages"]
     assert with_passages is not None

@@ -218,3 +218,38 @@ async def test_hostile_posts_change_nothing_but_their_own_record(tmp_path: Path,
         assert (reply["accepted"], reply["faulty"]) == (4, 1)
         assert {post.tenant for post in await door.queued()} == {TENANT}
         assert not set(redis.keys()) - set(redis.keys("{ssop.opinion}:*"))
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_other_methods_are_refused(tmp_path: Path, redis: RedisServer, method: str) -> None:
+    async with opened(tmp_path, redis) as door:
+        assert (await door.client.request(method, PATH)).status_code == 405
+
+
+async def test_of_a_header_that_comes_twice_the_first_counts(tmp_path: Path, redis: RedisServer) -> None:
+    body = b'{"text":"a"}'
+    headers = [*signed(body, nonce="a-nonce-of-two").items(), ("content-type", "application/json")]
+    async with opened(tmp_path, redis) as door:
+        reply = await door.client.post(PATH, content=body, headers=[*headers, ("x-ssop-key", "nobody")])
+        assert reply.status_code == 202
+        reply = await door.client.post(PATH, content=body, headers=[("x-ssop-key", "nobody"), *headers])
+        assert reply.status_code == 401
+
+
+async def test_body_that_ends_early_is_refused_and_nothing_of_it_is_kept(tmp_path: Path, redis: RedisServer) -> None:
+    body = b'{"text":"a"}'
+    came = [{"type": "http.request", "body": body, "more_body": True}, {"type": "http.disconnect"}]
+    sent: list[Any] = []
+    headers = [(name.encode(), value.encode()) for name, value in signed(body, nonce="a-nonce-cut").items()]
+
+    async def receive() -> Any:
+        return came.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with opened(tmp_path, redis) as door:
+        await door.process.webhook()({"type": "http", "headers": headers}, receive, send)
+        assert await door.queued() == []
+    assert sent[0]["status"] == 400
+    assert b"BODY_INCOMPLETE" in sent[1]["body"]
