@@ -82,12 +82,11 @@ def test_a_post_through_the_front_becomes_a_record(metal: Metal) -> None:
     secret = metal.host.read("/etc/ssop/credentials/opinion/webhook.secret").strip()
     body = json.dumps({"id": "1", "text": "The kettle leaks, and nobody answers."})
     headers = signed(body.encode(), nonce=secrets.token_hex(8), secret=secret, key="local")
-    words = [word for name, value in headers.items() for word in ("-H", f"{name}: {value}")]
-    curl = ("curl", "-sS", "--fail-with-body", "--max-time", "60", "--cacert", "/etc/ssop/tls/front.pem")
-    metal.host.run(*curl, *words, "--data", body, "https://localhost/v1/opinion/posts")
+    headers["content-type"] = "application/json"
+    metal.fetch("https://localhost/v1/opinion/posts", headers, body)
 
     def is_recorded() -> bool:
-        return "ssop_opinion_records_total{" in metal.host.run("curl", "-sS", "http://127.0.0.1:7390/metrics").stdout
+        return "ssop_opinion_records_total{" in metal.fetch("http://127.0.0.1:7390/metrics")
 
     wait_for(is_recorded, LIMIT_S, "the post is a record")
 
