@@ -42,6 +42,19 @@ def test_secrets_are_for_the_services_alone(metal: Metal) -> None:
     assert metal.host.run("stat", "-c", "%a %U", "/etc/ssop/credentials").stdout.split() == ["700", "root"]
 
 
+def check_go(metal: Metal) -> None:
+    metal.wait_all_active()
+    lines = metal.ask_in_go()
+    assert [line["path"] for line in lines if "path" in line] == ["/mood", "/score"]
+    assert [line["verdict"] for line in lines if "verdict" in line] == ["VERDICT_OK"]
+
+
+@pytest.mark.needs("go")
+@pytest.mark.needs("protoc")
+def test_go_gets_a_checked_stream_through_the_front(metal: Metal) -> None:
+    check_go(metal)
+
+
 @pytest.mark.timeout(1200)
 def test_clients_get_checked_answers_through_the_front_and_after_a_reboot(metal: Metal) -> None:
     def check(tally: Tally) -> None:
@@ -57,11 +70,8 @@ def test_clients_get_checked_answers_through_the_front_and_after_a_reboot(metal:
 
 @pytest.mark.needs("go")
 @pytest.mark.needs("protoc")
-def test_go_gets_a_checked_stream_through_the_front_after_the_reboot(metal: Metal) -> None:
-    metal.wait_all_active()
-    lines = metal.ask_in_go()
-    assert [line["path"] for line in lines if "path" in line] == ["/mood", "/score"]
-    assert [line["verdict"] for line in lines if "verdict" in line] == ["VERDICT_OK"]
+def test_go_gets_a_checked_stream_through_the_front_after_a_reboot_too(metal: Metal) -> None:
+    check_go(metal)
 
 
 def test_the_real_model_runs_within_its_limits(metal: Metal) -> None:
