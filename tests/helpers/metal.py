@@ -67,6 +67,15 @@ systemctl set-property --runtime "$0" MemoryMax=
 """
 
 
+_FETCH: Final = """
+import json, ssl, sys, urllib.request
+url, headers, body = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3].encode() or None
+context = ssl.create_default_context(cafile="/etc/ssop/tls/front.pem")
+request = urllib.request.Request(url, data=body, headers=headers)
+print(urllib.request.urlopen(request, timeout=60, context=context).read().decode())
+"""
+
+
 @dataclass(frozen=True)
 class Metal:
     """An installed host."""
@@ -176,6 +185,11 @@ class Metal:
         lines = [json.loads(line) for line in self.host.journal(unit).splitlines() if line.startswith("{")]
         wanted = {"level": "info", "message": message, **words}.items()
         return sum(wanted <= {name: line.get(name) for name, _ in wanted}.items() for line in lines)
+
+    def fetch(self, url: str, headers: Mapping[str, str] | None = None, body: str | None = None) -> str:
+        """What an address of the host's network answers; fails on an error. TLS is checked as the front's."""
+        python = "/opt/ssop/current/bin/python"
+        return self.host.run(python, "-c", _FETCH, url, json.dumps(dict(headers or {})), body or "").stdout
 
     def need_memory_limits(self) -> None:
         """Skip the test where limits of memory are none."""

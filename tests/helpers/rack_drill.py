@@ -63,9 +63,9 @@ class Drill:
         targets = [address_of(host, 443) for host in hosts]
         return {"targets": targets, "ca": str(self.rack.client_ca), "name": "localhost"}
 
-    def nodes_in(self) -> dict[str, set[str]]:
-        """By router the nodes that it sends requests to; none where it can't be asked."""
-        view = self.client.tell("view", **self.mesh)
+    def nodes_in(self, *routers: str) -> dict[str, set[str]]:
+        """By router, of all or of these, the nodes that it sends requests to; none where it can't be asked."""
+        view = self.client.tell("view", **{**self.mesh, "targets": routers or self.rack.routers})
         return {
             router: {address for address, node in found.items() if node["is_in"]} if isinstance(found, dict) else set()
             for router, found in view.items()

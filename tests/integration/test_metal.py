@@ -42,6 +42,19 @@ def test_secrets_are_for_the_services_alone(metal: Metal) -> None:
     assert metal.host.run("stat", "-c", "%a %U", "/etc/ssop/credentials").stdout.split() == ["700", "root"]
 
 
+def check_go(metal: Metal) -> None:
+    metal.wait_all_active()
+    lines = metal.ask_in_go()
+    assert [line["path"] for line in lines if "path" in line] == ["/mood", "/score"]
+    assert [line["verdict"] for line in lines if "verdict" in line] == ["VERDICT_OK"]
+
+
+@pytest.mark.needs("go")
+@pytest.mark.needs("protoc")
+def test_go_gets_a_checked_stream_through_the_front(metal: Metal) -> None:
+    check_go(metal)
+
+
 @pytest.mark.timeout(1200)
 def test_clients_get_checked_answers_through_the_front_and_after_a_reboot(metal: Metal) -> None:
     def check(tally: Tally) -> None:
@@ -57,11 +70,8 @@ def test_clients_get_checked_answers_through_the_front_and_after_a_reboot(metal:
 
 @pytest.mark.needs("go")
 @pytest.mark.needs("protoc")
-def test_go_gets_a_checked_stream_through_the_front_after_the_reboot(metal: Metal) -> None:
-    metal.wait_all_active()
-    lines = metal.ask_in_go()
-    assert [line["path"] for line in lines if "path" in line] == ["/mood", "/score"]
-    assert [line["verdict"] for line in lines if "verdict" in line] == ["VERDICT_OK"]
+def test_go_gets_a_checked_stream_through_the_front_after_a_reboot_too(metal: Metal) -> None:
+    check_go(metal)
 
 
 def test_the_real_model_runs_within_its_limits(metal: Metal) -> None:
@@ -82,12 +92,11 @@ def test_a_post_through_the_front_becomes_a_record(metal: Metal) -> None:
     secret = metal.host.read("/etc/ssop/credentials/opinion/webhook.secret").strip()
     body = json.dumps({"id": "1", "text": "The kettle leaks, and nobody answers."})
     headers = signed(body.encode(), nonce=secrets.token_hex(8), secret=secret, key="local")
-    words = [word for name, value in headers.items() for word in ("-H", f"{name}: {value}")]
-    curl = ("curl", "-sS", "--fail-with-body", "--max-time", "60", "--cacert", "/etc/ssop/tls/front.pem")
-    metal.host.run(*curl, *words, "--data", body, "https://localhost/v1/opinion/posts")
+    headers["content-type"] = "application/json"
+    metal.fetch("https://localhost/v1/opinion/posts", headers, body)
 
     def is_recorded() -> bool:
-        return "ssop_opinion_records_total{" in metal.host.run("curl", "-sS", "http://127.0.0.1:7390/metrics").stdout
+        return "ssop_opinion_records_total{" in metal.fetch("http://127.0.0.1:7390/metrics")
 
     wait_for(is_recorded, LIMIT_S, "the post is a record")
 
