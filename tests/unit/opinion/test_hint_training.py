@@ -8,9 +8,17 @@ import pytest
 from ssop_opinion.core.hint_features import Extractor, Lexicon
 from ssop_opinion.core.wording import find_language
 from ssop_opinion.hint.model import open_hint
-from ssop_opinion.hint.training.fitting import balance, fit_labels, fit_valence, macro_recall, make_matrix
+from ssop_opinion.hint.training.fitting import (
+    add_rows,
+    balance,
+    fit_labels,
+    fit_neutral,
+    fit_valence,
+    macro_recall,
+    make_matrix,
+)
 from ssop_opinion.hint.training.graph import merge, write_graph
-from ssop_opinion.hint.training.rows import NEGATIVE, NEUTRAL, POSITIVE, bare, review_rows, written_rows
+from ssop_opinion.hint.training.rows import NEGATIVE, NEUTRAL, POSITIVE, bare, neutral_posts, review_rows, written_rows
 
 BITS = 10
 BUCKETS = 1 << BITS
@@ -71,6 +79,33 @@ def test_written_reviews_are_whole_and_of_two_labels() -> None:
     assert {row.label for row in rows} == {NEGATIVE, POSITIVE}
     assert all(row.kind and row.text and row.text[0] not in "+-[#" for row in rows)
     assert len({row.text for row in rows}) > 0.98 * len(rows)
+
+
+def test_neutral_posts_are_not_those_of_the_test() -> None:
+    taught = {bare(row.text) for row in neutral_posts()}
+    held = (Path(__file__).parents[2] / "vectors" / "opinion_neutral_zh.txt").read_text(encoding="utf-8").splitlines()
+    assert taught
+    assert not taught & {bare(line) for line in held}
+
+
+def test_a_new_neutral_output_leaves_the_others_as_they_were() -> None:
+    extractor = Extractor(LEXICON, BITS)
+    features = [extractor.extract(text, "zh") for text in CHINESE]
+    matrix, weights = make_matrix(features, BUCKETS, BUCKETS), np.full(len(LABELS) * 3, 1 / 24, np.float32)
+    fitted = fit_labels(matrix, np.tile(LABELS, 3), weights, 1e-4)
+    added = add_rows(matrix, [extractor.extract("味道周一开会", "zh")] * 8, BUCKETS)
+    labels = np.concatenate([np.tile(LABELS, 3), np.full(8, NEUTRAL, np.int64)])
+    made = fit_neutral(added, fitted, labels, np.full(32, 1 / 32, np.float32), 1e-4)
+    before, after = fitted.apply(added), made.apply(added)
+    assert np.array_equal(before[:, [0, 2]], after[:, [0, 2]])
+    assert (after[24:].argmax(1) == NEUTRAL).all()
+
+
+def test_added_rows_weigh_as_those_that_were_there() -> None:
+    features = [Extractor(LEXICON, BITS).extract(text, "zh") for text in CHINESE]
+    matrix = make_matrix(features, BUCKETS, BUCKETS)
+    added = add_rows(matrix, features, BUCKETS)
+    assert np.allclose(added.grams[: len(CHINESE)].toarray(), added.grams[len(CHINESE) :].toarray(), atol=1e-6)
 
 
 def test_macro_recall_is_the_mean_over_labels() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
 
 from ssop_opinion.core.hint_features import Features
 
@@ -49,16 +49,28 @@ class Weights:
 
 def make_matrix(features: Sequence[Features], offset: int, buckets: int) -> Matrix:
     """The features of rows of one language, whose buckets begin at `offset`."""
-    counts = np.array([len(one.ids) for one in features])
     ids = np.concatenate([np.array(one.ids, np.int64) for one in features]) - offset
-    rows = np.repeat(np.arange(len(features)), counts)
     seen = np.bincount(ids, minlength=buckets)
     kept = np.flatnonzero(seen >= _MIN_ROWS)
-    place = np.full(buckets, -1)
-    place[kept] = np.arange(len(kept))
     idf = np.log((1 + len(features)) / (1 + seen)) + 1
     # Serving knows no counts below the threshold: what is not kept weighs nothing in the norm either.
     idf[seen < _MIN_ROWS] = 0
+    return _weigh(features, offset, kept, idf)
+
+
+def add_rows(matrix: Matrix, features: Sequence[Features], offset: int) -> Matrix:
+    """The matrix with further rows, whose n-grams weigh what they did without them."""
+    added = _weigh(features, offset, matrix.kept, matrix.idf)
+    grams, dense = vstack([matrix.grams, added.grams]).tocsr(), np.vstack([matrix.dense, added.dense])
+    return Matrix(grams, dense, matrix.kept, matrix.idf)
+
+
+def _weigh(features: Sequence[Features], offset: int, kept: NDArray[np.int64], idf: NDArray[Any]) -> Matrix:
+    counts = np.array([len(one.ids) for one in features])
+    ids = np.concatenate([np.array(one.ids, np.int64) for one in features]) - offset
+    rows = np.repeat(np.arange(len(features)), counts)
+    place = np.full(len(idf), -1)
+    place[kept] = np.arange(len(kept))
     known = place[ids] >= 0
     rows, ids = rows[known], ids[known]
     norm = np.sqrt(np.bincount(rows, idf[ids] ** 2, minlength=len(features)))
@@ -97,6 +109,24 @@ def fit_labels(matrix: Matrix, labels: NDArray[np.int64], weights: Floats, penal
         return float(-(weights * np.log(right)).sum()), (chances - targets) * weights[:, None]
 
     return _fit(matrix, judge, CLASSES, penalty)
+
+
+def fit_neutral(matrix: Matrix, fitted: Weights, labels: NDArray[np.int64], weights: Floats, penalty: float) -> Weights:
+    """The neutral output anew; the others stay as they were fitted, and so does which of them is likelier."""
+    targets = np.eye(CLASSES, dtype=np.float32)[labels]
+    others = fitted.apply(matrix)
+
+    def judge(outputs: Floats) -> tuple[float, Floats]:
+        together = np.column_stack([others[:, 0], outputs[:, 0], others[:, 2]])
+        chances = np.exp(together - together.max(1, keepdims=True))
+        chances /= chances.sum(1, keepdims=True)
+        right = np.maximum((chances * targets).sum(1), 1e-12)
+        return float(-(weights * np.log(right)).sum()), ((chances - targets) * weights[:, None])[:, 1:2]
+
+    found = _fit(matrix, judge, 1, penalty)
+    made = Weights(fitted.grams.copy(), fitted.dense.copy(), fitted.bias.copy())
+    made.grams[:, 1], made.dense[:, 1], made.bias[1] = found.grams[:, 0], found.dense[:, 0], found.bias[0]
+    return made
 
 
 def fit_valence(matrix: Matrix, valences: Floats, weights: Floats, penalty: float) -> Weights:

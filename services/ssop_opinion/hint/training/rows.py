@@ -26,6 +26,7 @@ SHA256: Final = {
 }
 WRITTEN: Final = Path(__file__).with_name("written_zh.json")
 REVIEWS: Final = Path(__file__).with_name("reviews_zh.txt")
+POSTS: Final = Path(__file__).with_name("posts_zh.txt")
 NEGATIVE, NEUTRAL, POSITIVE = 0, 1, 2
 WRITTEN_REVIEWS: Final = 8_000
 LONG_SHARE: Final = 0.3
@@ -185,6 +186,13 @@ def review_rows() -> Iterator[Row]:
             yield Row(even_out(line[1:]), POSITIVE, 0.6, "zh", "review", kind)
         elif line.startswith("-"):
             yield Row(even_out(line[1:]), NEGATIVE, -0.6, "zh", "review", kind)
+
+
+def neutral_posts() -> Iterator[Row]:
+    """Posts that judge nothing, written for this project; for the neutral output alone, and not among `read_rows`."""
+    for line in POSTS.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            yield Row(even_out(line), NEUTRAL, 0.0, "zh", "post", "post")
 
 
 def written_rows() -> Iterator[Row]:
