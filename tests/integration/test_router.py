@@ -161,6 +161,17 @@ async def test_drain_lets_running_requests_finish(mesh: Process) -> None:
     assert kinds[-1] == FrameKind.FRAME_KIND_ACCOUNTING
 
 
+async def test_drain_ends_an_idle_session_well_on_the_wire(mesh: Process) -> None:
+    call = mesh.stub.Session(timeout=60, metadata=mesh.metadata())
+    begin = router_pb2.SessionBegin(request=ask("Translate this"), is_complete=True)
+    await call.write(router_pb2.SessionRequest(request_id="a", begin=begin))
+    while not (await call.read()).HasField("finished"):
+        pass
+    mesh.terminate()
+    assert await call.read() is grpc.aio.EOF
+    assert await call.code() is grpc.StatusCode.OK
+
+
 async def test_logs_hold_no_content(tmp_path: Path) -> None:
     async with run_process(tmp_path) as mesh:
         mesh.nodes["full-1"].script = answering('{"mood":"CANARY-OUT","score":3}')
