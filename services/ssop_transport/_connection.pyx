@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from ssop_transport._stream cimport Stream, copy_headers, read_source
 from ssop_transport._wire cimport Wire
@@ -36,6 +36,8 @@ cdef size_t BLOCK_TIMES = 8
 # No codes of RFC 9113: the connection is gone, and it went before anything of the call was sent.
 cdef uint32_t _LOST = 0xFFFFFFFF
 cdef uint32_t _UNSENT = 0xFFFFFFFE
+# The ping that follows the notice of a drain: what comes after its answer was sent by a peer that knows.
+cdef const char *_DRAIN_MARK = b"draining"
 cdef nghttp2_session_callbacks *_callbacks = NULL
 cdef nghttp2_option *_option = NULL
 
@@ -54,6 +56,8 @@ cdef class Connection(Wire):
     cdef readonly bint is_draining
     """No call may begin: one side said so, or the connection is gone."""
     cdef readonly bint is_lost
+    cdef readonly bint is_drain_heard
+    """The peer answered to `announce_drain`, or is gone."""
     cdef readonly double heard_s
     """When something came last, on the loop's clock."""
     cdef readonly size_t begun_count
@@ -111,7 +115,7 @@ cdef class Connection(Wire):
     def connection_lost(self, error):
         """See asyncio.Protocol."""
         cdef Stream stream
-        self.is_lost = self.is_draining = True
+        self.is_lost = self.is_draining = self.is_drain_heard = True
         self.transport = None
         streams, self._streams = self._streams, {}
         for stream in streams.values():
@@ -198,9 +202,16 @@ cdef class Connection(Wire):
             self.want_flush()
 
     def announce_drain(self):
-        """A server's first word of its end: clients begin no more calls, those on their way are still taken."""
+        """A server's first word of its end: clients begin no more calls, those on their way are still taken.
+
+        `is_drain_heard` says when nothing can be on its way any more.
+        """
         if self.session != NULL:
             nghttp2_submit_shutdown_notice(self.session)
+            # A ping that is submitted with the notice would go out before it.
+            self._flush()
+        if self.session != NULL:
+            nghttp2_submit_ping(self.session, NGHTTP2_FLAG_NONE, <const uint8_t *>_DRAIN_MARK)
             self.want_flush()
 
     def drain(self):
@@ -421,6 +432,8 @@ cdef int _take_frame(Connection connection, nghttp2_session *session, const nght
         is_cheap = not frame.hd.flags & NGHTTP2_FLAG_ACK
     elif frame.hd.type == NGHTTP2_PING:
         is_cheap = not frame.hd.flags & NGHTTP2_FLAG_ACK
+        if not is_cheap and memcmp(frame.ping.opaque_data, _DRAIN_MARK, 8) == 0:
+            connection.is_drain_heard = True
     if is_cheap and connection._is_server and connection._is_too_much():
         connection.is_draining = True
         nghttp2_session_terminate_session(session, NGHTTP2_ENHANCE_YOUR_CALM)

@@ -28,10 +28,14 @@ cdef extern from "<nghttp2/nghttp2.h>":
     ctypedef struct nghttp2_headers:
         nghttp2_frame_hd hd
         int cat
+    ctypedef struct nghttp2_ping:
+        nghttp2_frame_hd hd
+        uint8_t opaque_data[8]
     ctypedef union nghttp2_frame:
         nghttp2_frame_hd hd
         nghttp2_headers headers
         nghttp2_goaway goaway
+        nghttp2_ping ping
     ctypedef struct nghttp2_nv:
         uint8_t *name
         uint8_t *value

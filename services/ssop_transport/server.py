@@ -19,11 +19,11 @@ from ssop_chassis.tls import NO_TLS, Tls
 from ssop_transport import compression, silence, wire
 from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
-from ssop_transport.life import Life, Lives
+from ssop_transport.life import NOTICE_S, Life, Lives
 from ssop_transport.secure import server_context
 
 MAX_METADATA_BYTES: Final = 8_192
-_DRAIN_NOTICE_S: Final = 0.05
+_LOOK_AGAIN_S: Final = 0.005
 _log = logging.getLogger(__name__)
 
 
@@ -280,8 +280,10 @@ class NativeServer:
             listener.close()
         for connection in self._connections:
             connection.announce_drain()
-        if grace_s > 0 and self._connections:
-            await asyncio.sleep(min(_DRAIN_NOTICE_S, grace_s))
+        for _ in range(int(min(NOTICE_S, grace_s) / _LOOK_AGAIN_S)):
+            if all(connection.is_drain_heard for connection in self._connections):
+                break
+            await asyncio.sleep(_LOOK_AGAIN_S)
         for connection in list(self._connections):
             connection.drain()
         if self._tasks and grace_s > 0:

@@ -144,7 +144,8 @@ async def _age(server: Any) -> None:
         await asyncio.sleep(AGE_S)
         for connection in known:
             connection.announce_drain()
-        await asyncio.sleep(AGE_S)
+        while not all(connection.is_drain_heard for connection in known):
+            await asyncio.sleep(AGE_S / 20)
         for connection in known:
             connection.drain()
 

@@ -264,3 +264,89 @@ async def test_content_type_may_name_its_coding(tmp_path: Path, content_type: by
         client.close()
     assert data is not None
     assert data.payload.endswith(b"coded")
+
+
+async def test_server_says_that_time_is_up_though_its_handler_goes_on(tmp_path: Path) -> None:
+    headers = [*path_headers(b"/test.T/Hang"), (b"grpc-timeout", b"50m")]
+    async with serving(tmp_path) as path:
+        payload = await trailers_of(path, call(1, headers) + message(1, b""))
+    assert b"\x014" in payload
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param([*CALL, (b"grpc-timeout", b"99999999H")], id="eleven thousand years"),
+        pytest.param([*CALL[:4], *CALL[5:]], id="no te"),
+        pytest.param([*CALL, (b"grpc-unheard-of", b"1")], id="a name that gRPC keeps for itself"),
+        pytest.param([*CALL, (b"x-bin", b"YQ==, YWI,YWJj")], id="binary values with and without padding"),
+    ],
+)
+async def test_call_that_is_odd_and_within_the_rules_is_served(
+    tmp_path: Path, headers: list[tuple[bytes, bytes]]
+) -> None:
+    async with serving(tmp_path) as path:
+        client = await RawClient.connect(path)
+        await client.send(call(1, headers) + message(1, b"served"))
+        data = await client.until(DATA, 1)
+        client.close()
+    assert data is not None
+    assert data.payload.endswith(b"served")
+
+
+@pytest.mark.parametrize("kind", ["empty data", "trailers"])
+async def test_request_may_end_after_its_message(tmp_path: Path, kind: str) -> None:
+    end = {
+        "empty data": frame(DATA, END_STREAM, 1),
+        "trailers": frame(HEADERS, END_HEADERS | END_STREAM, 1, block([(b"x-end", b"1")])),
+    }[kind]
+    async with serving(tmp_path) as path:
+        client = await RawClient.connect(path)
+        await client.send(call(1) + message(1, b"ended late", is_last=False))
+        await client.send(frame(PING, 0, 0, bytes(8)))
+        while (found := await client.until(PING)) is not None and not found.flags & ACK:
+            pass
+        await client.send(end)
+        data = await client.until(DATA, 1)
+        client.close()
+    assert data is not None
+    assert data.payload.endswith(b"ended late")
+
+
+async def test_message_may_come_byte_by_byte_in_padded_frames(tmp_path: Path) -> None:
+    padded = 0x8
+    async with serving(tmp_path) as path:
+        client = await RawClient.connect(path)
+        await client.send(call(1))
+        for byte in message(1, b"padded")[9:]:
+            await client.send(frame(DATA, padded, 1, bytes([3, byte]) + bytes(3)))
+        await client.send(frame(DATA, END_STREAM, 1))
+        data = await client.until(DATA, 1)
+        client.close()
+    assert data is not None
+    assert data.payload == b"\0\0\0\0\6padded"
+
+
+async def test_drain_is_over_once_the_client_has_heard_of_it(tmp_path: Path) -> None:
+    path = f"{tmp_path}/s.sock"
+    server = await server_starter("native", "test")(
+        [SERVICE], [f"unix:{path}"], authenticate=inner_authenticate(SECRET)
+    )
+    client = await RawClient.connect(path)
+    await client.send(call(1) + message(1, b"a"))
+    assert await client.until(DATA, 1) is not None
+    stopping = asyncio.ensure_future(server.stop(60))
+    first = await client.until(GOAWAY)
+    ping = await client.until(PING)
+    assert first is not None
+    assert ping is not None
+    # The client begins a call before it reads that it should not; its answer to the ping comes behind.
+    await client.send(call(3) + message(3, b"crossed") + frame(PING, ACK, 0, ping.payload))
+    data, last = await client.until(DATA, 3), await client.until(GOAWAY)
+    await stopping
+    client.close()
+    assert first.payload[:4] == b"\x7f\xff\xff\xff"
+    assert data is not None
+    assert data.payload.endswith(b"crossed")
+    assert last is not None
+    assert last.payload[:4] == (3).to_bytes(4, "big")

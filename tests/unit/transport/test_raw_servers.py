@@ -16,6 +16,7 @@ from helpers.raw_http2 import (
     HEADERS,
     PING,
     RST_STREAM,
+    SETTINGS,
     Frame,
     RawClient,
     accept_raw,
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.needs("native_transport")
 METHOD = "/test.T/M"
 OK = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 GOOD_END = ((b"grpc-status", b"0"),)
+CANCEL = 8
 LARGE_BYTES = 200_000
 """More than a stream's window."""
 
@@ -206,3 +208,60 @@ async def test_calls_at_and_below_the_number_of_a_goaway_end_and_later_ones_are_
         assert await first == b"from the first"
         server.close()
         other.close()
+
+
+async def test_call_whose_time_is_up_is_reset(tmp_path: Path) -> None:
+    async with calling(tmp_path) as (peer, accepted):
+        call = asyncio.ensure_future(peer.unary(METHOD, b"", timeout_s=0.5))
+        server = await accepted.get()
+        assert await server.until(DATA, 1) is not None
+        with pytest.raises(MeshError) as caught:
+            await call
+        reset = await server.until(RST_STREAM, 1)
+        server.close()
+    assert caught.value.reason_name == "DEADLINE_EXCEEDED"
+    assert reset is not None
+    assert int.from_bytes(reset.payload, "big") == CANCEL
+
+
+async def test_call_that_waits_for_a_stream_is_late_alone_and_never_sent(tmp_path: Path) -> None:
+    async with calling(tmp_path) as (peer, accepted):
+        first = asyncio.ensure_future(peer.unary(METHOD, b"first", timeout_s=60))
+        server = await accepted.get()
+        await server.send(frame(SETTINGS, 0, 0, b"\0\3" + (1).to_bytes(4, "big")))
+        assert await server.until(DATA, 1) is not None
+        await frames_until_ping(server)
+        with pytest.raises(MeshError) as caught:
+            await peer.unary(METHOD, b"second", timeout_s=0.05)
+        third = asyncio.ensure_future(peer.unary(METHOD, b"third", timeout_s=60))
+        frames = await frames_until_ping(server)
+        await server.send(whole(1, b"one"))
+        assert await first == b"one"
+        asked = await server.until(DATA)
+        assert asked is not None
+        await server.send(whole(asked.stream_id, b"three"))
+        assert await third == b"three"
+        server.close()
+    assert caught.value.reason_name == "DEADLINE_EXCEEDED"
+    assert [found for found in frames if found.stream_id > 1] == []
+    assert asked.payload.endswith(b"third")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        pytest.param(answer(1, OK) + answer(1, GOOD_END, is_last=True), id="no message"),
+        pytest.param(
+            answer(1, OK) + message(1, b"a", is_last=False) * 2 + answer(1, GOOD_END, is_last=True), id="two messages"
+        ),
+        pytest.param(
+            answer(1, OK) + frame(DATA, 0, 1, b"\0\0") + answer(1, GOOD_END, is_last=True), id="half a prefix"
+        ),
+        pytest.param(answer(1, OK) + answer(1, [(b"grpc-status", b"soon")], is_last=True), id="a status that is none"),
+        pytest.param(answer(1, OK) + answer(1, [*GOOD_END, (b"x-bin", b"!")], is_last=True), id="base64 that is none"),
+        pytest.param(answer(1, [(b":status", b"200"), (b"content-type", b"text/html")], is_last=True), id="a page"),
+        pytest.param(answer(1, [(b"content-type", b"application/grpc")]), id="no HTTP status"),
+    ],
+)
+async def test_answer_against_the_rules_is_an_internal_error(tmp_path: Path, sent: bytes) -> None:
+    assert (await error_of(tmp_path, sent)).reason_name == "INTERNAL"
