@@ -106,7 +106,11 @@ fn output(sizes: &[i32], sent: i32) -> OutputRequest {
 }
 
 fn expect(is_so: bool, what: impl Into<String>) -> Outcome {
-    if is_so { Ok(()) } else { Err(what.into().into()) }
+    if is_so {
+        Ok(())
+    } else {
+        Err(what.into().into())
+    }
 }
 
 fn size(response: Option<OutputResponse>) -> Option<usize> {
@@ -159,14 +163,20 @@ impl Stub {
     }
 
     /// A dialogue, and where its messages are put.
-    async fn duplex(&self, timeout: Duration) -> Result<(mpsc::Sender<OutputRequest>, Request<ReceiverStream<OutputRequest>>), Status> {
+    async fn duplex(
+        &self,
+        timeout: Duration,
+    ) -> Result<(mpsc::Sender<OutputRequest>, Request<ReceiverStream<OutputRequest>>), Status> {
         let (sender, receiver) = mpsc::channel(8);
         let mut request = Request::new(ReceiverStream::new(receiver));
         request.set_timeout(timeout);
         Ok((sender, request))
     }
 
-    async fn begin(&self, request: Request<ReceiverStream<OutputRequest>>) -> Result<Response<Streaming<OutputResponse>>, Status> {
+    async fn begin(
+        &self,
+        request: Request<ReceiverStream<OutputRequest>>,
+    ) -> Result<Response<Streaming<OutputResponse>>, Status> {
         let codec = ProstCodec::<OutputRequest, OutputResponse>::default();
         self.grpc().await?.streaming(request, Self::path("FullDuplexCall"), codec).await
     }
@@ -185,7 +195,8 @@ impl Stub {
             }
             "large_unary" => self.large(271_828, 314_159).await,
             "gzip_large_unary" => {
-                let request = SimpleRequest { response_size: 314_159, payload: payload(271_828), response_status: None };
+                let request =
+                    SimpleRequest { response_size: 314_159, payload: payload(271_828), response_status: None };
                 let codec = ProstCodec::<SimpleRequest, SimpleResponse>::default();
                 let gzip = CompressionEncoding::Gzip;
                 let mut grpc = self.grpc().await?.send_compressed(gzip).accept_compressed(gzip);
@@ -197,7 +208,8 @@ impl Stub {
                 let requests: Vec<_> = REQUEST_BYTES.iter().map(|&n| InputRequest { payload: payload(n) }).collect();
                 let codec = ProstCodec::<InputRequest, InputResponse>::default();
                 let request = Self::request(tokio_stream::iter(requests));
-                let found = self.grpc().await?.client_streaming(request, Self::path("StreamingInputCall"), codec).await?;
+                let found =
+                    self.grpc().await?.client_streaming(request, Self::path("StreamingInputCall"), codec).await?;
                 expect(found.into_inner().aggregated_payload_size == 74_922, "another sum")
             }
             "server_streaming" => {
@@ -319,7 +331,10 @@ impl Stub {
         sender.send(output(&[1], 1)).await?;
         drop(sender);
         let response = self.begin(dialogue).await?;
-        expect(response.metadata().get(ECHO_INITIAL).is_some_and(|v| v == "test_initial_metadata_value"), "no initial")?;
+        expect(
+            response.metadata().get(ECHO_INITIAL).is_some_and(|v| v == "test_initial_metadata_value"),
+            "no initial",
+        )?;
         let mut stream = response.into_inner();
         while stream.message().await?.is_some() {}
         let trailers = stream.trailers().await?.unwrap_or_default();
