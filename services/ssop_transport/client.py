@@ -39,11 +39,16 @@ class NativePeer:
         self.address = address
         is_secure = tls.certificates is not None and tls.is_peer_secure(address)
         contexts = Contexts(ssl.Purpose.SERVER_AUTH, tls) if is_secure else None
-        self._names = parse(address)
+        self._fault = ""
+        try:
+            self._names = parse(address)
+        except ValueError as error:
+            # Nodes name their own addresses: one that is none must cost its calls and nobody else's.
+            self._names, self._fault = (), str(error)
         self._way = Way(contexts, tls.server_name(server_name), max_message_bytes)
         self._is_literal = all(name.is_literal for name in self._names)
         self._scheme = b"https" if is_secure else b"http"
-        self._authority = b"localhost" if self._names[0].path else self._names[0].text.encode()
+        self._authority = b"localhost" if not self._names or self._names[0].path else self._names[0].text.encode()
         self._is_packing = choice == "gzip"
         self._lines: list[Line] = []
         self._leaving: list[Line] = []
@@ -154,6 +159,8 @@ class NativePeer:
     async def _join_within(self, timeout_s: float) -> Connection:
         if self._is_closed:
             raise MeshError(ErrorReason.ERROR_REASON_CANCELLED, "the peer is closed")
+        if self._fault:
+            raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, self._fault)
         loop = asyncio.get_running_loop()
         if self._joining is None:
             if self._lines and not any(line.is_due(loop.time(), NEEDED_BACKOFF_S) for line in self._lines):
@@ -260,10 +267,7 @@ def connect(
     server_name: str = "",
     compression: compression.Choice = "none",
 ) -> NativePeer:
-    """A peer at `address`, which may stand for several servers; see ssop_chassis.grpc_transport.connect.
-
-    Raises ValueError for what is no address.
-    """
+    """A peer at `address`, which may stand for several servers; see ssop_chassis.grpc_transport.connect."""
     return NativePeer(
         address, max_message_bytes=max_message_bytes, tls=tls, server_name=server_name, choice=compression
     )

@@ -112,6 +112,15 @@ async def test_call_of_which_nothing_was_sent_is_begun_again(tmp_path: Path) -> 
         assert Counter(await asyncio.gather(*calls)) == {1: 10}
 
 
+@pytest.mark.parametrize("address", ["", "nowhere", "host:port", "a:1,,b:2", "a" * 300 + ":1"])
+async def test_what_is_no_address_costs_its_calls_alone(address: str) -> None:
+    peer = connector("native")(address)
+    with pytest.raises(MeshError) as caught:
+        await peer.unary(METHOD, b"", timeout_s=60)
+    assert caught.value.reason == ErrorReason.ERROR_REASON_BACKEND_FAILED
+    await peer.close()
+
+
 async def test_without_any_server_calls_say_why(tmp_path: Path) -> None:
     peer = connector("native")(f"unix:{tmp_path}/a,unix:{tmp_path}/b")
     for _ in range(3):
