@@ -33,7 +33,7 @@ from ssop_chassis.notify import Manager
 from ssop_chassis.reload import Reloader
 from ssop_chassis.settings import EXIT_SETTINGS, MeshSettings, Settings, SettingsError, load_settings, show
 from ssop_chassis.tls import NO_TLS, Tls, is_exposed, open_tls
-from ssop_chassis.transport import server_starter
+from ssop_chassis.transport import is_native_built, resolve, server_starter
 
 S = TypeVar("S", bound=Settings)
 _GC_THRESHOLDS: Final = (20_000, 20, 20)
@@ -175,7 +175,8 @@ async def _serve(process: Process[S], build: Build[S], load: Load[S]) -> None:
             extra={
                 "addresses": server.addresses,
                 "metrics": metrics_address,
-                "transport": mesh.transport,
+                "transport": resolve(mesh.transport),
+                "is_native_built": is_native_built(),
                 "settings": show(process.settings),
             },
         )

@@ -95,10 +95,11 @@ class MeshSettings(Settings):
         description="The secret to come: calls under it are taken already, so that services may change one by one.",
     )
     tls: TlsSettings = Field(default_factory=TlsSettings, description="TLS between services: a table. See docs/tls.md.")
-    transport: Literal["grpc", "inner", "native"] = Field(
-        "grpc",
+    transport: Literal["auto", "grpc", "inner", "native"] = Field(
+        "auto",
         description="What carries calls: gRPC's own library; the native transport between services and gRPC's towards "
-        "clients (`inner`); or the native one everywhere. See docs/transport.md.",
+        "clients (`inner`); or the native one everywhere. `auto`: `inner` where it was built, `grpc` elsewhere. See "
+        "docs/transport.md.",
     )
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
     default_deadline_ms: int = Field(30_000, gt=0, description="Deadline of calls that come without one.")

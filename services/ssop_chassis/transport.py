@@ -2,8 +2,7 @@
 
 import importlib
 from collections.abc import Awaitable, Callable
-from functools import partial
-from importlib.util import find_spec
+from functools import cache, partial
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from ssop_chassis import grpc_transport
@@ -11,8 +10,10 @@ from ssop_chassis.call import Peer
 from ssop_chassis.grpc_transport import Compression
 from ssop_chassis.settings import SettingsError
 
-Kind = Literal["grpc", "inner", "native"]
+Kind = Literal["auto", "grpc", "inner", "native"]
 """As MeshSettings.transport."""
+Carried = Literal["grpc", "inner", "native"]
+"""What becomes of it."""
 NATIVE_MODULE: Final = "ssop_transport._connection"
 
 
@@ -42,14 +43,27 @@ StartServer = Callable[..., Awaitable[Server]]
 Connect = Callable[..., ConnectedPeer]
 
 
+@cache
 def is_native_built() -> bool:
-    """Whether the native transport can be used here: it is built where libnghttp2 and its headers are."""
-    return find_spec("ssop_transport") is not None and find_spec(NATIVE_MODULE) is not None
+    """Whether the native transport can be used here: it was built where libnghttp2 and its headers are, and loads."""
+    try:
+        importlib.import_module(NATIVE_MODULE)
+    except ImportError:
+        return False
+    return True
+
+
+def resolve(kind: Kind) -> Carried:
+    """What a setting comes to here: `auto` is the native transport between services, where it was built."""
+    if kind == "auto":
+        return "inner" if is_native_built() else "grpc"
+    return kind
 
 
 def server_starter(kind: Kind, service: str) -> StartServer:
     """`start_server` for a service; the router is the one that clients call. Raises SettingsError."""
-    if kind == "grpc" or (kind == "inner" and service == "router"):
+    carried = resolve(kind)
+    if carried == "grpc" or (carried == "inner" and service == "router"):
         return grpc_transport.start_server
     found: StartServer = _native("server").start_server
     return found
@@ -57,13 +71,13 @@ def server_starter(kind: Kind, service: str) -> StartServer:
 
 def connector(kind: Kind, compression: Compression = "none") -> Connect:
     """`connect` for calls between services. Raises SettingsError."""
-    found: Connect = grpc_transport.connect if kind == "grpc" else _native("client").connect
+    found: Connect = grpc_transport.connect if resolve(kind) == "grpc" else _native("client").connect
     return found if compression == "none" else partial(found, compression=compression)
 
 
 def channel_maker(kind: Kind) -> Callable[[str], Any] | None:
     """What makes a channel of grpc.aio's shape to an address, for clients; None: gRPC's own. Raises SettingsError."""
-    if kind == "grpc":
+    if resolve(kind) == "grpc":
         return None
     found: Callable[[str], Any] = _native("channel").NativeChannel
     return found

@@ -244,5 +244,13 @@ def _has_memory_controller() -> bool:
 
 def _transport() -> Check:
     if is_native_built():
-        return Check("transport", "ok", "grpc.aio, and the native one on libnghttp2 where [mesh] transport asks for it")
-    return Check("transport", "lacks", "grpc.aio alone: the native one was not built, for want of libnghttp2-dev")
+        return Check(
+            "transport",
+            "ok",
+            "native on libnghttp2 between services, grpc.aio towards clients unless [mesh] transport says else",
+        )
+    return Check(
+        "transport",
+        "lacks",
+        "grpc.aio alone: the native one was not built or does not load, for want of libnghttp2-dev",
+    )

@@ -17,7 +17,7 @@ def to_document(record: Record) -> dict[str, Any]:
     return {
         "key": record.key,
         "post": {name: getattr(post, name) for name in _POST},
-        "analysis": {name: getattr(analysis, name) for name in _ANALYSIS},
+        "analysis": {name: getattr(analysis, name) for name in _ANALYSIS} | {"sources": list(analysis.sources)},
         "analysed_ms": record.analysed_ms,
     }
 
