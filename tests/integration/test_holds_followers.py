@@ -129,6 +129,7 @@ async def test_answer_of_a_client_that_was_killed_is_resumed_without_running_the
             stream = client.resume("r-1", after_seq=last_seq, output_schema=SCHEMA)
             shown = [frame.path async for frame in stream if frame.kind == FrameKind.FRAME_KIND_VALUE]
             assert await stream.result() == {"mood": "fine", "score": 3}
+        await eventually(lambda: any(line.get("message") == "request" for line in router.log))
         check_terminal(["r-1"], [line["request_id"] for line in router.log if line.get("message") == "request"])
     assert shown == ["/score"]
     assert model.calls == 1

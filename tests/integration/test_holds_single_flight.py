@@ -110,6 +110,8 @@ async def outlive_the_lease(servers: Servers, folder: Path, without: str) -> Non
         without=without,
         # The copies on the host have a guard of their own.
         cache={"local_bytes": 0},
+        # The leader is frozen for as long as a busy machine takes over.
+        first_field_timeout_ms=120_000,
     ) as fleet:
         led = start(fleet, 0, 1)
         await eventually(lambda: model.calls == 1)
