@@ -166,7 +166,9 @@ class Reranking:
         future = self._executor.submit(reranker.score, query, texts, timeout_s)
         # Its thread is free when it has ended, not when its caller has gone.
         future.add_done_callback(lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(self._release))
-        return await asyncio.wait_for(asyncio.wrap_future(future, loop=loop), timeout_s)
+        # Not wait_for: on Python 3.11 it can lose a cancel that comes together with the scores.
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.wrap_future(future, loop=loop)
 
     def _release(self) -> None:
         self._running -= 1

@@ -86,8 +86,10 @@ class Promises:
         if self._is_tried:
             self._waiting += 1
             try:
+                # Not wait_for: on Python 3.11 it can lose a cancel that comes together with the event.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_back.wait(), left_s)
+                    async with asyncio.timeout(left_s):
+                        await self._is_back.wait()
             finally:
                 self._waiting -= 1
             return
