@@ -90,6 +90,16 @@ read_options() {
 
 has_role() { [[ ,$roles, == *,$1,* ]]; }
 
+# What may be missing, and what it costs.
+advise() {
+  if [ -z "$wheel$wheelhouse" ]; then
+    [ -e /usr/include/nghttp2/nghttp2.h ] ||
+      say "no libnghttp2-dev: calls between services are built on gRPC's own library, at ten times the CPU"
+  elif ! "$python" -c 'import ctypes.util, sys; sys.exit(ctypes.util.find_library("nghttp2") is None)'; then
+    say "no libnghttp2: calls between services go over gRPC's own library, at ten times the CPU (apt-get install libnghttp2-14)"
+  fi
+}
+
 # Everything that is missing, in one go; each line says what it is for.
 preflight() {
   local -a missing=() packages=()
@@ -128,7 +138,10 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
   local free_mib
   free_mib=$(df -Pm /opt | awk 'NR == 2 {print $4}')
   [ "$free_mib" -ge 2048 ] || lacks "2 GiB free for a release below /opt; there are $free_mib MiB"
-  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ ${#missing[@]} = 0 ]; then
+    advise
+    return
+  fi
   if [ -n "$may_install" ] && [ ${#packages[@]} = ${#missing[@]} ]; then
     may_install=''
     say "installing ${packages[*]}"
