@@ -23,7 +23,15 @@ from ssop_cli.up import run_down
 
 MODEL: Final = "replay"
 COLLECTION: Final = "brands"
-BRANDS: Final = 23
+BRANDS: Final = (
+    ("Norvane", "parcels"), ("Bellora", "kettles"), ("Tirquist", "hotel rooms"), ("Osmadel", "mobile phones"),
+    ("Kavrello", "coffee"), ("Pintaro", "train tickets"), ("Wexmoor", "garden tools"), ("Halvidia", "insurance"),
+    ("Zuntara", "running shoes"), ("Crelmont", "cheese"), ("Dovariq", "car tyres"), ("Eltenby", "children's books"),
+    ("Fasquor", "bank accounts"), ("Grunwick", "washing machines"), ("Ivessa", "skin cream"), ("Jorvolt", "batteries"),
+    ("Lumarche", "lamps"), ("Mesquilo", "video games"), ("Quentira", "pet food"), ("Rostavel", "mattresses"),
+    ("Sylvarn", "bicycles"), ("Ulmeric", "concert tickets"), ("Yarrowen", "tea"),
+)  # fmt: skip
+"""What posts are about, and what each of them sells."""
 _TOKENS: Final = 40
 _FIRST_SHARE: Final = 0.25
 """Share of a stream's time before its first token, as prompts take it."""
@@ -39,7 +47,8 @@ _OPINIONS: Final = (
 class LoadOptions:
     """Load: `rate` posts a second for `duration_s`, then `burst_rate` for `burst_s`. `p50_ms`, `p99_ms`: the model's.
 
-    `repost_share` of the posts say what an earlier one said. `batch` is the most posts of one request. With `is_grave`
+    `repost_share` of the posts say what an earlier one said. The tenant knows `known_share` of the brands by name, and,
+    with retrieval, has a document of each. `batch` is the most posts of one request. With `is_grave`
     every answer is one that people must hear of, each about an entity of its own. `tenant` and `opinion` add to the
     tenant's file and to the section of the settings.
     """
@@ -51,6 +60,7 @@ class LoadOptions:
     p50_ms: float = 600.0
     p99_ms: float = 1_200.0
     repost_share: float = 0.2
+    known_share: float = 0.8
     batch: int = 100
     seed: int = 1
     drain_timeout_s: float = 300.0
@@ -79,9 +89,9 @@ def write_recording(path: Path, options: LoadOptions, streams: int = 200) -> Non
 
 def _answer(number: int, options: LoadOptions) -> dict[str, Any]:
     label, score, severity, event, action = _OPINIONS[0 if options.is_grave else number % len(_OPINIONS)]
-    brand = number if options.is_grave else number % BRANDS
+    entity = f"Brand {number}" if options.is_grave else BRANDS[number % len(BRANDS)][0]
     return {
-        "main_entity": f"Brand {brand}", "entity_type": "company", "event_type": event,
+        "main_entity": entity, "entity_type": "company", "event_type": event,
         "sentiment_score": score, "sentiment_label": label, "severity": severity, "confidence": 0.8,
         "summary": "a customer says how it went", "evidence": "as it says", "language": "en",
         "audience": "customers", "suggested_action": action,
@@ -118,8 +128,11 @@ def load_mesh(places: Places, options: LoadOptions, console: Console) -> Iterato
     """The mesh of a run, until the block ends; the URL of its opinion service. Raises CommandError."""
     make_places(places)
     embedded.make_identity(places)
-    retrieval = {"collections": [COLLECTION], "rag_prefetch_ratio": options.retrieval}
-    make_tenant(places, {**options.tenant, **({} if options.retrieval is None else retrieval)})
+    known = BRANDS[: round(len(BRANDS) * options.known_share)]
+    tenant: dict[str, Any] = {"brands": [{"name": name, "note": sells} for name, sells in known], **options.tenant}
+    if options.retrieval is not None:
+        tenant |= {"collections": [COLLECTION], "rag_prefetch_ratio": options.retrieval}
+    make_tenant(places, tenant)
     document = load_document(places, options)
     config = places.state / "load.toml"
     config.write_text(embedded.dump_toml(document), encoding="utf-8")
@@ -137,8 +150,8 @@ def _index_brands(places: Places, console: Console) -> None:
     """What is known of the tenant's brands, for posts that name none of them by its name."""
     path = places.state / "brands.jsonl"
     lines = [
-        json.dumps({"id": f"brand-{number}", "text": f"Brand {number} sells phones. In May its parcels were late."})
-        for number in range(BRANDS)
+        json.dumps({"id": name.lower(), "text": f"{name} sells {sells}. In May its customers had to wait."})
+        for name, sells in BRANDS
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     _ssop(console, "index", "add", str(path), "--collection", COLLECTION, "--state-dir", str(places.state))

@@ -20,9 +20,9 @@ _TONES: Final = (("late again, nobody answers", -1), ("came early, everybody was
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a post says: the number of its brand, and 1 or -1 for how it sounds."""
+    """What a post says: the name of its brand, and 1 or -1 for how it sounds."""
 
-    brand: int
+    brand: str
     tone: int
 
 
@@ -46,10 +46,10 @@ class PostMaker:
             repeated, said = self._recent[rng.randrange(len(self._recent))]
             text = f"RT @user{rng.randrange(1_000)}: {repeated}"
         else:
-            brand = rng.randrange(BRANDS)
+            brand, _ = BRANDS[rng.randrange(len(BRANDS))]
             words, tone = _TONES[rng.randrange(len(_TONES))]
             said = Said(brand, tone)
-            text = f"Brand {brand} order {rng.getrandbits(40):x}: {words}"
+            text = f"{brand} order {rng.getrandbits(40):x}: {words}"
             self._recent.append((text, said))
         name = f"load-{len(self.said) + 1}"
         self.said[name] = said
@@ -88,7 +88,7 @@ def _judge(rows: Sequence[tuple[Said, str | None, Any]]) -> dict[str, float | in
     first = among = looked_up = hinted = right = 0
     for one, sources, hint in rows:
         names = [] if sources is None else [name.strip('" ') for name in sources.strip("[]").split(",") if name]
-        wanted = f"{COLLECTION}/brand-{one.brand}"
+        wanted = f"{COLLECTION}/{one.brand.lower()}"
         looked_up += bool(names)
         first += names[:1] == [wanted]
         among += wanted in names

@@ -7,15 +7,14 @@ import pytest
 from rich.console import Console
 
 from ssop_cli.opinion_load import run_load
-from ssop_cli.opinion_load_mesh import BRANDS, LoadOptions
+from ssop_cli.opinion_load_mesh import LoadOptions
 from ssop_cli.places import find_places
 
 
 @pytest.mark.timeout(600)
 def test_a_post_costs_one_embedding_at_most_and_none_where_its_brand_is_known(tmp_path: Path) -> None:
-    known = [{"name": f"Brand {number} order"} for number in range(0, BRANDS, 2)]
     options = LoadOptions(
-        rate=40, duration_s=1.5, p50_ms=60, p99_ms=150, repost_share=0.0, retrieval=0.3, tenant={"brands": known}
+        rate=40, duration_s=1.5, p50_ms=60, p99_ms=150, repost_share=0.0, known_share=0.5, retrieval=0.3
     )
     report = run_load(find_places(tmp_path / "state", os.environ), options, Console(quiet=True))
     looked_up = {name.partition('"')[2].rstrip('"}'): int(n) for name, n in report.brand_lookups.items()}

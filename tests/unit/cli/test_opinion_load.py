@@ -79,13 +79,13 @@ def test_posts_are_the_same_for_a_seed_and_reposts_say_what_another_said() -> No
     assert (ids, body) == again.make(200)
     for post in json.loads(body):
         said = maker.said[post["id"]]
-        assert f"Brand {said.brand} order" in post["text"]
+        assert f"{said.brand} order" in post["text"]
         assert ("late" in post["text"]) == (said.tone < 0)
 
 
 async def test_records_are_held_against_what_posts_say(tmp_path: Path) -> None:
     sink = await open_sqlite(tmp_path / "records.db")
-    found = [("brands/brand-1", "brands/brand-2"), ("brands/brand-2", "brands/brand-1"), (), ("brands/brand-9",)]
+    found = [("brands/norvane", "brands/bellora"), ("brands/bellora", "brands/norvane"), (), ("brands/yarrowen",)]
     hints = [-0.5, 0.5, None, 0.2]
     records = [
         Record(
@@ -97,7 +97,7 @@ async def test_records_are_held_against_what_posts_say(tmp_path: Path) -> None:
     ]
     await sink.write(records)
     await sink.close()
-    kept = read_records(tmp_path / "records.db", {str(number): Said(1, -1) for number in range(4)})
+    kept = read_records(tmp_path / "records.db", {str(number): Said("Norvane", -1) for number in range(4)})
     assert kept.keys == {"0", "1", "2", "3"}
     assert kept.accuracy == {
         "records_with_passages": 3,
