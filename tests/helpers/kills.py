@@ -4,13 +4,14 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import jsonschema_rs
 
+from helpers.eventually import eventually
 from helpers.ledger import LedgerFault, check_charges, check_final, check_one_hand, check_terminal
 from helpers.redis_server import redis_pair
 from helpers.replay_model import BUFFER_BYTES, SCHEMA, SEED_CHARS, Question, write_document, write_text
@@ -125,6 +126,7 @@ class KillMesh:
     fleet: Fleet
     folder: Path
     charged_before: int = 0
+    asked: int = 0
 
     @property
     def deaths(self) -> int:
@@ -139,6 +141,7 @@ class KillMesh:
     async def run(self, runs: Sequence[Run], at_once: int) -> None:
         """Ask all, so many at once."""
         gate = asyncio.Semaphore(at_once)
+        self.asked += len(runs)
         router = self.fleet.routers[0]
         async with AsyncSsopClient(
             router.key,
@@ -157,10 +160,13 @@ class KillMesh:
             await asyncio.gather(*(one(run) for run in runs))
 
     async def settle(self) -> None:
-        """Wait until nothing is reserved."""
+        """Wait until nothing is reserved and the last line of the log is written."""
         async with asyncio.timeout(60):
             while (await asyncio.to_thread(self.fleet.books)).reserved:
                 await asyncio.sleep(0.05)
+        with suppress(AssertionError):
+            # A record that is missing is the ledger's to tell.
+            await eventually(lambda: len(self.ended()) >= self.asked)
 
     def ended(self) -> list[str]:
         """The ids in the router's terminal records."""

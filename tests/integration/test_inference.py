@@ -196,7 +196,9 @@ async def test_output_limit_ends_as_incomplete(running: NodeUnderTest) -> None:
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_deadline_ends_the_document_with_its_reason(running: NodeUnderTest) -> None:
-    prompt = user_prompt(LONG, max_output_tokens=2000, temperature=1)
+    fields = {"kind": {"enum": ["story"]}, "text": {"type": "string", "minLength": 1_500, "maxLength": 2_000}}
+    schema = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+    prompt = user_prompt(LONG, schema=schema, max_output_tokens=2_000)
     answer = await running.client.generate(prompt, timeout_s=stretched(1.0))
     assert answer.end.incomplete_reason == frame_pb2.INCOMPLETE_REASON_DEADLINE
 

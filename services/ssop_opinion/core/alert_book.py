@@ -146,7 +146,8 @@ class AlertBook:
                 return []
             return self._open_alert(rule, place, facts, run, now_ms)
         notices: list[Notice] = []
-        if joined is None or joined[0] != alert.id:
+        # An alert that a run of posts opened has them all by key, and only its opener has joined it.
+        if (joined is None or joined[0] != alert.id) and facts.key not in alert.keys:
             is_degraded = facts.degraded_level > 0
             alert = life.join(
                 alert, facts.key, place, received_ms=facts.received_ms, at_ms=now_ms, is_degraded=is_degraded

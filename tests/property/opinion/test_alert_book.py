@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helpers.opinion_posts import START_MS, TENANT, make_facts
@@ -84,7 +84,16 @@ def test_alerts_of_a_threshold_rest_on_final_posts_that_fit(steps: list[Said]) -
     assert all(one.phase != "provisional" for one in book.open_alerts)
 
 
+ROW_BY_FIELDS = [
+    Said(0, "a", "x", 2, is_final=False, is_valid=False, level=0),
+    Said(0, "a", "x", 4, is_final=False, is_valid=False, level=0),
+    Said(1, "a", "x", 4, is_final=False, is_valid=False, level=0),
+]
+"""Posts whose fields open an alert together, and whose records follow: each is one post of the alert."""
+
+
 @settings(max_examples=50)
+@example(ROW_BY_FIELDS, ROW)
 @given(STEPS, st.sampled_from([GRAVE, ROW, BOTH]))
 def test_alerts_take_legal_steps_and_none_stays_provisional(steps: list[Said], rules: tuple[Rule, ...]) -> None:
     book = AlertBook(TENANT, AlertPolicy(rules=rules))

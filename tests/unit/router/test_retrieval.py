@@ -24,6 +24,7 @@ from helpers.scripted_mesh import (
 from ssop.v1 import mesh_pb2, rag_pb2
 from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
 from ssop.v1.router_pb2 import RetrievalOptions
+from ssop_chassis import tracing
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 
@@ -217,6 +218,7 @@ async def test_trace_shows_the_overlap(mesh: Mesh, monkeypatch: pytest.MonkeyPat
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    tracing.look_again()
     mesh.rag.collections["acme"] = {"docs": 3}
     answer = await mesh.generate(ask(model="grok-3-lite"))
     await eventually(lambda: any(s.name.endswith("RouterService/Generate") for s in exporter.get_finished_spans()))
