@@ -160,12 +160,7 @@ class Cases:
     async def _one(self, method: str, message: bytes, metadata: Mapping[str, str | bytes] | None = None) -> Ended:
         """A call with one message, to its end."""
         path = method if method.startswith("/") else SERVICE + method
-        dialogue = await self._channel.dialogue(path, TIMEOUT_S, metadata)
-        await dialogue.write(message)
-        await dialogue.finish()
-        while await dialogue.read() is not None:
-            pass
-        return await dialogue.end()
+        return await self._channel.ask(path, message, TIMEOUT_S, metadata)
 
     def _payload(self, size: int) -> Any:
         return self._messages.Payload(body=bytes(size))

@@ -68,6 +68,10 @@ class Channel(Protocol):
         """All messages of a stream."""
         ...
 
+    async def ask(self, method: str, message: bytes, timeout_s: float, metadata: Metadata | None = None) -> Ended:
+        """A call with one message, to its end."""
+        ...
+
     async def dialogue(self, method: str, timeout_s: float, metadata: Metadata | None = None) -> Dialogue:
         """Begin a dialogue."""
         ...
@@ -123,6 +127,12 @@ class _NativeDialogue(Calling):
         )
 
 
+async def _read_to_end(dialogue: Dialogue) -> Ended:
+    while await dialogue.read() is not None:
+        pass
+    return await dialogue.end()
+
+
 class NativeChannel:
     """The native transport's."""
 
@@ -143,6 +153,13 @@ class NativeChannel:
         found: list[bytes] = []
         await self._peer.stream(method, request, found.append, timeout_s=timeout_s)
         return found
+
+    async def ask(self, method: str, message: bytes, timeout_s: float, metadata: Metadata | None = None) -> Ended:
+        """See Channel.ask."""
+        dialogue = await self.dialogue(method, timeout_s, metadata)
+        await dialogue.write(message)
+        await dialogue.finish()
+        return await _read_to_end(dialogue)
 
     async def dialogue(self, method: str, timeout_s: float, metadata: Metadata | None = None) -> Dialogue:
         """See Channel.dialogue."""
@@ -207,6 +224,13 @@ class StockChannel:
     async def collect(self, method: str, request: bytes, timeout_s: float) -> list[bytes]:
         """See Channel.collect."""
         return [message async for message in self._channel.unary_stream(method)(request, timeout=timeout_s)]
+
+    async def ask(self, method: str, message: bytes, timeout_s: float, metadata: Metadata | None = None) -> Ended:
+        """See Channel.ask."""
+        pairs = tuple((metadata or {}).items())
+        # A write of its own would say INTERNAL where the server has ended the call before it.
+        call = self._channel.unary_stream(method)(message, timeout=timeout_s, metadata=pairs)
+        return await _read_to_end(_StockDialogue(call))
 
     async def dialogue(self, method: str, timeout_s: float, metadata: Metadata | None = None) -> Dialogue:
         """See Channel.dialogue."""
