@@ -9,7 +9,7 @@ from ssop_opinion.core.wording import Language, as_data
 
 LABELS: Final = ("negative", "neutral", "positive")
 EVENTS: Final = ("complaint", "praise", "launch", "failure", "crisis", "news", "other")
-_CLEARLY: Final = 2.0
+_CLEARLY: Final = 3.0
 """So many times as likely as any other an event type must be to be said."""
 
 

@@ -31,7 +31,7 @@ def test_the_types_are_those_of_the_schema() -> None:
 
 
 @pytest.mark.parametrize(("events", "said"), [(CLEAR, "launch"), (UNCLEAR, ""), ((), ""), ((1 / 7,) * 7, "")])
-def test_a_type_is_said_where_it_is_twice_as_likely_as_another(events: tuple[float, ...], said: str) -> None:
+def test_a_type_is_said_where_it_is_three_times_as_likely_as_another(events: tuple[float, ...], said: str) -> None:
     assert hint(events).event == said
 
 

@@ -17,7 +17,7 @@ from ssop_opinion.core.wording import even_out
 from ssop_opinion.hint.model import HintModel, open_hint
 from ssop_opinion.hint.training.events import EventPart, choose, written_posts
 
-CHOSEN: Final = (3e-4, 3e-4)
+CHOSEN: Final = (3e-5, 3e-6)
 """Penalties that the criterion chose, English and Chinese."""
 PROBES: Final = (
     "Love it, best phone I ever had!",

@@ -16,7 +16,7 @@ from ssop_opinion.hint.training.fitting import Floats, Matrix, Weights, fit_labe
 from ssop_opinion.hint.training.rows import Language
 
 WRITTEN: Final = tuple(Path(__file__).with_name(f"events_{language}.txt") for language in ("en", "zh"))
-PENALTIES: Final = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+PENALTIES: Final = (3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 FOLDS: Final = 5
 SEED: Final = 1
 MIN_ROWS: Final = 2
