@@ -104,7 +104,8 @@ def add_events(
     )
     graph.output.append(helper.make_tensor_value_info("events", TensorProto.FLOAT, [len(EVENTS)]))
     notes = {"version": version, "labels": EVENTS, "probe": list(probe), "rows": "written for SSOP Mesh, Apache-2.0"}
-    model.metadata_props.add(key=_KEY, value=json.dumps(notes, ensure_ascii=False))
+    said = {entry.key: entry.value for entry in model.metadata_props}
+    helper.set_model_props(model, {**said, _KEY: json.dumps(notes, ensure_ascii=False)})
     onnx.checker.check_model(model)
     return model.SerializeToString(deterministic=True)
 
@@ -113,12 +114,9 @@ def without_events(base: bytes) -> bytes:
     """The artefact's bytes without such a part."""
     model = onnx.load_from_string(base)
     graph = model.graph
-    for field, name_of in (
-        (graph.node, lambda one: one.output[0]),
-        (graph.initializer, lambda one: one.name),
-        (graph.output, lambda one: one.name),
-    ):
-        _keep(field, [one for one in field if not name_of(one).startswith(_PREFIX)])
+    _keep(graph.node, [one for one in graph.node if not one.output[0].startswith(_PREFIX)])
+    for field in (graph.initializer, graph.output):
+        _keep(field, [one for one in field if not one.name.startswith(_PREFIX)])
     _keep(model.metadata_props, [one for one in model.metadata_props if one.key != _KEY])
     return model.SerializeToString(deterministic=True)
 
