@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ssop_opinion.core.hint_features import Extractor
 from ssop_opinion.core.wording import even_out
 from ssop_opinion.hint.model import open_hint
+from ssop_opinion.hint.training.event_graph import teach_events
 from ssop_opinion.hint.training.fitting import (
     Matrix,
     Weights,
@@ -266,8 +267,9 @@ def main() -> None:
     made = write_graph(
         *parts, bits=BITS, lexicon=lexicon, version=version, notes=notes, probe=_probe(parts, lexicon, version, notes)
     )
+    made, events_version = teach_events(made)
     given.out.write_bytes(made)
-    print(f"{version}, {len(made)} bytes; {notes['sources']}")
+    print(f"{version}, {events_version}, {len(made)} bytes; {notes['sources']}")
 
 
 def _probe(parts: Any, lexicon: Any, version: str, notes: dict[str, str]) -> list[tuple[str, float]]:

@@ -49,6 +49,7 @@ Clock = Callable[[], float]
 _RETRY_AFTER_S: Final = 1.0
 _CONFIDENCE: Final = "confidence"
 _LABEL: Final = "sentiment_label"
+_EVENT: Final = "event_type"
 # What a post itself is at fault of; everything else is the mesh's, the network's or the configuration's.
 _POST_FAULTS: Final = (ContextExceeded, MessageTooLarge, ContentUnsupported)
 _NO_LOGPROBS: Final = "LOGPROBS_UNSUPPORTED"
@@ -138,6 +139,12 @@ class Counts:
             ["hint"],
             registry=registry,
         )
+        self.events = Counter(
+            "ssop_opinion_event_hints",
+            "Hints of an event type by that type and whether the record has it; `none`: no type was clear.",
+            ["event", "outcome"],
+            registry=registry,
+        )
 
 
 class MeshAnalyst:
@@ -167,7 +174,7 @@ class MeshAnalyst:
         self._has_probabilities = has_probabilities
         self._clock = clock
         self._schema: PostSchema = post_schema()
-        self._heads: dict[tuple[int, bool], Sequence[Message]] = {}
+        self._heads: dict[tuple[int, bool, bool], Sequence[Message]] = {}
 
     async def analyse(self, post: Post, on_field: OnField) -> Analysis:
         """See `ports.Analyst`."""
@@ -229,7 +236,7 @@ class MeshAnalyst:
         plan, has_brand, hint = question.plan, bool(question.brands), question.hint
         prompt = pick_prompt(plan.prompts, find_language(question.text))
         turn = build_turn(prompt, question.text, brands=describe(question.brands), hint=hint)
-        messages: list[Any] = [*self._head(prompt, has_hint=hint is not None), turn]
+        messages: list[Any] = [*self._head(prompt, hint), turn]
         options: GenerateOptions = {
             "policy": plan.find_policy(has_brand=has_brand),
             "max_output_tokens": self._max_output_tokens,
@@ -246,21 +253,27 @@ class MeshAnalyst:
             options["allow_similar_cache"] = True
         return self._clients[question.tenant].generate(messages, **options)
 
-    def _head(self, prompt: PromptText, *, has_hint: bool) -> Sequence[Message]:
+    def _head(self, prompt: PromptText, hint: Hint | None) -> Sequence[Message]:
         """What stands before each post, made once: with examples it is most of the request."""
+        has_event = hint is not None and bool(hint.event)
         # A prompt lives as long as the plans do: no other can come to have its id.
-        key = (id(prompt), has_hint)
+        key = (id(prompt), hint is not None, has_event)
         head = self._heads.get(key)
         if head is None:
-            head = self._heads[key] = read_messages(build_head(prompt, has_hint=has_hint))
+            head = read_messages(build_head(prompt, has_hint=hint is not None, has_event=has_event))
+            self._heads[key] = head
         return head
 
     def _finish(self, question: _Question, answer: _Answer, stream: AsyncStream[Any]) -> Analysis:
         decision, usage, status, hint = stream.decision, stream.usage, stream.status, question.hint
         cache = _word(mesh_pb2.CacheReason, decision.cache_reason, "CACHE_REASON_") if decision is not None else ""
         self._counts.analyses.labels(answer.verdict, cache or "none").inc()
-        if answer.verdict == "ok" and hint is not None and answer.fields.get(_LABEL) != hint.label:
-            self._counts.disagreements.labels(hint.label).inc()
+        event = hint.event if hint is not None else ""
+        if answer.verdict == "ok" and hint is not None:
+            if answer.fields.get(_LABEL) != hint.label:
+                self._counts.disagreements.labels(hint.label).inc()
+            outcome = "kept" if answer.fields.get(_EVENT) == event else "changed"
+            self._counts.events.labels(event or "none", outcome if event else "").inc()
         return Analysis(
             fields=answer.fields,
             verdict=answer.verdict,
@@ -275,6 +288,7 @@ class MeshAnalyst:
             first_field_ms=answer.first_field_ms,
             total_ms=(self._clock() - answer.started_s) * 1000,
             hint=round(hint.valence, 4) if hint is not None else None,
+            event_hint=event,
             probabilities=answer.probabilities,
             input_tokens=usage.input_tokens if usage is not None else 0,
             output_tokens=usage.output_tokens if usage is not None else 0,

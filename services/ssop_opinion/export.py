@@ -42,7 +42,7 @@ def _schema() -> Any:
         "region": text, "product_line": text, "post_language": text, "text": text, "verdict": text,
         "is_fresh": pa.bool_(), "degraded_level": whole, "reason": text, "schema_id": text, "schema_hash": text,
         "request_id": text, "tier": text, "model": text, "cache": text, "first_field_ms": real, "total_ms": real,
-        "analysed": stamp, "hint": real,
+        "analysed": stamp, "hint": real, "event_hint": text,
         "input_tokens": whole, "output_tokens": whole, "passages": whole,
         **dict.fromkeys(_TEXT_FIELDS, text), **dict.fromkeys(_NUMBER_FIELDS, real),
         "language": text, "fields_json": text, "probabilities_json": text,
@@ -60,6 +60,7 @@ def _row(record: Record) -> dict[str, Any]:
         "schema_id": found.schema_id, "schema_hash": found.schema_hash, "request_id": found.request_id,
         "tier": found.tier, "model": found.model, "cache": found.cache, "first_field_ms": found.first_field_ms,
         "total_ms": found.total_ms, "analysed": record.analysed_ms, "hint": found.hint,
+        "event_hint": found.event_hint,
         "input_tokens": found.input_tokens, "output_tokens": found.output_tokens, "passages": found.passages,
     }  # fmt: skip
     for name in (*_TEXT_FIELDS, "language"):

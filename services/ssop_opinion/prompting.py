@@ -62,7 +62,7 @@ def _read(language: str) -> PromptText:
     if (other := found.get("begins_like")) is not None:
         # A beginning in common: a model that has just read it for one language need not read it again for the other.
         examples = (*_read(other).examples, *examples)
-    return PromptText(found["system"], found["user"], found["brands"], found["hint"], examples)
+    return PromptText(found["system"], found["user"], found["brands"], found["hint"], found["event_hint"], examples)
 
 
 def tailor(

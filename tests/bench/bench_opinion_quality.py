@@ -1,7 +1,7 @@
 """Quality of opinion records: the hint alone on all rows, whole records on a seeded sample, beside the baselines.
 
 Usage: PYTHONPATH=tests SSOP_SUITES=FOLDER python tests/bench/bench_opinion_quality.py [--rows 300] [--hint-only]
-[--sets NAME ...] [--seed 7]
+[--sets NAME ...] [--seed 7] [--events | --event-records 28]
 
 Data come from SSOP_SUITES/opinion and do not ship. Records are made by the embedded default model, through a mesh that
 is started for it, by the analyst that the application uses. Chinese reviews have two labels: a record says the one on
@@ -31,9 +31,12 @@ from helpers.live_mesh import run_mesh
 from ssop_opinion.analyst import MeshAnalyst, open_analyst
 from ssop_opinion.core.hint_features import Extractor
 from ssop_opinion.core.post import Post
+from ssop_opinion.core.prompt import EVENTS
 from ssop_opinion.core.record import Analysis
 from ssop_opinion.core.wording import even_out, find_language
 from ssop_opinion.hint.model import HintModel, open_hint
+from ssop_opinion.hint.training.event_graph import without_events
+from ssop_opinion.hint.training.events import EventRow, read_posts
 from ssop_opinion.ports import MeshAwayError
 from ssop_opinion.settings import OpinionSettings
 from ssop_opinion.tenants import Tenant, Tenants
@@ -45,6 +48,12 @@ COMPOUND_NEUTRAL: Final = 0.05
 DRAWS: Final = 1_000
 IN_FLIGHT: Final = 4
 TRIES: Final = 5
+ROOT: Final = Path(__file__).parents[2]
+EVENT_POSTS: Final = ROOT / "tests/vectors/opinion_events.txt"
+SHIPPED_EVENTS: Final = ROOT / "tests/vectors/opinion_events_shipped.json"
+SHIPPED_POSTS: Final = ROOT / "services/ssop_cli/data/posts.jsonl"
+SILVER: Final = {"new_launch": "launch", "product_failure": "failure", "pr_crisis": "crisis"}
+"""Labels of the headlines, of which the rest are of none of the three."""
 
 
 @dataclass(frozen=True)
@@ -167,14 +176,16 @@ async def analyse(analyst: MeshAnalyst, post: Post) -> Analysis:
     return await analyst.analyse(post, lambda _name, _value: None)
 
 
-async def make_records(mesh: Any, folder: Path, texts: Sequence[str], *, has_hint: bool) -> list[Analysis]:
+async def make_records(
+    mesh: Any, folder: Path, texts: Sequence[str], *, has_hint: bool = True, hint_file: Path | None = None
+) -> list[Analysis]:
     """Records of texts, by the application's analyst."""
     key_file = folder / "key"
     key_file.write_text(mesh.key)
     key_file.chmod(0o600)
     settings = OpinionSettings(
         router_address=mesh.target, state_directory=folder, tenants_directory=folder, stream_url="redis://unused",
-        analysis_timeout_ms=600_000, has_hint=has_hint,
+        analysis_timeout_ms=600_000, has_hint=has_hint, hint_file=hint_file,
     )  # fmt: skip
     setup = Setup(settings, Tenants({"local": Tenant(name="local", api_key_file=key_file)}), CollectorRegistry())
     found: dict[int, Analysis] = {}
@@ -212,6 +223,73 @@ def judge_records(
             print(f"  event types {dict(Counter(str(r.fields.get('event_type')) for r in records).most_common())}")
 
 
+def judge_events(model: HintModel) -> None:
+    """The hint of event types beside the majority: posts that were written for it, those that ship, headlines."""
+    for language in ("en", "zh"):
+        rows = [row for row in read_posts(EVENT_POSTS) if row.language == language]
+        judge_event_rows(f"written, {language}", [(row.text, EVENTS[row.label]) for row in rows], model)
+    shipped = json.loads(SHIPPED_EVENTS.read_text(encoding="utf-8"))
+    posts = [json.loads(line) for line in SHIPPED_POSTS.read_text(encoding="utf-8").splitlines()]
+    judge_event_rows("shipped", [(even_out(post["text"]), shipped[post["id"]]) for post in posts], model)
+    if "SSOP_SUITES" not in os.environ:
+        return
+    silver = read(Path(os.environ["SSOP_SUITES"]) / "opinion", "en_event_silver_checked")
+    print(f"\nheadlines: {len(silver)}")
+    hints = [(SILVER.get(row["label"], "none"), model.judge(even_out(row["text"]))) for row in silver]
+    said = [(truth, hint.event if hint is not None else "") for truth, hint in hints]
+    for event in SILVER.values():
+        own, found = [one for truth, one in said if truth == event], [truth for truth, one in said if one == event]
+        print(
+            f"  {event:8} clear for {own.count(event)} of {len(own)}; said {len(found)} times,"
+            f" {found.count(event)} right; said of them {dict(Counter(own))}"
+        )
+
+
+def judge_event_rows(name: str, rows: Sequence[tuple[str, str]], model: HintModel) -> None:
+    """The likeliest type of each text, and the type where it is clear."""
+    truth = [event for _, event in rows]
+    suite = Suite(name, [event for event in EVENTS if event in truth])
+    hints = [model.judge(text) for text, _ in rows]
+    likeliest = [EVENTS[int(np.argmax(hint.events))] if hint is not None else "" for hint in hints]
+    clear = [hint.event if hint is not None else "" for hint in hints]
+    right = sum(one == event for one, event in zip(clear, truth, strict=True) if one)
+    print(f"\n{name}: {len(rows)} posts, {dict(Counter(truth))}")
+    print(f"  majority  {score(suite, truth, [Counter(truth).most_common(1)[0][0]] * len(rows))}")
+    print(f"  likeliest {score(suite, truth, likeliest)}")
+    print(f"  clear     {len(rows) - clear.count('')} of {len(rows)}, {right} right")
+    for event in suite.labels:
+        own = [(a, b) for a, b, wanted in zip(likeliest, clear, truth, strict=True) if wanted == event]
+        said = sum(one == event for one in clear)
+        kept = sum(one == event for _, one in own)
+        print(f"    {event:9} {sum(a == event for a, _ in own)} of {len(own)}; clear {kept}, wrongly {said - kept}")
+
+
+def judge_event_records(count: int, seed: int) -> None:
+    """Event types of whole records, with the hint of them and without."""
+    by_type: dict[tuple[str, int], list[EventRow]] = {}
+    for row in read_posts(EVENT_POSTS):
+        by_type.setdefault((row.language, row.label), []).append(row)
+    draw = random.Random(seed)
+    share = max(1, count // len(by_type))
+    rows = [row for own in by_type.values() for row in draw.sample(own, share)]
+    texts, truth = [row.text for row in rows], [EVENTS[row.label] for row in rows]
+    with tempfile.TemporaryDirectory(prefix="ssop-") as scratch, run_mesh(Path(scratch)) as mesh:
+        bare = Path(scratch) / "bare.onnx"
+        bare.write_bytes(without_events((ROOT / "services/ssop_opinion/hint/hint.onnx").read_bytes()))
+        for name, hint_file in (("without", bare), ("with", None)):
+            started_s = time.monotonic()
+            records = asyncio.run(make_records(mesh, Path(scratch), texts, hint_file=hint_file))
+            own = [str(record.fields.get("event_type")) for record in records]
+            right = sum(one == event for one, event in zip(own, truth, strict=True))
+            said = [(one, record.event_hint) for one, record in zip(own, records, strict=True) if record.event_hint]
+            unsaid = [one == event for one, event, r in zip(own, truth, records, strict=True) if not r.event_hint]
+            print(f"\n{name} hints of events: {len(own)} records, {time.monotonic() - started_s:.0f} s")
+            print(f"  verdicts {dict(Counter(record.verdict for record in records))}; right {right}; {Counter(own)}")
+            print(f"  as the hint {sum(a == b for a, b in said)} of {len(said)}; unsaid {sum(unsaid)} of {len(unsaid)}")
+            tones = [str(record.fields.get("sentiment_label")) for record in records]
+            print(f"  labels {dict(Counter(tones))}", flush=True)
+
+
 def main() -> None:
     """Judge, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -221,7 +299,15 @@ def main() -> None:
     parser.add_argument("--records-only", action="store_true", help="records alone")
     parser.add_argument("--without-hint", action="store_true", help="records without the hint in the prompt")
     parser.add_argument("--sets", nargs="*", default=[suite.name for suite in SUITES])
+    parser.add_argument("--events", action="store_true", help="the hint of event types alone")
+    parser.add_argument("--event-records", type=int, default=0, help="so many records, for their event types")
     given = parser.parse_args()
+    if given.events:
+        judge_events(open_hint())
+        return
+    if given.event_records:
+        judge_event_records(given.event_records, given.seed)
+        return
     if "SSOP_SUITES" not in os.environ:
         sys.exit("SSOP_SUITES names the folder that holds opinion/")
     folder = Path(os.environ["SSOP_SUITES"]) / "opinion"

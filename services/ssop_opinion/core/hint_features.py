@@ -137,6 +137,7 @@ class Extractor:
 
     def __init__(self, lexicon: Lexicon, bits: int) -> None:
         """`bits`: 2 ** bits buckets a language."""
+        self.bits = bits
         self._lexicon = lexicon
         self._mask = (1 << bits) - 1
         self._offset = 1 << bits

@@ -8,16 +8,23 @@ from typing import Any, Final
 from ssop_opinion.core.wording import Language, as_data
 
 LABELS: Final = ("negative", "neutral", "positive")
+EVENTS: Final = ("complaint", "praise", "launch", "failure", "crisis", "news", "other")
+_CLEARLY: Final = 3.0
+"""So many times as likely as any other an event type must be to be said."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What the sentiment model says: probabilities of the three labels, and a valence from -1 to 1."""
+    """What the sentiment model says: probabilities of the three labels, and a valence from -1 to 1.
+
+    `events` are the probabilities of EVENTS, or nothing from a model that knows of none.
+    """
 
     negative: float
     neutral: float
     positive: float
     valence: float
+    events: tuple[float, ...] = ()
 
     @property
     def label(self) -> str:
@@ -33,6 +40,14 @@ class Hint:
         if label == "neutral":
             return max(-1, min(1, score))
         return max(1, score) if label == "positive" else min(-1, score)
+
+    @property
+    def event(self) -> str:
+        """The event type that is clearly likelier than the others; empty where none is."""
+        if not self.events:
+            return ""
+        second, best = sorted(self.events)[-2:]
+        return EVENTS[self.events.index(best)] if best >= _CLEARLY * second else ""
 
     def probability_of(self, label: str) -> float:
         """Of one of LABELS; 0 for another."""
@@ -53,12 +68,16 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class PromptText:
-    """The prompt of a language. `user` holds `{text}`, `brands` holds `{brands}`, `hint` `{label}` and `{score}`."""
+    """The prompt of a language. `user` holds `{text}`, `brands` holds `{brands}`, `hint` `{label}` and `{score}`.
+
+    `event_hint` stands in the place of `hint` where the event type is clear, and holds `{event}` as well.
+    """
 
     system: str
     user: str
     brands: str
     hint: str
+    event_hint: str
     examples: Sequence[Example] = field(default_factory=tuple)
 
 
@@ -66,16 +85,18 @@ def build_messages(
     prompt: PromptText, text: str, *, brands: Sequence[str] = (), hint: Hint | None = None
 ) -> list[dict[str, str]]:
     """The messages for a post, whose text is evened out. The post stands in one line, after a label, as data."""
-    return [*build_head(prompt, has_hint=hint is not None), build_turn(prompt, text, brands=brands, hint=hint)]
+    head = build_head(prompt, has_hint=hint is not None, has_event=hint is not None and bool(hint.event))
+    return [*head, build_turn(prompt, text, brands=brands, hint=hint)]
 
 
-def build_head(prompt: PromptText, *, has_hint: bool) -> list[dict[str, str]]:
+def build_head(prompt: PromptText, *, has_hint: bool, has_event: bool = False) -> list[dict[str, str]]:
     """The messages before that of the post, which are the same for all posts: the instruction and the examples."""
     messages = [{"role": "system", "content": prompt.system}]
     for example in prompt.examples:
         label, score = example.answer["sentiment_label"], example.answer["sentiment_score"]
+        event = str(example.answer["event_type"]) if has_event else ""
         # Without a hint for the post, hints in examples would promise one.
-        tone = _tone(prompt, str(label), int(score)) if has_hint else ""
+        tone = _tone(prompt, str(label), int(score), event) if has_hint else ""
         messages.append({"role": "user", "content": _turn(prompt, example.text, example.brands, tone)})
         messages.append({"role": "assistant", "content": json.dumps(example.answer, ensure_ascii=False)})
     return messages
@@ -85,7 +106,7 @@ def build_turn(
     prompt: PromptText, text: str, *, brands: Sequence[str] = (), hint: Hint | None = None
 ) -> dict[str, str]:
     """The message of a post."""
-    tone = _tone(prompt, hint.label, hint.score) if hint is not None else ""
+    tone = _tone(prompt, hint.label, hint.score, hint.event) if hint is not None else ""
     return {"role": "user", "content": _turn(prompt, text, brands, tone)}
 
 
@@ -99,8 +120,9 @@ def _turn(prompt: PromptText, text: str, brands: Sequence[str], tone: str) -> st
     return "\n".join(lines)
 
 
-def _tone(prompt: PromptText, label: str, score: int) -> str:
-    return prompt.hint.replace("{label}", label).replace("{score}", str(score))
+def _tone(prompt: PromptText, label: str, score: int, event: str) -> str:
+    line = prompt.event_hint.replace("{event}", event) if event else prompt.hint
+    return line.replace("{label}", label).replace("{score}", str(score))
 
 
 def pick_prompt(prompts: Mapping[Language, PromptText], language: Language) -> PromptText:

@@ -15,7 +15,8 @@ class Analysis:
 
     `degraded_level` is 0 for an answer of the chosen tier (DESIGN section 2). `reason` says why the verdict is not
     `ok`: the rule and its pointer, or the reason of an error. `cache` is the cache reason of the decision. `hint` is
-    what the sentiment model said before the prompt was made, from -1 to 1; None without one. `probabilities` are those
+    what the sentiment model said before the prompt was made, from -1 to 1; None without one; `event_hint` is the event
+    type that it said, empty where none was clear. `probabilities` are those
     of the chosen values after the grammar's mask, by field, where the model gives them. `sources` are the documents of
     the passages that were put before the model, as `COLLECTION/DOCUMENT`, best first.
     """
@@ -33,6 +34,7 @@ class Analysis:
     first_field_ms: float | None = None
     total_ms: float = 0.0
     hint: float | None = None
+    event_hint: str = ""
     probabilities: Mapping[str, float] = field(default_factory=dict)
     input_tokens: int = 0
     output_tokens: int = 0

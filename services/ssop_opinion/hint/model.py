@@ -1,4 +1,4 @@
-"""The hint: sentiment of a post from the artefact `hint.onnx`, which says all that is needed about itself."""
+"""The hint: sentiment and event type of a post from the artefact `hint.onnx`, which says all about itself."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ssop_chassis.onnx_runtime import import_onnxruntime
 from ssop_opinion.core.hint_features import DENSE, VERSION, Extractor, Lexicon
-from ssop_opinion.core.prompt import Hint
+from ssop_opinion.core.prompt import EVENTS, Hint
 from ssop_opinion.core.wording import find_language
 
 KIND: Final = "ssop-opinion-hint"
@@ -23,12 +23,18 @@ class HintError(ValueError):
 
 
 class HintModel:
-    """Says how a post sounds. Deterministic; safe on several threads; raises nothing for any text."""
+    """Says how a post sounds, and of what event type it is. Deterministic; safe on several threads; raises nothing for
+    any text.
 
-    def __init__(self, session: Any, extractor: Extractor, version: str) -> None:
+    `events_version` is empty for an artefact that knows of no event types.
+    """
+
+    def __init__(self, session: Any, extractor: Extractor, version: str, events_version: str = "") -> None:
         self._run = session.run
+        self._outputs = ("probabilities", "valence", "events") if events_version else ("probabilities", "valence")
         self.extractor = extractor
         self.version = version
+        self.events_version = events_version
 
     def judge(self, text: str) -> Hint | None:
         """The hint for an evened-out text; None where it is in neither English nor Chinese, or says nothing."""
@@ -45,9 +51,9 @@ class HintModel:
             "dense": np.array(features.dense, np.float32),
             "is_chinese": np.array([language == "zh"], np.float32),
         }
-        chances, valence = self._run(("probabilities", "valence"), feed)
+        chances, valence, *events = self._run(self._outputs, feed)
         negative, neutral, positive = chances.tolist()
-        return Hint(negative, neutral, positive, float(valence[0]))
+        return Hint(negative, neutral, positive, float(valence[0]), tuple(events[0].tolist()) if events else ())
 
 
 def open_hint(source: Traversable | None = None, *, is_checked: bool = True) -> HintModel:
@@ -75,9 +81,9 @@ def open_hint(source: Traversable | None = None, *, is_checked: bool = True) -> 
         metadata = session.get_modelmeta().custom_metadata_map
     except Exception as error:  # the runtime's errors have no common base of their own
         raise HintError(f"{path}: ONNX Runtime can't read it ({type(error).__name__})") from error
-    model, probe = _read(str(path), session, metadata)
+    model, probe, event_probe = _read(str(path), session, metadata)
     if is_checked:
-        _check(str(path), model, probe)
+        _check(str(path), model, probe, event_probe)
     return model
 
 
@@ -87,7 +93,11 @@ def shipped_hint() -> HintModel:
     return open_hint()
 
 
-def _read(path: str, session: Any, metadata: Mapping[str, str]) -> tuple[HintModel, Sequence[tuple[str, float]]]:
+Probe = Sequence[tuple[str, float]]
+EventProbe = Sequence[tuple[str, str, float]]
+
+
+def _read(path: str, session: Any, metadata: Mapping[str, str]) -> tuple[HintModel, Probe, EventProbe]:
     if metadata.get("ssop.kind") != KIND:
         raise HintError(f"{path}: an ONNX model, but no hint")
     try:
@@ -98,7 +108,10 @@ def _read(path: str, session: Any, metadata: Mapping[str, str]) -> tuple[HintMod
         bits, version = int(features["bits"]), int(features["version"])
         probe = [(str(text), float(valence)) for text, valence in json.loads(metadata["ssop.probe"])]
         name = metadata["ssop.version"]
-    except (KeyError, TypeError, ValueError) as error:
+        events = json.loads(metadata.get("ssop.events", "{}"))
+        events_version, labels = str(events.get("version", "")), tuple(events.get("labels", ()))
+        event_probe = [(str(text), str(label), float(chance)) for text, label, chance in events.get("probe", ())]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise HintError(f"{path}: its metadata are damaged ({type(error).__name__})") from error
     if version != VERSION or not probe:
         raise HintError(f"{path}: made for features of version {version}, this program has {VERSION}")
@@ -106,14 +119,29 @@ def _read(path: str, session: Any, metadata: Mapping[str, str]) -> tuple[HintMod
         raise HintError(f"{path}: its graph does not take {', '.join(_INPUTS)}")
     if next(node.shape for node in session.get_inputs() if node.name == "dense") != [DENSE]:
         raise HintError(f"{path}: its graph does not take {DENSE} dense features")
-    return HintModel(session, Extractor(lexicon, bits), name), probe
+    shape = {node.name: node.shape for node in session.get_outputs()}.get("events")
+    is_whole = shape == [len(EVENTS)] and labels == EVENTS and bool(events_version and event_probe)
+    if not is_whole and (shape is not None or events):
+        raise HintError(f"{path}: its event types are not {', '.join(EVENTS)}")
+    return HintModel(session, Extractor(lexicon, bits), name, events_version), probe, event_probe
 
 
-def _check(path: str, model: HintModel, probe: Sequence[tuple[str, float]]) -> None:
+def _check(path: str, model: HintModel, probe: Probe, event_probe: EventProbe) -> None:
+    try:
+        is_same = _says_again(model, probe, event_probe)
+    except Exception as error:  # as above
+        raise HintError(f"{path}: its graph can't be run ({type(error).__name__})") from error
+    if not is_same:
+        raise HintError(f"{path}: says something else of its own examples: features or runtime differ")
+
+
+def _says_again(model: HintModel, probe: Probe, event_probe: EventProbe) -> bool:
     for text, wanted in probe:
-        try:
-            hint = model.judge(text)
-        except Exception as error:  # as above
-            raise HintError(f"{path}: its graph can't be run ({type(error).__name__})") from error
+        hint = model.judge(text)
         if hint is None or not abs(hint.valence - wanted) <= PROBE_TOLERANCE:
-            raise HintError(f"{path}: says something else of its own examples: features or runtime differ")
+            return False
+    for text, label, wanted in event_probe:
+        hint = model.judge(text)
+        if hint is None or not abs(hint.events[EVENTS.index(label)] - wanted) <= PROBE_TOLERANCE:
+            return False
+    return True

@@ -315,7 +315,8 @@ function showRecord({ post, analysis, key, analysed_ms }, frames) {
     ["request", analysis.request_id], ["tier", analysis.tier], ["model", analysis.model], ["verdict", analysis.verdict],
     ["reason", analysis.reason], ["degraded level", analysis.degraded_level], ["schema", `${analysis.schema_id} ${analysis.schema_hash}`],
     ["first field", analysis.first_field_ms === null ? "" : `${Math.round(analysis.first_field_ms)} ms`],
-    ["whole answer", `${Math.round(analysis.total_ms)} ms`], ["analysed", time(analysed_ms)], ["hint", analysis.hint], ["probabilities", sure],
+    ["whole answer", `${Math.round(analysis.total_ms)} ms`], ["analysed", time(analysed_ms)], ["hint", analysis.hint],
+    ["event hint", analysis.event_hint], ["probabilities", sure],
     ["tokens", `${analysis.input_tokens} in, ${analysis.output_tokens} out`],
   ]);
 }

@@ -14,7 +14,7 @@ PIECES = st.sampled_from(
      "转发微博", "//@c:", "[INST]", "```", "{text}", "好", " ", "Post", "\x00"]
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=20).map("".join))
-PROMPT = PromptText("s", "Post: {text}", "About: {brands}", "Tone: {label} {score}")
+PROMPT = PromptText("s", "Post: {text}", "About: {brands}", "Tone: {label} {score}", "Tone: {event} {label} {score}")
 EXTRACTOR = Extractor(Lexicon({"good": 2.0}, {"好": 2.0}, frozenset("不"), frozenset("很")), 10)
 
 

@@ -332,6 +332,29 @@ def test_a_tenants_file_makes_its_plan() -> None:
     assert [brand.note for brand in plan.brands.find("norvane express")] == ["parcels"]
 
 
+class ClearHint:
+    """Says `complaint` of every text."""
+
+    def judge(self, text: str) -> Hint | None:
+        return Hint(0.8, 0.1, 0.1, -0.6, (0.88, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02))
+
+
+async def test_a_clear_event_type_is_in_the_question_and_in_the_record() -> None:
+    async with bench(hint=ClearHint()) as b:
+        analysis = await b.analyse("it broke")
+        assert b.last_turn.split("\n")[1].startswith('Tone: "event_type": "complaint", ')
+    assert analysis.event_hint == "complaint"
+    labels = {"event": "complaint", "outcome": "kept"}
+    assert b.registry.get_sample_value("ssop_opinion_event_hints_total", labels) == 1
+
+
+async def test_without_a_clear_event_type_the_record_has_none() -> None:
+    async with bench() as b:
+        analysis = await b.analyse("it broke")
+    assert analysis.event_hint == ""
+    assert b.registry.get_sample_value("ssop_opinion_event_hints_total", {"event": "none", "outcome": ""}) == 1
+
+
 async def test_the_shipped_hint_works_in_its_place() -> None:
     async with bench(hint=shipped_hint()) as b:
         analysis = await b.analyse("I love it, best parcels ever!")

@@ -173,5 +173,5 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_the_attribution_names_every_source() -> None:
     folder = Path(open_hint.__code__.co_filename).parent
     text = (folder / "ATTRIBUTION.md").read_text(encoding="utf-8")
-    written = ("written_zh.json", "reviews_zh.txt", "posts_zh.txt")
+    written = ("written_zh.json", "reviews_zh.txt", "posts_zh.txt", "events_en.txt", "events_zh.txt")
     assert all(word in text for word in ("vaderSentiment", "snownlp", "SEntFiN", "FinEntity", *written))

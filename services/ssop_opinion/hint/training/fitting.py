@@ -14,7 +14,6 @@ from ssop_opinion.core.hint_features import Features
 Floats = NDArray[np.float32]
 CLASSES: Final = 3
 _MIN_ROWS: Final = 3
-"""A bucket that fewer rows have is left out."""
 _DENSE_PENALTY: Final = 0.1
 _STEPS: Final = 60
 
@@ -47,14 +46,17 @@ class Weights:
         return found
 
 
-def make_matrix(features: Sequence[Features], offset: int, buckets: int) -> Matrix:
-    """The features of rows of one language, whose buckets begin at `offset`."""
+def make_matrix(features: Sequence[Features], offset: int, buckets: int, min_rows: int = _MIN_ROWS) -> Matrix:
+    """The features of rows of one language, whose buckets begin at `offset`.
+
+    A bucket that fewer than `min_rows` rows have is left out.
+    """
     ids = np.concatenate([np.array(one.ids, np.int64) for one in features]) - offset
     seen = np.bincount(ids, minlength=buckets)
-    kept = np.flatnonzero(seen >= _MIN_ROWS)
+    kept = np.flatnonzero(seen >= min_rows)
     idf = np.log((1 + len(features)) / (1 + seen)) + 1
     # Serving knows no counts below the threshold: what is not kept weighs nothing in the norm either.
-    idf[seen < _MIN_ROWS] = 0
+    idf[seen < min_rows] = 0
     return _weigh(features, offset, kept, idf)
 
 
@@ -89,7 +91,7 @@ def balance(
     weights = np.zeros(len(labels), np.float32)
     for source, group in dict.fromkeys(zip(sources.tolist(), groups.tolist(), strict=True)):
         own = (sources == source) & (groups == group)
-        present = [label for label in range(CLASSES) if (own & (labels == label)).any()]
+        present = np.unique(labels[own]).tolist()
         for label in present:
             rows = own & (labels == label)
             weights[rows] = own.sum() / len(present) / rows.sum() * shares.get(source, 1.0)
@@ -97,9 +99,11 @@ def balance(
     return weights
 
 
-def fit_labels(matrix: Matrix, labels: NDArray[np.int64], weights: Floats, penalty: float) -> Weights:
+def fit_labels(
+    matrix: Matrix, labels: NDArray[np.int64], weights: Floats, penalty: float, classes: int = CLASSES
+) -> Weights:
     """A softmax regression with a quadratic penalty."""
-    targets = np.eye(CLASSES, dtype=np.float32)[labels]
+    targets = np.eye(classes, dtype=np.float32)[labels]
 
     def judge(outputs: Floats) -> tuple[float, Floats]:
         shifted = outputs - outputs.max(1, keepdims=True)
@@ -108,7 +112,7 @@ def fit_labels(matrix: Matrix, labels: NDArray[np.int64], weights: Floats, penal
         right = np.maximum((chances * targets).sum(1), 1e-12)
         return float(-(weights * np.log(right)).sum()), (chances - targets) * weights[:, None]
 
-    return _fit(matrix, judge, CLASSES, penalty)
+    return _fit(matrix, judge, classes, penalty)
 
 
 def fit_neutral(matrix: Matrix, fitted: Weights, labels: NDArray[np.int64], weights: Floats, penalty: float) -> Weights:
@@ -169,5 +173,5 @@ def _fit(matrix: Matrix, judge: Any, outputs: int, penalty: float) -> Weights:
 
 def macro_recall(labels: NDArray[np.int64], guesses: NDArray[np.int64]) -> float:
     """Mean over the labels that occur of how many of their rows are found."""
-    found = [float((guesses[labels == label] == label).mean()) for label in range(CLASSES) if (labels == label).any()]
+    found = [float((guesses[labels == label] == label).mean()) for label in np.unique(labels)]
     return float(np.mean(found))
