@@ -126,7 +126,8 @@ class KillMesh:
     fleet: Fleet
     folder: Path
     charged_before: int = 0
-    asked: int = 0
+    asked: set[str] = field(default_factory=set)
+    """The ids of the requests."""
 
     @property
     def deaths(self) -> int:
@@ -141,7 +142,7 @@ class KillMesh:
     async def run(self, runs: Sequence[Run], at_once: int) -> None:
         """Ask all, so many at once."""
         gate = asyncio.Semaphore(at_once)
-        self.asked += len(runs)
+        self.asked |= {run.question.request for run in runs}
         router = self.fleet.routers[0]
         async with AsyncSsopClient(
             router.key,
@@ -160,13 +161,13 @@ class KillMesh:
             await asyncio.gather(*(one(run) for run in runs))
 
     async def settle(self) -> None:
-        """Wait until nothing is reserved and the last line of the log is written."""
+        """Wait until nothing is reserved and each request that was asked has its line in the log."""
         async with asyncio.timeout(60):
             while (await asyncio.to_thread(self.fleet.books)).reserved:
                 await asyncio.sleep(0.05)
         with suppress(AssertionError):
             # A record that is missing is the ledger's to tell.
-            await eventually(lambda: len(self.ended()) >= self.asked)
+            await eventually(lambda: self.asked <= set(self.ended()))
 
     def ended(self) -> list[str]:
         """The ids in the router's terminal records."""
