@@ -1,27 +1,24 @@
 """A real Kafka broker for tests, which can be killed and started again on what it left on disk."""
 
 import asyncio
-import shutil
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from helpers.certificates import make_authority, make_certificate
+from helpers.java_server import JAVA, START_S, JavaServer
 from helpers.maven import find_classpath
 from ssop_cli.embedded import free_port
 
 USER: Final = "opinion"
 PASSWORD: Final = "a-password-of-the-broker"
 _PROJECT: Final = Path(__file__).parent / "kafka"
-_START_S: Final = 120.0
-_JAVA: Final = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_JAVA: Final = (*JAVA, "-Xmx256m")
 _PROPERTIES: Final = """
 process.roles=broker,controller
 node.id=1
@@ -47,34 +44,25 @@ auto.create.topics.enable=false
 """
 
 
-class KafkaBroker:
+class KafkaBroker(JavaServer):
     """One broker in a folder of its own; use it in `with`."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="kafka-"))
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__("kafka")
         self._port, self._secure_port = free_port(), free_port()
-        authority = make_authority(self._folder)
+        authority = make_authority(self.folder)
         self.ca_file = authority.certificate
-        self.client = make_certificate(self._folder, authority, "client")
-        server = make_certificate(self._folder, authority, "server")
+        self.client = make_certificate(self.folder, authority, "client")
+        server = make_certificate(self.folder, authority, "server")
         keystore = server.key.read_bytes() + server.certificate.read_bytes()
-        (self._folder / "keystore.pem").write_bytes(keystore)
-        self._properties = self._folder / "server.properties"
+        (self.folder / "keystore.pem").write_bytes(keystore)
+        self._properties = self.folder / "server.properties"
         text = _PROPERTIES.format(
-            port=self._port, secure_port=self._secure_port, controller=free_port(), folder=self._folder,
+            port=self._port, secure_port=self._secure_port, controller=free_port(), folder=self.folder,
             user=USER, password=PASSWORD,
         )  # fmt: skip
         self._properties.write_text(text)
         self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c")
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
     def server(self) -> str:
@@ -88,27 +76,13 @@ class KafkaBroker:
 
     def _java(self, *words: str) -> None:
         command = [*_JAVA, "-cp", find_classpath(_PROJECT), *words, str(self._properties)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_START_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def start(self) -> None:
         """Start it and wait until it says that it has."""
-        path = self._folder / "log"
         command = [*_JAVA, "-cp", find_classpath(_PROJECT), "kafka.Kafka", str(self._properties)]
-        with path.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        deadline_s = time.monotonic() + _START_S
-        while b"Kafka Server started" not in path.read_bytes():
-            assert self._process.poll() is None, path.read_text()[-3_000:]
-            assert time.monotonic() < deadline_s, "the broker does not start"
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        """kill -9."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self.launch(command, lambda: b"Kafka Server started" in self.log.read_bytes())
 
     async def make_topic(self, name: str, partitions: int = 1) -> None:
         """Make a topic."""
