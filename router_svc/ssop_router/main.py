@@ -44,7 +44,12 @@ async def build(process: Process[RouterSettings], stack: AsyncExitStack) -> Serv
     # Reading an artefact blocks, and nothing is served yet.
     classifier = open_classifier(settings)
     if classifier.model is not None:
-        told = {"version": classifier.model.version, "provider": classifier.provider, "missing": classifier.detail}
+        told = {
+            "version": classifier.model.version,
+            "provider": classifier.provider,
+            "missing": classifier.detail,
+            "slow_because": classifier.slow_because,
+        }
         _log.log(logging.WARNING if classifier.detail else logging.INFO, "the classifier is loaded", extra=told)
     elif classifier.fault != "off":
         _log.warning("routing without a classifier", extra={"fault": classifier.fault, "detail": classifier.detail})

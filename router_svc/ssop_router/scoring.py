@@ -31,6 +31,7 @@ class Classifier(NamedTuple):
     detail: str = ""
     threshold: float | None = None
     provider: str = ""
+    slow_because: str = ""
 
 
 def open_classifier(settings: PolicySettings) -> Classifier:
@@ -57,7 +58,9 @@ def _load(name: str, settings: PolicySettings) -> Classifier:
     except Exception as error:  # noqa: BLE001 - an artefact is a file of anybody's, and its reader a large library
         return Classifier(fault="unreadable", detail=f"{type(error).__name__}: {error}"[:500])
     # Scores are ranks, so that a share is a threshold.
-    return Classifier(model, "", model.provider.missing, 1 - settings.score.full_share, model.provider.name)
+    threshold = 1 - settings.score.full_share
+    slow_because = model.slow_because if model.provider.name == "cpu" else ""
+    return Classifier(model, "", model.provider.missing, threshold, model.provider.name, slow_because)
 
 
 class Scorer:

@@ -5,7 +5,7 @@ What is borrowed lives inside one call: the text is held by the caller, scratch 
 """
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.math cimport log, log1p
+from libc.math cimport log1p
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memset
 
@@ -25,8 +25,6 @@ cdef enum:
     FNV_PRIME = 0x01000193
     SPACE = 0x20
     IDEOGRAPHS = 0x2E80
-    MAX_CATEGORIES = 64
-    BASE = 38
     ROLE_SLOTS = 64
     IS_QUESTION = 1
     IS_PAST = 2
@@ -140,13 +138,6 @@ cdef inline Py_ssize_t power_above(Py_ssize_t number) noexcept nogil:
 cdef class Extractor:
     """Reads features from texts. Deterministic; raises nothing for any text; holds no state of a text."""
 
-    cdef readonly Py_ssize_t width
-    cdef Py_ssize_t categories, head_chars, tail_chars, word_slots
-    cdef uint32_t bucket_mask   # 0: no n-grams
-    # Open addressing: the hash of a word, and its category + 1 (0: free).
-    cdef uint32_t* word_hashes
-    cdef int32_t* word_values
-
     def __cinit__(self, dict words, Py_ssize_t categories, int bits, Py_ssize_t head_chars, Py_ssize_t tail_chars):
         if not 0 < categories <= MAX_CATEGORIES:
             raise ValueError(f"between 1 and {MAX_CATEGORIES} categories can be counted")
@@ -180,7 +171,7 @@ cdef class Extractor:
         PyMem_Free(self.word_hashes)
         PyMem_Free(self.word_values)
 
-    cdef inline void count_word(self, uint32_t state, int32_t* found) noexcept nogil:
+    cdef void count_word(self, uint32_t state, int32_t* found) noexcept nogil:
         cdef Py_ssize_t slot = finish(state) & (self.word_slots - 1)
         while self.word_values[slot]:
             if self.word_hashes[slot] == state:
@@ -188,11 +179,8 @@ cdef class Extractor:
                 return
             slot = (slot + 1) & (self.word_slots - 1)
 
-    def extract(self, str text not None):
-        """Bucket of each n-gram in order of appearance, its weight 1 + ln(count), and the dense features.
-
-        Without buckets (0 bits) no n-grams are counted, and their distinct share is 0.
-        """
+    cdef int read(self, str text, Reading* found) except -1:
+        """Read a text. What `found` points to is the caller's to free, by `release`, unless this raises."""
         cdef Py_ssize_t chars = PyUnicode_GET_LENGTH(text)
         cdef Py_ssize_t size = chars
         cdef Py_ssize_t skip = 0
@@ -210,37 +198,53 @@ cdef class Extractor:
         cdef uint32_t* raw = scratch
         cdef uint32_t* low = raw + size + 2
         cdef uint32_t* codes = low + size + 2
-        cdef uint32_t* order = codes + size + 2
-        cdef int32_t* counts = <int32_t*>(order + 4 * (size + 2))
-        cdef uint32_t* keys = <uint32_t*>(counts + slots)
-        cdef Py_ssize_t at, distinct = 0, grams = 0
+        cdef Py_ssize_t at, grams = 0
         cdef uint32_t code
+        found.scratch = scratch
+        found.order = codes + size + 2
+        found.counts = <int32_t*>(found.order + 4 * (size + 2))
+        found.keys = <uint32_t*>(found.counts + slots)
+        found.distinct = 0
+        memset(found.counts, 0, slots * sizeof(int32_t))
+        for at in range(size):
+            code = PyUnicode_READ(kind, data, at if at < self.head_chars or not skip else at + skip)
+            if 0xFF01 <= code <= 0xFF5E:
+                code -= 0xFEE0
+            raw[at] = code
+            low[at] = lower(code)
+        if self.bucket_mask:
+            found.distinct = self.count_grams(
+                low, size, codes, found.counts, found.keys, slots, found.order, &grams
+            )
+        self.read_dense(chars, size, raw, low, found.distinct, grams, found.dense)
+        return 0
+
+    def extract(self, str text not None):
+        """Bucket of each n-gram in order of appearance, its weight 1 + ln(count), and the dense features.
+
+        Without buckets (0 bits) no n-grams are counted, and their distinct share is 0.
+        """
+        cdef Reading found
+        cdef Py_ssize_t at
         cdef int32_t[:] ids_view
         cdef float[:] weights_view
         cdef float[:] dense_view
+        self.read(text, &found)
         try:
-            memset(counts, 0, slots * sizeof(int32_t))
-            for at in range(size):
-                code = PyUnicode_READ(kind, data, at if at < self.head_chars or not skip else at + skip)
-                if 0xFF01 <= code <= 0xFF5E:
-                    code -= 0xFEE0
-                raw[at] = code
-                low[at] = lower(code)
-            if self.bucket_mask:
-                distinct = self.count_grams(low, size, codes, counts, keys, slots, order, &grams)
-            ids = np.empty(distinct, np.int32)
-            weights = np.empty(distinct, np.float32)
+            ids = np.empty(found.distinct, np.int32)
+            weights = np.empty(found.distinct, np.float32)
             dense = np.empty(self.width, np.float32)
-            dense_view = dense
-            if distinct:
+            if found.distinct:
                 ids_view, weights_view = ids, weights
-                for at in range(distinct):
-                    ids_view[at] = <int32_t>keys[order[at]]
-                    weights_view[at] = 1.0 if counts[order[at]] == 1 else <float>(1.0 + log(counts[order[at]]))
-            self.read_dense(chars, size, raw, low, distinct, grams, &dense_view[0])
+                for at in range(found.distinct):
+                    ids_view[at] = <int32_t>found.keys[found.order[at]]
+                    weights_view[at] = weigh(found.counts[found.order[at]])
+            dense_view = dense
+            for at in range(self.width):
+                dense_view[at] = found.dense[at]
             return ids, weights, dense
         finally:
-            PyMem_Free(scratch)
+            release(&found)
 
     cdef Py_ssize_t count_grams(
         self, uint32_t* low, Py_ssize_t size, uint32_t* codes, int32_t* counts, uint32_t* keys, Py_ssize_t slots,

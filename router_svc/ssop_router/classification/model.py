@@ -1,7 +1,7 @@
 """The classifier on ONNX Runtime: text in, complexity out."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from ssop_chassis.onnx_runtime import import_onnxruntime
 from ssop_router.classification.artefact import ArtefactError, Card, check_signature, read_bytes, read_card
+from ssop_router.classification.evaluation import UnknownGraphError, make_evaluator
 from ssop_router.classification.extraction import IS_COMPILED, FeaturesMismatchError, make_extractor
 from ssop_router.core.complexity import Complexity
 
 PROVIDERS: Final = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 PROBE_TOLERANCE: Final = 1e-4
 """How far a probe's score may lie from the one in the artefact; beyond, features or runtime are not its own."""
+EVALUATOR_TOLERANCE: Final = 1e-5
+"""How far the evaluator's scores of the probes may lie from ONNX Runtime's."""
 MAX_FOREIGN_SHARE: Final = 0.3
 """Share of letters that are neither Latin nor Chinese from which the classifier abstains."""
 
@@ -33,11 +36,17 @@ class Provider:
 
 
 class OnnxComplexityModel:
-    """A ComplexityModel. Deterministic; safe on several threads; raises nothing for any text."""
+    """A ComplexityModel. Deterministic; safe on several threads; raises nothing for any text.
+
+    Texts are scored by ONNX Runtime, and by the compiled evaluator where `use_evaluator` found that it knows the graph;
+    `slow_because` says why not, and is empty then.
+    """
 
     def __init__(self, session: Any, card: Card, provider: Provider, *, is_slow: bool = False) -> None:
         """`is_slow` takes the Python twin of the feature code. Raises FeaturesMismatchError."""
         self._run = session.run
+        self._evaluate: Callable[[str], Complexity] | None = None
+        self.slow_because = "not asked for"
         self._card = card
         self._extractor = make_extractor(card.features, is_slow=is_slow)
         self._extract = self._extractor.extract
@@ -73,8 +82,26 @@ class OnnxComplexityModel:
         """
         return min(1.0, max(0.0, 1.0 - full_share))
 
+    def use_evaluator(self, content: bytes) -> None:
+        """Score by the compiled evaluator if it knows the file's graph and agrees with the runtime on the probes."""
+        try:
+            evaluator = make_evaluator(
+                content, self._extractor, words=self._words, foreign=self._foreign, foreign_share=MAX_FOREIGN_SHARE
+            )
+        except UnknownGraphError as error:
+            self.slow_because = str(error)
+            return
+        texts = [text for text, _ in self._card.probe]
+        wanted = self.score_batch(texts)
+        if all(_agree(evaluator.score(text), one) for text, one in zip(texts, wanted, strict=True)):
+            self._evaluate, self.slow_because = evaluator.score, ""
+        else:
+            self.slow_because = "the compiled evaluator scores its probes otherwise"
+
     def score(self, text: str) -> Complexity:
         """The complexity of one text."""
+        if self._evaluate is not None:
+            return self._evaluate(text)
         ids, weights, dense = self._extract(text)
         if abstention := self._abstention(dense):
             return Complexity(abstention=abstention)
@@ -85,7 +112,9 @@ class OnnxComplexityModel:
         return Complexity(float(score[0]), float(spread[0]))
 
     def score_batch(self, texts: Sequence[str]) -> list[Complexity]:
-        """The complexities of several texts, in one run of the graph."""
+        """The complexities of several texts; by ONNX Runtime in one run of the graph."""
+        if self._evaluate is not None:
+            return [self._evaluate(text) for text in texts]
         rows = [self._extract(text) for text in texts]
         found = [Complexity(abstention=self._abstention(row[2])) for row in rows]
         wanted = [at for at, complexity in enumerate(found) if not complexity.abstention]
@@ -151,6 +180,10 @@ def open_model(path: Path, providers: Sequence[str], *, is_slow: bool = False) -
         raise ArtefactError(f"{path}: {error}") from error
     check_signature(path, session.get_inputs(), session.get_outputs(), width=model.width, has_grams=model.has_grams)
     _probe(path, model)
+    if provider.name == "cpu" and not is_slow:
+        model.use_evaluator(content)
+        if model.slow_because:
+            _log.warning("the classifier is scored by ONNX Runtime, 10 times as dear: %s", model.slow_because)
     if provider.missing:
         _log.warning("the classifier runs on the CPU: %s", provider.missing)
     return model
@@ -190,6 +223,12 @@ def _probe(path: Path, model: OnnxComplexityModel) -> None:
             raise ArtefactError(
                 f"{path}: scores {score:.4f} where {wanted:.4f} was written: features or runtime differ"
             )
+
+
+def _agree(one: Complexity, other: Complexity) -> bool:
+    if one.score is None or other.score is None:
+        return one == other
+    return max(abs(one.score - other.score), abs(one.spread - other.spread)) <= EVALUATOR_TOLERANCE
 
 
 def _first_line(error: Exception) -> str:
