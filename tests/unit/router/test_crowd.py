@@ -12,7 +12,7 @@ from ssop_chassis.call import Metadata, OnMessage
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import PRINCIPAL_METADATA
 from ssop_router.background import Background
-from ssop_router.crowd import Commit, Crowd
+from ssop_router.crowd import Commit, Crowd, Response
 from ssop_router.dependency import Dependency, Unavailable
 
 R = ErrorReason
@@ -112,9 +112,7 @@ def admit(crowd: Crowd, request_id: str) -> "asyncio.Future[object]":
     return asyncio.ensure_future(crowd.ask(entry, {PRINCIPAL_METADATA: f"p-{request_id}".encode()}))
 
 
-def conclude(
-    crowd: Crowd, request_id: str, chunk: bytes = b"x"
-) -> "tuple[asyncio.Future[cache_pb2.SettleResponse], Commit]":
+def conclude(crowd: Crowd, request_id: str, chunk: bytes = b"x") -> "tuple[asyncio.Future[Response], Commit]":
     entry = BatchEntry(settle=cache_pb2.SettleRequest(request_id=request_id))
     commit = Commit(cache_pb2.CommitRequest(cache_key=request_id.encode(), chunk=chunk))
     return crowd.begin(entry, {PRINCIPAL_METADATA: b"p"}, commit), commit
