@@ -28,7 +28,7 @@ from ssop_codec import CODEC_VERSION
 from ssop_router.background import Background
 from ssop_router.core.cache_key import CanonicalRequest, cache_key
 from ssop_router.core.policy import WORD_OF_TIER
-from ssop_router.crowd import Crowd, Response
+from ssop_router.crowd import Commit, Crowd, Response
 from ssop_router.dependency import Dependency, InnerMetadata, Lane, Unavailable
 from ssop_router.job import Job
 from ssop_router.kept import Kept
@@ -244,14 +244,16 @@ class Answers:
             metadata=job.inner_metadata,
         )
 
-    def settle(self, job: Job, usage: Usage, counts: RequestCounts) -> Coroutine[Any, Any, None]:
+    def settle(
+        self, job: Job, usage: Usage, counts: RequestCounts, commit: Commit | None = None
+    ) -> Coroutine[Any, Any, None]:
         """Give the rest of a reservation back: begun at once, over when what is returned has been awaited.
 
-        Tried again in the background: it is charged once, whatever is heard.
+        Tried again in the background: it is charged once, whatever is heard. `commit` goes along, and is tried once.
         """
         self._metrics.charge(counts.tier, usage.input_tokens, usage.output_tokens)
         request = SettleRequest(request_id=job.request_id, usage=usage, counts=counts)
-        return self._finish_settling(job, request, self._ask_to_settle(job, request))
+        return self._finish_settling(job, request, self._ask_to_settle(job, request, commit))
 
     async def _finish_settling(
         self, job: Job, request: SettleRequest, asked: "asyncio.Future[Response] | None"
@@ -272,13 +274,19 @@ class Answers:
         finally:
             self._end_reservation(job)
 
-    def _ask_to_settle(self, job: Job, request: SettleRequest) -> "asyncio.Future[Response] | None":
+    def _ask_to_settle(
+        self, job: Job, request: SettleRequest, commit: Commit | None = None
+    ) -> "asyncio.Future[Response] | None":
         """None where the cache service can't be asked."""
         try:
-            return self._crowd(self._exit).begin(BatchEntry(settle=request), job.inner_metadata)
-        except Unavailable:
+            return self._crowd(self._exit).begin(BatchEntry(settle=request), job.inner_metadata, commit)
+        except Unavailable as error:
+            if commit is not None:
+                commit.conclude(error)
             return None
-        except MeshError:
+        except MeshError as error:
+            if commit is not None:
+                commit.conclude(error)
             # Too many wait: left to lapse, and counted, as what the service refuses.
             self._metrics.settle_failures.inc()
             done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
@@ -312,15 +320,8 @@ class Answers:
         message = await self._call("Append", request.SerializeToString(), timeout_s, lease.job, self._leading)
         return AppendResponse.FromString(message)
 
-    async def commit(self, lease: Lease, chunk: bytes, *, is_complete: bool, model: str) -> None:
-        """End a generation. Raises LEASE_LOST and Unavailable."""
-        request = CommitRequest(
-            cache_key=lease.key,
-            fencing_token=lease.fencing_token,
-            chunk=chunk,
-            is_complete=is_complete,
-            model=model,
-        )
+    async def commit(self, lease: Lease, request: CommitRequest) -> None:
+        """End a generation, apart from its request's settlement. Raises LEASE_LOST and Unavailable."""
         timeout_s = self._settings.settle_timeout_ms / 1000
         await self._call("Commit", request.SerializeToString(), timeout_s, lease.job, self._leading)
 

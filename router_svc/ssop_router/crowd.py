@@ -1,4 +1,4 @@
-"""Admissions and settlements on their way to the cache service: those that wait together travel together.
+"""Admissions and conclusions on their way to the cache service: those that wait together travel together.
 
 A crowd's calls, each on its own, would take the service as long as all of them together; so few are under way at a
 time, each with all that waits by then, and the time of a call is the service's own.
@@ -14,6 +14,7 @@ from ssop.v1.cache_pb2 import (
     AdmitResponse,
     BatchEntry,
     BatchOutcome,
+    CommitRequest,
     RunBatchRequest,
     RunBatchResponse,
     SettleResponse,
@@ -28,10 +29,27 @@ from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 R = ErrorReason
 _SERVICE: Final = "/ssop.v1.CacheService/"
 _MOST_TOGETHER: Final = 32
+_MOST_BYTES: Final = 1_048_576
+"""Answers beyond this are left to the next call: a message holds four times that."""
 _WIDTH: Final = 2
 """Calls under way at a time: while one is answered the next is on its way."""
 
 Response = AdmitResponse | SettleResponse
+
+
+class Commit:
+    """The end of a generation that travels with its request's settlement. `done` gives its error, or None."""
+
+    __slots__ = ("done", "request")
+
+    def __init__(self, request: CommitRequest) -> None:
+        self.request = request
+        self.done: asyncio.Future[Unavailable | MeshError | None] = asyncio.get_running_loop().create_future()
+
+    def conclude(self, error: Unavailable | MeshError | None) -> None:
+        """It is over, unless it was before."""
+        if not self.done.done():
+            self.done.set_result(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +57,7 @@ class _Asked:
     entry: BatchEntry
     metadata: InnerMetadata
     future: "asyncio.Future[Response]"
+    commit: Commit | None
 
 
 class Crowd:
@@ -65,23 +84,28 @@ class Crowd:
         self._running = 0
         self._is_due = False
         self._is_batching = True
+        self._is_committing = True
 
     async def ask(self, entry: BatchEntry, metadata: InnerMetadata) -> Response:
         """Do what the entry says under the principal of `metadata`; its response. Raises as `begin`."""
         return await self.begin(entry, metadata)
 
-    def begin(self, entry: BatchEntry, metadata: InnerMetadata) -> "asyncio.Future[Response]":
+    def begin(
+        self, entry: BatchEntry, metadata: InnerMetadata, commit: Commit | None = None
+    ) -> "asyncio.Future[Response]":
         """The same, begun at once; the response is there when what is returned has been awaited.
 
         Raises, at once or there, Unavailable when the cache service does not serve, MeshError for what it says about
-        the request, and OVERLOADED where too many wait.
+        the request, and OVERLOADED where too many wait. Where it raises at once nothing was done about `commit`.
         """
         if self._cache.is_left_alone:
             raise Unavailable(self._cache.name)
         if len(self._waiting) >= self._most_waiting:
             raise MeshError(R.ERROR_REASON_OVERLOADED, "too many calls wait for the cache service", retry_after_ms=1000)
         loop = asyncio.get_running_loop()
-        asked = _Asked(entry, metadata, loop.create_future())
+        if commit is not None:
+            entry.commit.CopyFrom(commit.request)
+        asked = _Asked(entry, metadata, loop.create_future(), commit)
         self._waiting.append(asked)
         if not self._is_due and self._running < _WIDTH:
             # What else is asked for in this turn of the loop goes along.
@@ -98,15 +122,20 @@ class Crowd:
     def _take(self) -> list[_Asked]:
         """What still has somebody who waits for it."""
         batch: list[_Asked] = []
-        while self._waiting and len(batch) < _MOST_TOGETHER:
+        size_bytes = 0
+        while self._waiting and len(batch) < _MOST_TOGETHER and size_bytes < _MOST_BYTES:
             asked = self._waiting.popleft()
-            if not asked.future.done():
-                batch.append(asked)
+            # Who left no longer wants to be admitted or charged; the answer that comes along has others who wait.
+            if asked.commit is not None:
+                size_bytes += len(asked.commit.request.chunk)
+            elif asked.future.done():
+                continue
+            batch.append(asked)
         return batch
 
     async def _send(self, batch: Sequence[_Asked]) -> None:
         try:
-            if len(batch) > 1 and self._is_batching:
+            if self._is_batching and (len(batch) > 1 or (self._is_committing and batch[0].commit is not None)):
                 batch = await self._send_together(batch)
             if len(batch) == 1:
                 await self._send_alone(batch[0])
@@ -116,6 +145,8 @@ class Crowd:
             self._running -= 1
             for asked in batch:
                 asked.future.cancel()
+                if asked.commit is not None:
+                    asked.commit.conclude(Unavailable(self._cache.name))
             self._begin()
 
     async def _send_together(self, batch: Sequence[_Asked]) -> Sequence[_Asked]:
@@ -137,14 +168,43 @@ class Crowd:
                 return batch
             for asked in batch:
                 _fail(asked, Unavailable(self._cache.name), cause)
+                if asked.commit is not None:
+                    asked.commit.conclude(self._unavailable(cause))
             return ()
         again = []
         for asked, outcome in zip(batch, outcomes, strict=True):
             if outcome.is_too_large:
                 again.append(asked)
-            else:
-                self._conclude(asked, outcome)
+                continue
+            self._conclude(asked, outcome)
+            if asked.commit is not None and not self._has_ended(asked.commit, outcome):
+                again.append(asked)
         return again
+
+    def _has_ended(self, commit: Commit, outcome: BatchOutcome) -> bool:
+        """False: the service is older than this router, and took the settlement alone."""
+        match outcome.WhichOneof("end"):
+            case "committed":
+                commit.conclude(None)
+            case "commit_status":
+                commit.conclude(self._judge(parse_status(outcome.commit_status)))
+            case _:
+                self._is_committing = False
+                return False
+        return True
+
+    def _judge(self, error: MeshError) -> Unavailable | MeshError:
+        """What the service said of one of several."""
+        try:
+            self._cache.judge(error)
+        except Unavailable as unavailable:
+            return unavailable
+        return error
+
+    def _unavailable(self, cause: BaseException | None) -> Unavailable:
+        error = Unavailable(self._cache.name)
+        error.__cause__ = cause
+        return error
 
     def _conclude(self, asked: _Asked, outcome: BatchOutcome) -> None:
         match outcome.WhichOneof("outcome"):
@@ -153,15 +213,19 @@ class Crowd:
             case "settled":
                 _give(asked, outcome.settled)
             case _:
-                error = parse_status(outcome.status)
-                try:
-                    self._cache.judge(error)
-                except Unavailable as unavailable:
-                    _fail(asked, unavailable, error)
-                else:
-                    _fail(asked, error, None)
+                said = parse_status(outcome.status)
+                error = self._judge(said)
+                _fail(asked, error, said if error is not said else None)
 
     async def _send_alone(self, asked: _Asked) -> None:
+        if asked.commit is None or asked.commit.done.done():
+            await self._ask_alone(asked)
+        else:
+            await asyncio.gather(self._ask_alone(asked), self._commit_alone(asked.commit, asked.metadata))
+
+    async def _ask_alone(self, asked: _Asked) -> None:
+        if asked.future.done():
+            return
         kind, method, message = (
             (AdmitResponse, "Admit", asked.entry.admit)
             if asked.entry.HasField("admit")
@@ -173,6 +237,14 @@ class Crowd:
             _fail(asked, error, error.__cause__)
         else:
             _give(asked, kind.FromString(reply))
+
+    async def _commit_alone(self, commit: Commit, metadata: InnerMetadata) -> None:
+        try:
+            await self._call("Commit", commit.request.SerializeToString(), metadata)
+        except (Unavailable, MeshError) as error:
+            commit.conclude(error)
+        else:
+            commit.conclude(None)
 
     async def _call(self, method: str, request: bytes, metadata: InnerMetadata) -> bytes:
         now_s = asyncio.get_running_loop().time()

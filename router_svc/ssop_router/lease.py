@@ -3,9 +3,10 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from ssop.v1.cache_pb2 import LeaseState
+from ssop.v1.cache_pb2 import CommitRequest, LeaseState
 from ssop_chassis.errors import MeshError
 from ssop_router.core.ladder import Target
+from ssop_router.crowd import Commit
 from ssop_router.dependency import Unavailable
 from ssop_router.job import Job
 
@@ -35,6 +36,7 @@ class Lease:
         self._sending: asyncio.Task[None] | None = None
         self._pending_bytes = 0
         self._is_closed = False
+        self._commit: Commit | None = None
 
     def add(self, chunk: bytes) -> None:
         """Document frames that were generated."""
@@ -77,23 +79,57 @@ class Lease:
         self._pending.clear()
         self._pending_bytes = 0
 
+    def end_with_settlement(self, *, is_complete: bool, model: str) -> Commit | None:
+        """What ends the generation in one call with the settlement; `close` then waits for that.
+
+        None where that has to be a call of its own, which `close` makes: something is being appended still, or the
+        settlements of others would wait for many bytes.
+        """
+        if self._is_closed or self._sending is not None or self._pending_bytes > 2 * MOST_PENDING_BYTES:
+            return None
+        self._is_closed = True
+        if (request := self._end(is_complete=is_complete, model=model)) is not None:
+            self._commit = Commit(request)
+        return self._commit
+
     async def close(self, *, is_complete: bool, model: str) -> None:
         """Store the answer, or give it up so that a follower takes over. Never raises; failures are counted."""
+        if self._commit is not None:
+            commit, self._commit = self._commit, None
+            self._judge(await commit.done, is_stored=commit.request.is_complete)
+            return
         if self._is_closed:
             return
         self._is_closed = True
         if self._sending is not None:
             await asyncio.wait({self._sending})
+        if (request := self._end(is_complete=is_complete, model=model)) is None:
+            return
+        failure: Unavailable | MeshError | None = None
+        try:
+            await self._answers.commit(self, request)
+        except (Unavailable, MeshError) as error:
+            failure = error
+        self._judge(failure, is_stored=request.is_complete)
+
+    def _end(self, *, is_complete: bool, model: str) -> CommitRequest | None:
+        """What ends it; None where it is another's."""
         if self._answers.renewals is not None:
             self._answers.renewals.drop_lease(self.job)
         if self.is_spoiled == "lease_lost":
-            return
+            return None
         is_stored = is_complete and not self.is_spoiled
-        # What is given up is not appended: a follower without a field can still take over unseen.
-        chunk = b"".join(self._pending) if is_stored else b""
-        try:
-            await self._answers.commit(self, chunk, is_complete=is_stored, model=model)
-        except (Unavailable, MeshError):
+        return CommitRequest(
+            cache_key=self.key,
+            fencing_token=self.fencing_token,
+            # What is given up is not appended: a follower without a field can still take over unseen.
+            chunk=b"".join(self._pending) if is_stored else b"",
+            is_complete=is_stored,
+            model=model,
+        )
+
+    def _judge(self, failure: Unavailable | MeshError | None, *, is_stored: bool) -> None:
+        if failure is not None:
             self.spoil("commit_failed")
         if not is_stored or self.is_spoiled:
             self._answers.metrics.not_stored.labels(self.is_spoiled or "incomplete").inc()

@@ -380,13 +380,14 @@ class Pipeline:
 
     async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:
         """Store or give up the answer, and settle; outlives a cancelled request."""
+        is_complete = is_generated and job.ending.is_storable and not job.degraded_level
+        model = job.target.candidate.model if job.target is not None else ""
         settling = None
         if self._answers.is_configured and not job.is_refused:
-            settling = self._answers.settle(job, charge(job, is_generated), count(job, is_generated))
+            commit = lease.end_with_settlement(is_complete=is_complete, model=model) if lease is not None else None
+            settling = self._answers.settle(job, charge(job, is_generated), count(job, is_generated), commit)
         try:
             if lease is not None:
-                is_complete = is_generated and job.ending.is_storable and not job.degraded_level
-                model = job.target.candidate.model if job.target is not None else ""
                 await self._close(job, lease, is_complete=is_complete, model=model)
         finally:
             if settling is not None:

@@ -3,15 +3,17 @@
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from ssop.v1.mesh_pb2 import CacheLevel
 from ssop_cache.core import scripts
 from ssop_cache.core.changes import Change, Cursor, read_changes
-from ssop_cache.core.keys import Layout
+from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_cache.core.local import LocalAnswer
 from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_record
+from ssop_cache.core.scripts import Reply
 from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.store import RedisStore
@@ -29,6 +31,28 @@ class Answer:
     model: str
     age_ms: int
     level: CacheLevel.ValueType = CacheLevel.CACHE_LEVEL_SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An answer that is looked for: its key, and how old it may be in milliseconds; 0 is no limit."""
+
+    cache_key: bytes
+    max_age_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """An answer that is to be stored for `ttl_ms`."""
+
+    cache_key: bytes
+    fence: int
+    chunk: bytes
+    model: str
+    ttl_ms: int
+
+
+_Asking = Coroutine[None, None, Sequence[Answer | MeshError | None]]
 
 
 class AnswerStore:
@@ -52,28 +76,46 @@ class AnswerStore:
         self._metrics = metrics
         self.local = local
         self.hits: Counter[CacheLevel.ValueType] = Counter()
-        self._asking: asyncio.Task[Answer | None] | None = None
+        self._asking: asyncio.Task[Sequence[Answer | MeshError | None]] | None = None
 
-    async def find(
-        self, tenant: str, cache_key: bytes, *, max_age_ms: int = 0, timeout_s: float | None = None
-    ) -> Answer | None:
+    async def find(self, tenant: str, cache_key: bytes, *, max_age_ms: int = 0) -> Answer | None:
         """The answer, or None; a record that is not this tenant's and these versions' is none. Raises as RedisStore."""
-        answer = self._find_local(tenant, cache_key, max_age_ms)
-        if answer is None:
-            kept = self._find_unsynced(tenant, cache_key, max_age_ms)
-            asking = self._find_shared(tenant, cache_key, max_age_ms, timeout_s)
-            answer = await (asking if kept is None else self._prefer(asking, kept))
-        # A look-up that found nothing counts under UNSPECIFIED.
-        level = answer.level if answer is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED
-        self.hits[level] += 1
-        if answer is not None:
-            self._metrics.hits.labels(CacheLevel.Name(level).removeprefix("CACHE_LEVEL_").lower()).inc()
+        (answer,) = await self.find_all(tenant, (Wanted(cache_key, max_age_ms),))
+        if isinstance(answer, MeshError):
+            raise answer
         return answer
 
-    async def _prefer(self, asking: Coroutine[None, None, Answer | None], kept: Answer) -> Answer | None:
+    async def find_all(
+        self, tenant: str, wanted: Sequence[Wanted], *, timeout_s: float | None = None
+    ) -> Sequence[Answer | MeshError | None]:
+        """For each, in their order, what `find` says, or the error that it raises."""
+        answers: list[Answer | MeshError | None] = [self._find_local(tenant, one) for one in wanted]
+        missing = [at for at, answer in enumerate(answers) if answer is None]
+        kept = self._find_unsynced(tenant, wanted, missing)
+        for places in (list(kept), [at for at in missing if at not in kept]):
+            if not places:
+                continue
+            asking = self._find_shared(tenant, [wanted[at] for at in places], timeout_s)
+            try:
+                found = await (self._prefer(asking, list(kept.values())) if places[0] in kept else asking)
+            except MeshError as error:
+                found = [error] * len(places)
+            for at, answer in zip(places, found, strict=True):
+                answers[at] = answer
+        for answer in answers:
+            if isinstance(answer, MeshError):
+                continue
+            # A look-up that found nothing counts under UNSPECIFIED.
+            level = answer.level if answer is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED
+            self.hits[level] += 1
+            if answer is not None:
+                self._metrics.hits.labels(CacheLevel.Name(level).removeprefix("CACHE_LEVEL_").lower()).inc()
+        return answers
+
+    async def _prefer(self, asking: _Asking, kept: Sequence[Answer]) -> Sequence[Answer | MeshError | None]:
         """What Redis has, if it says so as soon as one that is well; else what the host has kept.
 
-        One request's question then goes on beside it, so that silence opens the circuit and nobody waits for that.
+        One call's question then goes on beside it, so that silence opens the circuit and nobody waits for that.
         """
         if self._asking is not None:
             asking.close()
@@ -86,29 +128,40 @@ class AnswerStore:
         except (TimeoutError, MeshError):
             return kept
 
-    def _forget_asking(self, task: "asyncio.Task[Answer | None]") -> None:
+    def _forget_asking(self, task: "asyncio.Task[Sequence[Answer | MeshError | None]]") -> None:
         self._asking = None
         if not task.cancelled():
             # What went wrong is in the store's log and metrics.
             task.exception()
 
-    async def put(self, tenant: str, cache_key: bytes, fence: int, chunk: bytes, *, model: str, ttl_ms: int) -> bool:
-        """Store an answer; False when a later generation has stored one, or the tenant's answers were flushed since.
+    async def put_all(self, tenant: str, fresh: Sequence[Fresh]) -> Sequence[bool]:
+        """Store answers; False where a later generation has stored one, or the tenant's answers were flushed since.
 
         Raises as RedisStore.
         """
-        record = encode_record(
-            AnswerRecord(tenant, self._layout.wire_version, self._layout.codec_version, model, chunk)
-        )
         keys = self._layout.of_tenant(tenant)
-        call = scripts.put_answer(keys, cache_key, fence, record, ttl_ms=ttl_ms, nonce=secrets.token_bytes(16))
+        versions = (self._layout.wire_version, self._layout.codec_version)
+        records = [encode_record(AnswerRecord(tenant, *versions, one.model, one.chunk)) for one in fresh]
+        call = scripts.put_answers(
+            keys,
+            [(one.cache_key, one.fence, record, one.ttl_ms) for one, record in zip(fresh, records, strict=True)],
+            nonce=secrets.token_bytes(16),
+        )
         changes = self._changes
-        is_stored = bool(await self._store.run(call))
-        if is_stored and self.local is not None:
-            self.local.put(
-                (keys.tag, cache_key), record, fence=fence, age_ms=0, ttl_ms=ttl_ms, is_new=True, changes=changes
-            )
-        return is_stored
+        stored = [bool(one) for one in await self._store.run(call)]
+        if self.local is not None:
+            for one, record, is_stored in zip(fresh, records, stored, strict=True):
+                if is_stored:
+                    self.local.put(
+                        (keys.tag, one.cache_key),
+                        record,
+                        fence=one.fence,
+                        age_ms=0,
+                        ttl_ms=one.ttl_ms,
+                        is_new=True,
+                        changes=changes,
+                    )
+        return stored
 
     async def drop(self, tenant: str, cache_key: bytes) -> None:
         """Delete an answer at every level and on every host. Raises as RedisStore."""
@@ -137,48 +190,54 @@ class AnswerStore:
     def _changes(self) -> int:
         return self.local.changes if self.local is not None else 0
 
-    def _find_local(self, tenant: str, cache_key: bytes, max_age_ms: int) -> Answer | None:
+    def _find_local(self, tenant: str, wanted: Wanted) -> Answer | None:
         """What the host has, where it hears of changes."""
         local = self.local
         if local is None:
             return None
-        found = local.find((self._layout.of_tenant(tenant).tag, cache_key), max_age_ms)
+        found = local.find((self._layout.of_tenant(tenant).tag, wanted.cache_key), wanted.max_age_ms)
         return self._read(tenant, found, local) if found is not None else None
 
-    def _find_unsynced(self, tenant: str, cache_key: bytes, max_age_ms: int) -> Answer | None:
-        """What the host has, where it hears of none."""
+    def _find_unsynced(self, tenant: str, wanted: Sequence[Wanted], places: Sequence[int]) -> dict[int, Answer]:
+        """What the host has of those at the places, where it hears of no changes."""
         local = self.local
-        if local is None or local.is_synced:
-            return None
-        found = local.find_unsynced((self._layout.of_tenant(tenant).tag, cache_key), max_age_ms)
-        return self._read(tenant, found, local) if found is not None else None
+        if local is None or local.is_synced or not places:
+            return {}
+        tag = self._layout.of_tenant(tenant).tag
+        kept = {}
+        for at in places:
+            found = local.find_unsynced((tag, wanted[at].cache_key), wanted[at].max_age_ms)
+            answer = self._read(tenant, found, local) if found is not None else None
+            if answer is not None:
+                kept[at] = answer
+        return kept
 
     async def _find_shared(
-        self, tenant: str, cache_key: bytes, max_age_ms: int, timeout_s: float | None
-    ) -> Answer | None:
+        self, tenant: str, wanted: Sequence[Wanted], timeout_s: float | None
+    ) -> Sequence[Answer | MeshError | None]:
         keys = self._layout.of_tenant(tenant)
         changes = self._changes
-        reply = await self._store.run(scripts.find_answer(keys, cache_key, max_age_ms), timeout_s)
-        if not reply:
-            return None
-        age_ms, fence, data, ttl_ms = (
-            scripts.number(reply[0]),
-            scripts.number(reply[1]),
-            scripts.data(reply[2]),
-            reply[3],
-        )
+        asked = [(one.cache_key, one.max_age_ms) for one in wanted]
+        replies = await self._store.run(scripts.find_answers(keys, asked), timeout_s)
+        return [
+            self._take_shared(tenant, keys, one.cache_key, reply, changes)
+            if isinstance(reply, list) and reply
+            else None
+            for one, reply in zip(wanted, cast("list[object]", replies), strict=True)
+        ]
+
+    def _take_shared(
+        self, tenant: str, keys: TenantKeys, cache_key: bytes, reply: Reply, changes: int
+    ) -> Answer | None:
+        """One that the cache instance has; the host keeps it, too."""
+        age_ms, fence, ttl_ms = scripts.number(reply[0]), scripts.number(reply[1]), scripts.number(reply[3])
+        data = scripts.data(reply[2])
         record = self._decode(tenant, data)
         if record is None:
             return None
-        if self.local is not None and scripts.number(ttl_ms) > 0:
+        if self.local is not None and ttl_ms > 0:
             self.local.put(
-                (keys.tag, cache_key),
-                data,
-                fence=fence,
-                age_ms=age_ms,
-                ttl_ms=scripts.number(ttl_ms),
-                is_new=False,
-                changes=changes,
+                (keys.tag, cache_key), data, fence=fence, age_ms=age_ms, ttl_ms=ttl_ms, is_new=False, changes=changes
             )
         return Answer(record.chunk, record.model, age_ms)
 

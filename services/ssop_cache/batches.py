@@ -1,20 +1,13 @@
 """What many requests ask of the cache service in one call of their router."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
-from ssop.v1.cache_pb2 import (
-    AdmitRequest,
-    AdmitResponse,
-    BatchEntry,
-    BatchOutcome,
-    RunBatchRequest,
-    RunBatchResponse,
-    SettleRequest,
-    SettleResponse,
-)
+from ssop.v1.cache_pb2 import AdmitRequest, BatchEntry, BatchOutcome, RunBatchRequest, RunBatchResponse
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop_cache.admissions import Admissions
+from ssop_cache.conclusions import Conclusion, Conclusions
 from ssop_chassis.call import Call
 from ssop_chassis.dispatch import Authenticate
 from ssop_chassis.errors import MeshError, invalid_request
@@ -26,17 +19,12 @@ MAX_RESPONSE_BYTES: Final = 2_097_152
 
 
 class Batches:
-    """Runs the entries side by side, so that their scripts reach the stores together."""
+    """Runs the entries of each tenant together, and tenants side by side: their scripts travel in one write."""
 
-    def __init__(
-        self,
-        authenticate: Authenticate,
-        admit: Callable[[str, AdmitRequest], Awaitable[AdmitResponse]],
-        settle: Callable[[str, SettleRequest], Awaitable[SettleResponse]],
-    ) -> None:
+    def __init__(self, authenticate: Authenticate, admissions: Admissions, conclusions: Conclusions) -> None:
         self._authenticate = authenticate
-        self._admit = admit
-        self._settle = settle
+        self._admissions = admissions
+        self._conclusions = conclusions
 
     async def run(self, call: Call) -> RunBatchResponse:
         """See CacheService.RunBatch."""
@@ -46,24 +34,66 @@ class Batches:
         if len(request.entries) > MAX_ENTRIES:
             raise invalid_request(("entries", f"are more than {MAX_ENTRIES}"))
         response = RunBatchResponse()
-        size_bytes = 0
-        for outcome in await asyncio.gather(*map(self._run, request.entries)):
-            size_bytes += outcome.ByteSize()
-            if size_bytes > MAX_RESPONSE_BYTES and outcome.admitted.HasField("answer"):
-                size_bytes -= outcome.ByteSize()
-                outcome.is_too_large = True
-            response.outcomes.append(outcome)
+        outcomes = [response.outcomes.add() for _ in request.entries]
+        admitting: dict[str, list[tuple[AdmitRequest, BatchOutcome]]] = {}
+        concluding: dict[str, list[tuple[Conclusion, BatchOutcome]]] = {}
+        for entry, outcome in zip(request.entries, outcomes, strict=True):
+            try:
+                tenant = self._authenticate({PRINCIPAL_METADATA: entry.principal}).tenant
+                asked = _read(entry)
+            except MeshError as error:
+                outcome.status = error.to_status().SerializeToString()
+                continue
+            if isinstance(asked, AdmitRequest):
+                admitting.setdefault(tenant, []).append((asked, outcome))
+            else:
+                concluding.setdefault(tenant, []).append((asked, outcome))
+        works: list[Coroutine[Any, Any, None]] = [self._admit(tenant, some) for tenant, some in admitting.items()]
+        works += [self._conclude(tenant, some) for tenant, some in concluding.items()]
+        if len(works) == 1:
+            await works[0]
+        else:
+            await asyncio.gather(*works)
+        _bound(outcomes)
         return response
 
-    async def _run(self, entry: BatchEntry) -> BatchOutcome:
-        try:
-            tenant = self._authenticate({PRINCIPAL_METADATA: entry.principal}).tenant
-            match entry.WhichOneof("work"):
-                case "admit":
-                    return BatchOutcome(admitted=await self._admit(tenant, entry.admit))
-                case "settle":
-                    return BatchOutcome(settled=await self._settle(tenant, entry.settle))
-                case _:
-                    raise invalid_request(("entries", "has one that asks for nothing"))
-        except MeshError as error:
-            return BatchOutcome(status=error.to_status().SerializeToString())
+    async def _admit(self, tenant: str, asked: Sequence[tuple[AdmitRequest, BatchOutcome]]) -> None:
+        admitted = await self._admissions.admit_all(tenant, [request for request, _ in asked])
+        for (_, outcome), one in zip(asked, admitted, strict=True):
+            if isinstance(one, MeshError):
+                outcome.status = one.to_status().SerializeToString()
+            else:
+                outcome.admitted.CopyFrom(one)
+
+    async def _conclude(self, tenant: str, asked: Sequence[tuple[Conclusion, BatchOutcome]]) -> None:
+        await self._conclusions.conclude_all(tenant, [one for one, _ in asked])
+        for one, outcome in asked:
+            if isinstance(one.settled, MeshError):
+                outcome.status = one.settled.to_status().SerializeToString()
+            elif one.settled is not None:
+                outcome.settled.CopyFrom(one.settled)
+            if isinstance(one.committed, MeshError):
+                outcome.commit_status = one.committed.to_status().SerializeToString()
+            elif one.committed is not None:
+                outcome.committed.CopyFrom(one.committed)
+
+
+def _read(entry: BatchEntry) -> AdmitRequest | Conclusion:
+    commit = entry.commit if entry.HasField("commit") else None
+    if entry.HasField("settle"):
+        return Conclusion(entry.settle, commit)
+    if commit is not None:
+        raise invalid_request(("entries", "has one that ends a generation without a settlement"))
+    if not entry.HasField("admit"):
+        raise invalid_request(("entries", "has one that asks for nothing"))
+    return entry.admit
+
+
+def _bound(outcomes: Sequence[BatchOutcome]) -> None:
+    """Leave out the stored answers that no message holds."""
+    size_bytes = 0
+    for outcome in outcomes:
+        size_bytes += outcome.ByteSize()
+        if size_bytes > MAX_RESPONSE_BYTES and outcome.admitted.HasField("answer"):
+            size_bytes -= outcome.ByteSize()
+            outcome.is_too_large = True

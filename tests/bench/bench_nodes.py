@@ -4,7 +4,9 @@ Run by name: `python tests/bench/bench_nodes.py [cache] [inference] [rag] [--rat
 a process of its own, called over `SSOP_MESH_TRANSPORT` as a router calls it for one post of the opinion load: an exact
 miss with a commit and a settlement; an answer of the replayed model (600 ms, 40 tokens); a look-up of a
 question that nobody asked before, and one of a question that is known. Prints milliseconds of CPU per post. With
-`--callers` as many call in turn, as fast as they are served: a crowd, whose figures hold on a loaded machine too.
+`--callers` as many call in turn, as fast as they are served: a crowd, whose figures hold on a loaded machine too. With
+`--together` so many requests travel in each call of the cache service, as those of a busy router do. Of the cache
+service it prints, for each request, wake-ups, scripts, commands, turns of Redis' loop and bytes of its log.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from helpers.cache_service import answer
 from helpers.live_mesh import wait_until
 from helpers.redis_server import RedisServer, redis_pair
 from ssop.v1 import cache_pb2, content_pb2, inference_pb2, mesh_pb2, rag_pb2
-from ssop_chassis.identity import Principal, Signer
+from ssop_chassis.identity import PRINCIPAL_METADATA, RESERVED_TENANT, Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from ssop_chassis.transport import ConnectedPeer, Kind, connector
 from ssop_cli.embedded import dump_toml
@@ -54,11 +56,12 @@ def cpu_s(pid: int) -> float:
 class Bench:
     """Services in a folder, and a caller."""
 
-    def __init__(self, folder: Path, rate: float, seconds: float, callers: int) -> None:
+    def __init__(self, folder: Path, rate: float, seconds: float, callers: int, together: int = 1) -> None:
         self.folder = folder
         self.rate = rate
         self.seconds = seconds
         self.callers = callers
+        self.together = together
         self._secret = secrets.token_bytes(32)
         (folder / "secret").write_text(self._secret.hex())
         (folder / "secret").chmod(0o600)
@@ -86,14 +89,20 @@ class Bench:
 
     def peer(self, name: str) -> tuple[ConnectedPeer, dict[str, str | bytes]]:
         """A connection, and the metadata of its calls."""
-        signer = Signer(self._secret, "bench", wall_clock_ms)
-        return connector(TRANSPORT)(f"unix:{self.folder / name}.sock"), signer.metadata(TENANT)
+        return connector(TRANSPORT)(f"unix:{self.folder / name}.sock"), self.sign(TENANT)
 
-    async def measure(self, what: str, life: Life, pids: dict[str, int]) -> None:
-        """Run lives at the rate; print what each costs."""
+    def sign(self, principal: Principal) -> dict[str, str | bytes]:
+        """The metadata of a call."""
+        return dict(Signer(self._secret, "bench", wall_clock_ms).metadata(principal))
+
+    async def measure(
+        self, what: str, life: Life, pids: dict[str, int], *, each: int = 1, servers: Sequence[RedisServer] = ()
+    ) -> None:
+        """Run lives at the rate, of `each` requests; print what one costs."""
         await asyncio.gather(*(life(n) for n in range(1, 21)))
         before_s = {name: cpu_s(pid) for name, pid in pids.items()}
-        count = int(self.rate * self.seconds)
+        counted = count_all(pids, servers)
+        count = int(self.rate * self.seconds) // each
         started_s = time.perf_counter()
         took_ms: list[float] = []
 
@@ -114,9 +123,30 @@ class Bench:
             for number in numbers if not self.callers else ():
                 await asyncio.sleep(max(0.0, started_s + (number - 1_000) / self.rate - time.perf_counter()))
                 group.create_task(timed(number))
-        costs = "  ".join(f"{name} {(cpu_s(pid) - before_s[name]) / count * 1000:.3f}" for name, pid in pids.items())
+        posts = count * each
+        costs = "  ".join(f"{name} {(cpu_s(pid) - before_s[name]) / posts * 1000:.3f}" for name, pid in pids.items())
         p50, p99 = statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[98]
         print(f"{what:22} {costs} ms of CPU a post   {p50:.1f} / {p99:.1f} ms p50 / p99", flush=True)
+        if servers:
+            rose = {name: (number - counted[name]) / posts for name, number in count_all(pids, servers).items()}
+            print(" " * 23 + "  ".join(f"{name} {number:.2f}" for name, number in rose.items()), flush=True)
+
+
+def count_all(pids: dict[str, int], servers: Sequence[RedisServer]) -> dict[str, float]:
+    """Wake-ups of processes; of each Redis, the state first: scripts, commands, turns of the loop, bytes of the log."""
+    found: dict[str, float] = {}
+    for name, pid in pids.items():
+        status = Path(f"/proc/{pid}/status").read_text()
+        found[f"{name} wakes"] = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    for name, server in zip(("state", "cache"), servers, strict=False):
+        commands = server.ask("INFO", "commandstats")
+        calls = {command.removeprefix("cmdstat_"): row["calls"] for command, row in commands.items()}
+        stats = server.ask("INFO", "stats")
+        found[f"{name} scripts"] = calls.get("evalsha", 0) + calls.get("eval", 0)
+        found[f"{name} commands"] = sum(calls.values())
+        found[f"{name} turns"] = stats.get("eventloop_cycles", 0)
+    found["log bytes"] = servers[0].ask("INFO", "persistence").get("aof_current_size", 0) if servers else 0
+    return found
 
 
 def pid_of(server: RedisServer) -> int:
@@ -136,37 +166,63 @@ async def bench_cache(bench: Bench, stack: ExitStack) -> None:
         path = f"/ssop.v1.CacheService/{name}"
         return response.FromString(await peer.unary(path, request.SerializeToString(), timeout_s=30, metadata=metadata))
 
-    async def admit(number: int, key: bytes) -> cache_pb2.AdmitResponse:
-        request = cache_pb2.AdmitRequest(
-            request_id=f"r{number}", cache_key=key, reserve_tokens=1_400, lease_ms=5_000, reservation_ms=30_000
-        )
-        found: cache_pb2.AdmitResponse = await call("Admit", request, cache_pb2.AdmitResponse)
-        return found
+    own = bench.sign(Principal(RESERVED_TENANT, "router"))
+    principal = metadata[PRINCIPAL_METADATA]
+    assert isinstance(principal, bytes)
 
-    async def settle(number: int) -> None:
-        request = cache_pb2.SettleRequest(request_id=f"r{number}")
+    async def run(entries: list[cache_pb2.BatchEntry]) -> Sequence[cache_pb2.BatchOutcome]:
+        request = cache_pb2.RunBatchRequest(entries=entries).SerializeToString()
+        message = await peer.unary("/ssop.v1.CacheService/RunBatch", request, timeout_s=30, metadata=own)
+        outcomes = cache_pb2.RunBatchResponse.FromString(message).outcomes
+        assert not any(outcome.status or outcome.commit_status for outcome in outcomes)
+        return outcomes
+
+    async def admit(number: int, keys: Sequence[bytes]) -> list[cache_pb2.AdmitResponse]:
+        requests = [
+            cache_pb2.AdmitRequest(
+                request_id=f"r{number}-{at}", cache_key=key, reserve_tokens=1_400, lease_ms=5_000, reservation_ms=30_000
+            )
+            for at, key in enumerate(keys)
+        ]
+        if len(requests) == 1:
+            return [await call("Admit", requests[0], cache_pb2.AdmitResponse)]
+        return [
+            outcome.admitted
+            for outcome in await run([cache_pb2.BatchEntry(principal=principal, admit=one) for one in requests])
+        ]
+
+    def settlement(number: int, at: int) -> cache_pb2.SettleRequest:
+        request = cache_pb2.SettleRequest(request_id=f"r{number}-{at}")
         request.usage.input_tokens, request.usage.output_tokens = 300, 40
         request.counts.tier = mesh_pb2.TIER_LITE
-        await call("Settle", request, cache_pb2.SettleResponse)
+        return request
 
     async def miss(number: int) -> None:
-        key = number.to_bytes(32, "big")
-        fence = (await admit(number, key)).fencing_token
+        keys = [(number * bench.together + at).to_bytes(32, "big") for at in range(bench.together)]
+        admitted = await admit(number, keys)
         await asyncio.sleep(0.0 if bench.callers else 0.6)
-        commit = cache_pb2.CommitRequest(
-            cache_key=key, fencing_token=fence, chunk=ANSWER, is_complete=True, model="replay"
-        )
-        await asyncio.gather(call("Commit", commit, cache_pb2.CommitResponse), settle(number))
+        entries = []
+        for at, (key, one) in enumerate(zip(keys, admitted, strict=True)):
+            commit = cache_pb2.CommitRequest(
+                cache_key=key, fencing_token=one.fencing_token, chunk=ANSWER, is_complete=True, model="replay"
+            )
+            entries.append(cache_pb2.BatchEntry(principal=principal, settle=settlement(number, at), commit=commit))
+        await run(entries)
 
     async def hit(number: int) -> None:
-        found = await admit(1_000_000 + number, (1_000 + number % 500).to_bytes(32, "big"))
-        assert found.answer.chunk == ANSWER
-        await settle(1_000_000 + number)
+        stored = bench.together * 1_000
+        keys = [(stored + (number * bench.together + at) % 500).to_bytes(32, "big") for at in range(bench.together)]
+        assert all(found.answer.chunk == ANSWER for found in await admit(1_000_000 + number, keys))
+        settlements = [settlement(1_000_000 + number, at) for at in range(bench.together)]
+        if len(settlements) == 1:
+            await call("Settle", settlements[0], cache_pb2.SettleResponse)
+        else:
+            await run([cache_pb2.BatchEntry(principal=principal, settle=one) for one in settlements])
 
     await wait_ready(miss)
     pids = {"cache": pid, "redis-state": pid_of(state), "redis-cache": pid_of(cache)}
-    await bench.measure("miss, store", miss, pids)
-    await bench.measure("hit on the host", hit, pids)
+    await bench.measure("miss, store", miss, pids, each=bench.together, servers=(state, cache))
+    await bench.measure("hit on the host", hit, pids, each=bench.together, servers=(state, cache))
     await peer.close()
 
 
@@ -266,10 +322,13 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--callers", type=int, default=0, help="as many in turn, as fast as they are served")
+    parser.add_argument("--together", type=int, default=1, help="requests in each call of the cache service, up to 64")
     given = parser.parse_args()
     for part in given.parts:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-            uvloop.run(BENCHES[part](Bench(Path(folder), given.rate, given.seconds, given.callers), stack))
+            uvloop.run(
+                BENCHES[part](Bench(Path(folder), given.rate, given.seconds, given.callers, given.together), stack)
+            )
 
 
 if __name__ == "__main__":

@@ -22,9 +22,12 @@ from ssop_router.settings import RouterSettings
 _LOST: Final = "lease[1] ~= ARGV[1] or lease[2] ~= 'open' or now_ms >= tonumber(lease[3])"
 EDITS: Final = {
     "fencing": {
-        "seal_lease": [(_LOST, "false"), ("tonumber(lease[3])", "tonumber(lease[3] or '0')")],
-        "commit_answer": [
-            (_LOST, "false"),
+        "seal_leases": [
+            (_LOST.replace("ARGV[1]", "fence"), "false"),
+            ("tonumber(lease[3])", "tonumber(lease[3] or '0')"),
+        ],
+        "conclude_requests": [
+            (_LOST.replace("ARGV[1]", "fence"), "false"),
             ("tonumber(lease[4])", "tonumber(lease[4] or '0')"),
             ("tonumber(lease[5])", "tonumber(lease[5] or '0')"),
         ],
@@ -34,12 +37,13 @@ EDITS: Final = {
             ("tonumber(lease[5])", "tonumber(lease[5] or '0')"),
         ],
         "renew_leases": [("lease[1] == ARGV[3 + at] and lease[2] == 'open' and now_ms < tonumber(lease[3])", "true")],
-        "put_answer": [("before[1] and before[2] == epoch and tonumber(before[1]) > tonumber(ARGV[1])", "false")],
+        "put_answers": [("before[1] and before[2] == epoch and tonumber(before[1]) > tonumber(fence)", "false")],
     },
     "dedupe": {
-        "settle_request": [
-            ("if state == 'settled' then return {'repeated', now_us, 0} end", ""),
-            ("state == 'open' and tonumber(ARGV[2]) or 0", "tonumber(ARGV[2])"),
+        "conclude_requests": [
+            ("  if state == 'settled' then\n", "  if false then\n"),
+            ("elseif state ~= 'settled' then", "else"),
+            ("state == 'open' and tokens[one] or 0", "tokens[one]"),
         ],
     },
 }

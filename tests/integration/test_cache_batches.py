@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from helpers.cache_service import CacheUnderTest, running_cache
+from helpers.cache_service import CacheUnderTest, answer, running_cache
 from helpers.redis_server import RedisServer, redis_pair
 from ssop.v1.cache_pb2 import (
     AdmitRequest,
     BatchEntry,
     BatchOutcome,
     CacheOutcome,
+    CommitRequest,
     RunBatchRequest,
     RunBatchResponse,
     SettleRequest,
@@ -32,7 +33,8 @@ def servers() -> Iterator[tuple[RedisServer, RedisServer]]:
 
 @pytest.fixture
 async def under_test(servers: tuple[RedisServer, RedisServer]) -> AsyncIterator[CacheUnderTest]:
-    servers[0].ask("FLUSHALL")
+    for server in servers:
+        server.ask("FLUSHALL")
     async with running_cache(*servers, budget_tokens=100, budget_window_ms=MONTH_MS) as running:
         yield running
 
@@ -80,6 +82,75 @@ async def test_admissions_and_settlements_go_together(under_test: CacheUnderTest
     )
     outcomes = await run(under_test, [settle, admit("acme", "t"), settle])
     assert sorted(one.settled.charged_tokens for one in outcomes if one.HasField("settled")) == [0, 7]
+
+
+def conclude(tenant: str, request_id: str, fence: int, *, chunk: bytes, key: bytes = KEY) -> BatchEntry:
+    return BatchEntry(
+        principal=tenant.encode(),
+        settle=SettleRequest(request_id=request_id, usage=Usage(output_tokens=4)),
+        commit=CommitRequest(cache_key=key, fencing_token=fence, chunk=chunk, is_complete=True, model="m"),
+    )
+
+
+async def test_an_answer_is_stored_and_charged_in_one_call(under_test: CacheUnderTest) -> None:
+    (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])
+    (outcome,) = await run(under_test, [conclude("acme", "a", admitted.admitted.fencing_token, chunk=answer())])
+    assert (outcome.WhichOneof("end"), outcome.settled.charged_tokens) == ("committed", 4)
+    found = (await under_test.client("acme").admit("b", KEY)).answer
+    assert (found.chunk, found.model) == (answer(), "m")
+
+
+async def test_a_call_that_is_repeated_charges_and_stores_once(under_test: CacheUnderTest) -> None:
+    (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])
+    entry = conclude("acme", "a", admitted.admitted.fencing_token, chunk=answer())
+    outcomes = [*await run(under_test, [entry, entry]), *await run(under_test, [entry])]
+    assert [one.settled.charged_tokens for one in outcomes] == [4, 0, 0]
+    assert [one.WhichOneof("end") for one in outcomes] == ["committed", "commit_status", "commit_status"]
+
+
+async def test_a_stale_token_stores_nothing_and_settles_all_the_same(under_test: CacheUnderTest) -> None:
+    (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])
+    (outcome,) = await run(under_test, [conclude("acme", "a", admitted.admitted.fencing_token - 1, chunk=answer())])
+    assert parse_status(outcome.commit_status).reason_name == "LEASE_LOST"
+    assert outcome.settled.charged_tokens == 4
+    assert not (await under_test.client("acme").admit("b", KEY, no_lease=True)).answer.chunk
+
+
+async def test_an_answer_that_is_not_whole_is_given_up_and_settled(under_test: CacheUnderTest) -> None:
+    (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])
+    (outcome,) = await run(under_test, [conclude("acme", "a", admitted.admitted.fencing_token, chunk=b"junk")])
+    assert parse_status(outcome.commit_status).reason_name == "REQUEST_INVALID"
+    assert outcome.settled.charged_tokens == 4
+    again = await under_test.client("acme").admit("b", KEY)
+    assert again.outcome == CacheOutcome.CACHE_OUTCOME_LEASE
+
+
+async def test_a_malformed_settlement_keeps_no_answer_from_being_stored(under_test: CacheUnderTest) -> None:
+    (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])
+    entry = conclude("acme", "bad id!", admitted.admitted.fencing_token, chunk=answer())
+    (outcome,) = await run(under_test, [entry])
+    assert parse_status(outcome.status).reason_name == "REQUEST_INVALID"
+    assert outcome.WhichOneof("end") == "committed"
+
+
+async def test_what_is_stored_in_one_call_is_each_its_own(under_test: CacheUnderTest) -> None:
+    keys = [bytes([n]) * 32 for n in range(8)]
+    admitted = await run(under_test, [admit("acme", f"k{key[0]}", tokens=1, key=key) for key in keys])
+    fences = [one.admitted.fencing_token for one in admitted]
+    assert len(set(fences)) == len(keys)
+    texts = [answer(f"text {n}") for n in range(8)]
+    await run(
+        under_test,
+        [conclude("acme", f"k{key[0]}", fences[n], chunk=texts[n], key=key) for n, key in enumerate(keys)],
+    )
+    found = await run(under_test, [admit("acme", f"l{key[0]}", tokens=1, key=key) for key in keys])
+    assert [one.admitted.answer.chunk for one in found] == texts
+
+
+async def test_a_commit_without_a_settlement_is_refused(under_test: CacheUnderTest) -> None:
+    entry = BatchEntry(principal=b"acme", commit=CommitRequest(cache_key=KEY))
+    (outcome,) = await run(under_test, [entry])
+    assert parse_status(outcome.status).reason_name == "REQUEST_INVALID"
 
 
 async def test_only_routers_send_batches(under_test: CacheUnderTest) -> None:

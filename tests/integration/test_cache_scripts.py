@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -15,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from helpers.redis_server import EVERY_REDIS, RedisServer
 from ssop_cache.core import scripts
 from ssop_cache.core.keys import Layout, TenantKeys
-from ssop_cache.core.scripts import Admit, Limits, Reply, ScriptCall
+from ssop_cache.core.scripts import Admission, Admit, Ending, Limits, Outcome, Reply, ScriptCall, Settlement
 from ssop_cache.core.twin import StateTwin
 from ssop_cache.deployment import Access, open_deployment
 from ssop_cache.metrics import CacheMetrics
@@ -63,41 +64,60 @@ class ScriptMachine(RuleBasedStateMachine):
         return reply
 
     @rule(
-        request_id=st.sampled_from(IDS),
-        key=st.sampled_from(CACHE_KEYS),
-        tokens=st.sampled_from([0, 5, 20, 60]),
-        lease_ms=st.sampled_from([1, 5, 5000]),
+        asked=st.lists(
+            st.builds(
+                Admit,
+                request_id=st.sampled_from(IDS),
+                cache_key=st.sampled_from(CACHE_KEYS),
+                tokens=st.sampled_from([0, 5, 20, 60]),
+                lease_ms=st.sampled_from([1, 5, 5000]),
+                reservation_ms=st.sampled_from([3, 15_000]),
+                is_found=st.integers(0, 9).map(lambda n: n == 0),
+                wants_lease=st.integers(0, 4).map(bool),
+            ),
+            min_size=1,
+            max_size=4,
+        ),
         limits=st.sampled_from(LIMITS),
-        is_found=st.integers(0, 9).map(lambda n: n == 0),
-        wants_lease=st.integers(0, 4).map(bool),
     )
-    def admit(
-        self,
-        request_id: str,
-        key: bytes,
-        tokens: int,
-        lease_ms: int,
-        limits: Limits,
-        is_found: bool,
-        wants_lease: bool,
-    ) -> None:
-        asked = Admit(
-            request_id, key, tokens, lease_ms, 3 * lease_ms, is_found=is_found and bool(key), wants_lease=wants_lease
-        )
-        reply = self.agree(scripts.admit(self.keys, limits, asked))
-        if reply[0] == b"recheck":
-            asked = Admit(
-                request_id, key, tokens, lease_ms, 3 * lease_ms, wants_lease=wants_lease, seen_fence=int(reply[3])
-            )
-            reply = self.agree(scripts.admit(self.keys, limits, asked))
-        if reply[0] == b"lease":
-            self.fences[key] = scripts.number(reply[3])
-            self.entries[key] = 0
+    def admit(self, asked: list[Admit], limits: Limits) -> None:
+        asked = [replace(one, is_found=one.is_found and bool(one.cache_key)) for one in asked]
+        admissions = self.admit_all(asked, limits)
+        again = [
+            replace(one, seen_fence=admission.fence)
+            for one, admission in zip(asked, admissions, strict=True)
+            if admission.outcome is Outcome.RECHECK
+        ]
+        if again:
+            self.admit_all(again, limits)
 
-    @rule(request_id=st.sampled_from(IDS), tokens=st.integers(0, 30), limits=st.sampled_from(LIMITS))
-    def settle(self, request_id: str, tokens: int, limits: Limits) -> None:
-        counts = {"lite.requests": 1, "lite.output_tokens": tokens, "failed": 0}
-        self.agree(scripts.settle(self.keys, limits, request_id, tokens, counts))
+    def admit_all(self, asked: list[Admit], limits: Limits) -> list[Admission]:
+        admissions = scripts.parse_admissions(self.agree(scripts.admit(self.keys, limits, asked)))
+        for one, admission in zip(asked, admissions, strict=True):
+            if admission.outcome is Outcome.LEASE:
+                self.fences[one.cache_key] = admission.fence
+                self.entries[one.cache_key] = 0
+        return admissions
+
+    @rule(
+        settled=st.lists(st.tuples(st.sampled_from(IDS), st.integers(0, 30)), max_size=3),
+        ended=st.lists(
+            st.tuples(st.sampled_from(CACHE_KEYS[1:]), st.binary(max_size=12), st.booleans(), st.booleans()), max_size=3
+        ),
+        limits=st.sampled_from(LIMITS),
+    )
+    def conclude(
+        self, settled: list[tuple[str, int]], ended: list[tuple[bytes, bytes, bool, bool]], limits: Limits
+    ) -> None:
+        settlements = [
+            Settlement(name, tokens, {"lite.requests": 1, "lite.output_tokens": tokens, "failed": 0})
+            for name, tokens in settled
+        ]
+        endings = [
+            Ending(key, self.fences[key], rest, is_complete=complete, is_stored=complete and stored)
+            for key, rest, complete, stored in ended
+        ]
+        self.agree(scripts.conclude(self.keys, limits, settlements, endings, max_backlog_bytes=MAX_BACKLOG_BYTES))
 
     @rule(
         key=st.sampled_from(CACHE_KEYS[1:]),
@@ -119,25 +139,9 @@ class ScriptMachine(RuleBasedStateMachine):
         named = [(key, self.fences[key] + drift) for key, drift in leases]
         self.agree(scripts.renew(self.keys, request_ids, named, reservation_ms=2 * lease_ms, lease_ms=lease_ms))
 
-    @rule(key=st.sampled_from(CACHE_KEYS[1:]))
-    def seal(self, key: bytes) -> None:
-        self.agree(scripts.seal(self.keys, key, self.fences[key]))
-
-    @rule(
-        key=st.sampled_from(CACHE_KEYS[1:]), rest=st.binary(max_size=12), complete=st.booleans(), stored=st.booleans()
-    )
-    def commit(self, key: bytes, rest: bytes, complete: bool, stored: bool) -> None:
-        self.agree(
-            scripts.commit(
-                self.keys,
-                key,
-                self.fences[key],
-                rest,
-                is_complete=complete,
-                is_stored=complete and stored,
-                max_backlog_bytes=MAX_BACKLOG_BYTES,
-            )
-        )
+    @rule(keys=st.lists(st.sampled_from(CACHE_KEYS[1:]), min_size=1, max_size=3))
+    def seal(self, keys: list[bytes]) -> None:
+        self.agree(scripts.seal(self.keys, [(key, self.fences[key]) for key in keys]))
 
     @rule(key=st.sampled_from(CACHE_KEYS[1:]))
     def join(self, key: bytes) -> None:

@@ -87,10 +87,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Reply of the admission script. `retry_ms` -1 is never, `budget_left` None is no budget."""
+    """What the admission script says of a request. `retry_ms` -1 is never, `budget_left` None is no budget."""
 
     outcome: Outcome
-    now_us: int
     retry_ms: int
     fence: int
     budget_left: int | None
@@ -110,45 +109,83 @@ class Admit:
     seen_fence: int = 0
 
 
-def admit(keys: TenantKeys, limits: Limits, asked: Admit) -> ScriptCall:
-    """Call of `admit_request`."""
-    names = [keys.request(asked.request_id), keys.rate, keys.used, keys.reserved, keys.expiry, keys.fence]
-    if asked.cache_key:
-        names.append(keys.lease(asked.cache_key))
-    # A request id that comes again with another question is another request.
-    asked_for = asked.cache_key + asked.tokens.to_bytes(8, "big")
-    return ScriptCall(
-        "admit_request",
-        tuple(names),
-        (
-            asked.request_id,
+def admit(keys: TenantKeys, limits: Limits, asked: Sequence[Admit]) -> ScriptCall:
+    """Call of `admit_requests`. Those that are asked for are judged in their order."""
+    names = [keys.rate, keys.used, keys.reserved, keys.expiry, keys.fence]
+    args: list[str | bytes | int] = [
+        limits.interval_us,
+        limits.tolerance_us,
+        limits.budget_tokens,
+        limits.window_ms,
+        SETTLE_MEMORY_MS,
+        FOLLOW_MS,
+    ]
+    for one in asked:
+        request = keys.request(one.request_id)
+        names += (request, keys.lease(one.cache_key) if one.cache_key else request)
+        # A request id that comes again with another question is another request.
+        asked_for = one.cache_key + one.tokens.to_bytes(8, "big")
+        args += (
+            one.request_id,
             hashlib.sha256(asked_for).hexdigest()[:16],
-            asked.tokens,
-            asked.lease_ms,
-            limits.interval_us,
-            limits.tolerance_us,
-            limits.budget_tokens,
-            limits.window_ms,
-            int(asked.is_found),
-            int(asked.wants_lease),
-            SETTLE_MEMORY_MS,
-            asked.seen_fence,
-            asked.reservation_ms or asked.lease_ms,
-            FOLLOW_MS,
-        ),
-    )
+            one.tokens,
+            one.lease_ms,
+            one.reservation_ms or one.lease_ms,
+            int(one.is_found),
+            int(one.wants_lease),
+            one.seen_fence,
+        )
+    return ScriptCall("admit_requests", tuple(names), tuple(args))
 
 
-def settle(
-    keys: TenantKeys, limits: Limits, request_id: str, tokens: int, counts: Mapping[str, int] | None = None
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a request used, and what it adds to the tenant's usage of the day."""
+
+    request_id: str
+    tokens: int
+    counts: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a generation: `rest` is what was not appended. Only what is complete can be stored."""
+
+    cache_key: bytes
+    fence: int
+    rest: bytes = b""
+    is_complete: bool = False
+    is_stored: bool = False
+
+
+def conclude(
+    keys: TenantKeys,
+    limits: Limits,
+    settlements: Sequence[Settlement] = (),
+    endings: Sequence[Ending] = (),
+    *,
+    max_backlog_bytes: int = 0,
 ) -> ScriptCall:
-    """Call of `settle_request`. `counts` are added to the tenant's usage of the day."""
-    pairs = [part for name, amount in (counts or {}).items() if amount for part in (name, amount)]
-    return ScriptCall(
-        "settle_request",
-        (keys.request(request_id), keys.used, keys.reserved, keys.expiry, keys.usage),
-        (request_id, tokens, limits.window_ms, SETTLE_MEMORY_MS, USAGE_DAYS, *pairs),
-    )
+    """Call of `conclude_requests`."""
+    names = [keys.used, keys.reserved, keys.expiry, keys.usage]
+    args: list[str | bytes | int] = [
+        limits.window_ms,
+        SETTLE_MEMORY_MS,
+        USAGE_DAYS,
+        max_backlog_bytes,
+        LINGER_MS,
+        RECHECK_MS,
+        len(settlements),
+    ]
+    for settlement in settlements:
+        names.append(keys.request(settlement.request_id))
+        pairs = [part for pair in (settlement.counts or {}).items() if pair[1] for part in pair]
+        args += (settlement.request_id, settlement.tokens, len(pairs) // 2, *pairs)
+    for ending in endings:
+        names += (keys.lease(ending.cache_key), keys.log(ending.cache_key, ending.fence))
+        channel = keys.channel(ending.cache_key)
+        args += (ending.fence, ending.rest, int(ending.is_complete), int(ending.is_stored), channel)
+    return ScriptCall("conclude_requests", tuple(names), tuple(args))
 
 
 def append(
@@ -180,36 +217,10 @@ def renew(
     )
 
 
-def seal(keys: TenantKeys, cache_key: bytes, fence: int) -> ScriptCall:
-    """Call of `seal_lease`."""
-    return ScriptCall("seal_lease", (keys.lease(cache_key), keys.log(cache_key, fence)), (fence, SEAL_MS))
-
-
-def commit(
-    keys: TenantKeys,
-    cache_key: bytes,
-    fence: int,
-    rest: bytes,
-    *,
-    is_complete: bool,
-    is_stored: bool,
-    max_backlog_bytes: int,
-) -> ScriptCall:
-    """Call of `commit_answer`."""
-    return ScriptCall(
-        "commit_answer",
-        (keys.lease(cache_key), keys.log(cache_key, fence)),
-        (
-            fence,
-            rest,
-            int(is_complete),
-            int(is_stored),
-            max_backlog_bytes,
-            keys.channel(cache_key),
-            LINGER_MS,
-            RECHECK_MS,
-        ),
-    )
+def seal(keys: TenantKeys, leases: Sequence[tuple[bytes, int]]) -> ScriptCall:
+    """Call of `seal_leases`. `leases` are cache keys with their fences."""
+    names = [name for key, fence in leases for name in (keys.lease(key), keys.log(key, fence))]
+    return ScriptCall("seal_leases", tuple(names), (SEAL_MS, *(fence for _, fence in leases)))
 
 
 def join(keys: TenantKeys, cache_key: bytes) -> ScriptCall:
@@ -226,16 +237,17 @@ def read_log(keys: TenantKeys, cache_key: bytes, fence: int, first: int) -> Scri
     )
 
 
-def find_answer(keys: TenantKeys, cache_key: bytes, max_age_ms: int) -> ScriptCall:
-    """Call of `find_answer`."""
-    return ScriptCall("find_answer", (keys.answer(cache_key), keys.flush), (max_age_ms,))
+def find_answers(keys: TenantKeys, wanted: Sequence[tuple[bytes, int]]) -> ScriptCall:
+    """Call of `find_answers`. Wanted are cache keys, and how old their answers may be in milliseconds; 0: no limit."""
+    names = (keys.flush, *(keys.answer(cache_key) for cache_key, _ in wanted))
+    return ScriptCall("find_answers", names, tuple(max_age_ms for _, max_age_ms in wanted))
 
 
-def put_answer(
-    keys: TenantKeys, cache_key: bytes, fence: int, record: bytes, *, ttl_ms: int, nonce: bytes
-) -> ScriptCall:
-    """Call of `put_answer`. `nonce` names the mark where there is none."""
-    return ScriptCall("put_answer", (keys.answer(cache_key), keys.flush), (fence, record, ttl_ms, nonce))
+def put_answers(keys: TenantKeys, answers: Sequence[tuple[bytes, int, bytes, int]], *, nonce: bytes) -> ScriptCall:
+    """Call of `put_answers`: cache key, fence, record, ttl_ms of each. `nonce` names the mark where there is none."""
+    names = (keys.flush, *(keys.answer(cache_key) for cache_key, *_ in answers))
+    args = [part for _, fence, record, ttl_ms in answers for part in (fence, record, ttl_ms)]
+    return ScriptCall("put_answers", names, (nonce, *args))
 
 
 def drop_answer(keys: TenantKeys, cache_key: bytes) -> ScriptCall:
@@ -280,14 +292,10 @@ def data(value: int | bytes | str) -> bytes:
     raise TypeError("there is something else where bytes belong")
 
 
-def parse_admission(reply: Reply) -> Admission:
-    """The reply of `admit_request`."""
-    outcome, now_us, retry_ms, fence, left = reply
-    budget_left = number(left)
-    return Admission(
-        Outcome(word(outcome)),
-        number(now_us),
-        number(retry_ms),
-        number(fence),
-        budget_left if budget_left >= 0 else None,
-    )
+def parse_admissions(reply: Reply) -> list[Admission]:
+    """The reply of `admit_requests`."""
+    values = iter(reply[2:])
+    return [
+        Admission(Outcome(word(outcome)), number(retry_ms), number(fence), number(left) if number(left) >= 0 else None)
+        for outcome, retry_ms, fence, left in zip(values, values, values, values, strict=True)
+    ]

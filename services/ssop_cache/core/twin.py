@@ -13,6 +13,7 @@ from ssop_cache.core.scripts import DAY_MS, Reply, ScriptCall, data
 
 SLACK_MS: Final = 1000
 SWEEP_MAX: Final = 1000
+Arg = str | bytes | int
 
 
 @dataclass(slots=True)
@@ -70,12 +71,11 @@ class StateTwin:
     def run(self, call: ScriptCall, now_us: int) -> Reply:
         """Run a script at a time."""
         handlers: dict[str, Callable[[ScriptCall, int], Reply]] = {
-            "admit_request": self._admit,
-            "settle_request": self._settle,
+            "admit_requests": self._admit,
+            "conclude_requests": self._conclude,
             "append_chunk": self._append,
             "renew_leases": self._renew,
-            "seal_lease": self._seal,
-            "commit_answer": self._commit,
+            "seal_leases": self._seal,
             "join_lease": self._join,
             "read_log": self._read_log,
         }
@@ -85,23 +85,21 @@ class StateTwin:
         """Sum of the reservations that are not swept yet."""
         return sum(held.tokens for held in self.reserved.get(key, {}).values())
 
-    def _admit(self, call: ScriptCall, now_us: int) -> Reply:  # noqa: C901, PLR0912, PLR0915 - line by line as the script
-        request_key, rate_key, used_key, reserved_key, _, fence_key, *lease_keys = call.keys
-        request_id, fingerprint = str(call.args[0]), str(call.args[1])
-        (
-            tokens,
-            lease_ms,
-            interval_us,
-            tolerance_us,
-            budget,
-            window_ms,
-            found,
-            wanted,
-            memory_ms,
-            seen,
-            held_ms,
-            follow_ms,
-        ) = (int(arg) for arg in call.args[2:])
+    def _admit(self, call: ScriptCall, now_us: int) -> Reply:
+        reply: Reply = [b"ok", now_us]
+        for at, names in enumerate(zip(call.keys[5::2], call.keys[6::2], strict=True)):
+            reply += self._admit_one(
+                (*call.keys[:5], *names), call.args[:6], call.args[8 * at + 6 : 8 * at + 14], now_us
+            )
+        return reply
+
+    def _admit_one(  # noqa: C901, PLR0912, PLR0915 - line by line as the script
+        self, keys: Sequence[str], shared: Sequence[Arg], own: Sequence[Arg], now_us: int
+    ) -> Reply:
+        rate_key, used_key, reserved_key, _, fence_key, request_key, lease_key = keys
+        interval_us, tolerance_us, budget, window_ms, memory_ms, follow_ms = map(int, shared)
+        request_id, fingerprint = str(own[0]), str(own[1])
+        tokens, lease_ms, held_ms, found, wanted, seen = map(int, own[2:])
         now_ms = now_us // 1000
         until_ms, reserved_until_ms = now_ms + lease_ms, now_ms + held_ms
         held = self.reserved.setdefault(reserved_key, {})
@@ -120,7 +118,7 @@ class StateTwin:
         request = self._request(request_key, now_ms)
         known = request if request is not None and request.state in {"open", "free"} else None
         if known is not None and known.fingerprint != fingerprint:
-            return [b"duplicate", now_us, -1, 0, left()]
+            return [b"duplicate", -1, 0, left()]
 
         new_tat_us = 0
         if interval_us > 0 and known is None:
@@ -132,15 +130,15 @@ class StateTwin:
             new_tat_us = now_us + owed_us + interval_us
             allowed_us = new_tat_us - tolerance_us
             if now_us < allowed_us:
-                return [b"rate", now_us, -((now_us - allowed_us) // 1000), 0, left()]
+                return [b"rate", -((now_us - allowed_us) // 1000), 0, left()]
 
         outcome, fence, is_new_lease = "miss", 0, False
         if found:
             outcome = "hit"
-        elif lease_keys:
-            lease = self._live(lease_keys[0], now_ms)
+        elif lease_key != request_key:
+            lease = self._live(lease_key, now_ms)
             if lease is not None and lease.state == "done" and lease.fence != seen:
-                return [b"recheck", now_us, 0, lease.fence, left()]
+                return [b"recheck", 0, lease.fence, left()]
             if lease is not None and lease.state == "open" and lease.request == request_id:
                 outcome, fence = "lease", lease.fence
             elif not wanted:
@@ -160,7 +158,7 @@ class StateTwin:
                 if used + tokens <= budget and held:
                     first_ms = min(r.expires_ms for r in held.values())
                     retry_ms = min(retry_ms, max(1, first_ms - now_ms))
-            return [b"quota", now_us, retry_ms, 0, left()]
+            return [b"quota", retry_ms, 0, left()]
 
         if new_tat_us:
             self.rates[rate_key] = (new_tat_us, interval_us)
@@ -169,40 +167,76 @@ class StateTwin:
         if is_new_lease:
             fence = max(self.fences.get(fence_key, 0) + 1, now_us)
             self.fences[fence_key] = fence
-            self.leases[lease_keys[0]] = Lease(fence, request_id, until_ms)
+            self.leases[lease_key] = Lease(fence, request_id, until_ms)
         if outcome == "lease":
-            self.leases[lease_keys[0]].expires_ms = until_ms
+            self.leases[lease_key].expires_ms = until_ms
         elif outcome == "follow":
-            followed = self.leases[lease_keys[0]]
+            followed = self.leases[lease_key]
             followed.followed_ms = max(followed.followed_ms, now_ms + follow_ms)
         if is_generating or interval_us > 0:
             was_open = request is not None and request.state == "open"
             state = "open" if is_generating or was_open else "free"
             self.requests[request_key] = Request(state, fingerprint, max(until_ms, reserved_until_ms) + memory_ms)
-        return [outcome.encode(), now_us, 0, fence, left()]
+        return [outcome.encode(), 0, fence, left()]
 
-    def _settle(self, call: ScriptCall, now_us: int) -> Reply:
-        request_key, used_key, reserved_key, _, usage_key = call.keys
-        request_id, tokens, window_ms, memory_ms, kept_days = str(call.args[0]), *(int(arg) for arg in call.args[1:5])
-        now_ms = now_us // 1000
+    def _conclude(self, call: ScriptCall, now_us: int) -> Reply:
+        window_ms, memory_ms, kept_days, max_bytes, linger_ms, recheck_ms, count = map(int, call.args[:7])
+        names, args = iter(call.keys[4:]), iter(call.args[7:])
+        reply: Reply = [b"ok", now_us]
+        for _ in range(count):
+            request_id, tokens, pairs = str(next(args)), int(next(args)), int(next(args))
+            counted = [next(args) for _ in range(2 * pairs)]
+            settled = self._settle(
+                (*call.keys[:4], next(names)),
+                request_id,
+                tokens,
+                now_us // 1000,
+                window_ms=window_ms,
+                memory_ms=memory_ms,
+            )
+            if settled[0] != b"repeated":
+                self._count(call.keys[3], counted, now_us // 1000 // DAY_MS, kept_days)
+            reply += settled
+        for lease_key, log_key, fence, rest, complete, stored, channel in zip(
+            names, names, args, args, args, args, args, strict=True
+        ):
+            reply.append(
+                self._commit(
+                    lease_key,
+                    log_key,
+                    int(fence),
+                    data(rest),
+                    str(channel),
+                    now_ms=now_us // 1000,
+                    is_complete=bool(complete),
+                    is_stored=bool(stored),
+                    bounds=(max_bytes, linger_ms, recheck_ms),
+                )
+            )
+        return reply
+
+    def _settle(
+        self, keys: Sequence[str], request_id: str, tokens: int, now_ms: int, *, window_ms: int, memory_ms: int
+    ) -> Reply:
+        used_key, reserved_key, _, _, request_key = keys
         request = self._request(request_key, now_ms)
         if request is None:
-            self._count(usage_key, call.args[5:], now_ms // DAY_MS, kept_days)
-            return [b"unknown", now_us, 0]
+            return [b"unknown", 0]
         if request.state == "settled":
-            return [b"repeated", now_us, 0]
+            return [b"repeated", 0]
         self.reserved.get(reserved_key, {}).pop(request_id, None)
         charged = tokens if request.state == "open" else 0
         if charged:
             window = now_ms // window_ms
             used_window, used = self.used.get(used_key, (window, 0))
             self.used[used_key] = (window, (used if used_window == window else 0) + charged)
-        self._count(usage_key, call.args[5:], now_ms // DAY_MS, kept_days)
         request.state = "settled"
-        request.expires_ms = now_ms + memory_ms
-        return [b"settled", now_us, charged]
+        request.expires_ms = max(request.expires_ms, now_ms + memory_ms)
+        return [b"settled", charged]
 
-    def _count(self, key: str, pairs: Sequence[str | bytes | int], day: int, kept_days: int) -> None:
+    def _count(self, key: str, pairs: Sequence[Arg], day: int, kept_days: int) -> None:
+        if not pairs:
+            return
         usage = self.usage.setdefault(key, {})
         for name, amount in zip(pairs[::2], pairs[1::2], strict=True):
             usage[f"{day}/{name!s}"] = usage.get(f"{day}/{name!s}", 0) + int(amount)
@@ -254,41 +288,51 @@ class StateTwin:
         return reply
 
     def _seal(self, call: ScriptCall, now_us: int) -> Reply:
-        lease_key, log_key = call.keys
-        fence, hold_ms = (int(arg) for arg in call.args)
+        hold_ms, *fences = map(int, call.args)
         now_ms = now_us // 1000
+        reply: Reply = [b"ok", now_us]
+        for lease_key, log_key, fence in zip(call.keys[::2], call.keys[1::2], fences, strict=True):
+            lease = self._open(lease_key, fence, now_ms)
+            if lease is None:
+                reply += [b"lost", b""]
+                continue
+            lease.expires_ms = max(lease.expires_ms, now_ms + hold_ms)
+            entries = self._log(log_key, now_ms).entries if lease.size_bytes and not lease.is_overflowed else []
+            reply += [b"overflowed" if lease.is_overflowed else b"ok", b"".join(entry[1:] for entry in entries)]
+        return reply
+
+    def _commit(
+        self,
+        lease_key: str,
+        log_key: str,
+        fence: int,
+        rest: bytes,
+        channel: str,
+        *,
+        now_ms: int,
+        is_complete: bool,
+        is_stored: bool,
+        bounds: tuple[int, int, int],
+    ) -> bytes:
+        max_bytes, linger_ms, recheck_ms = bounds
         lease = self._open(lease_key, fence, now_ms)
         if lease is None:
-            return [b"lost", now_us]
-        lease.expires_ms = max(lease.expires_ms, now_ms + hold_ms)
-        if lease.is_overflowed:
-            return [b"overflowed", now_us]
-        chunks = [entry[1:] for entry in self._log(log_key, now_ms).entries] if lease.size_bytes else []
-        return [b"ok", now_us, *chunks]
-
-    def _commit(self, call: ScriptCall, now_us: int) -> Reply:
-        lease_key, log_key = call.keys
-        fence, rest_arg, complete, stored, max_bytes, channel, linger_ms, recheck_ms = call.args
-        rest = data(rest_arg)
-        now_ms = now_us // 1000
-        lease = self._open(lease_key, int(fence), now_ms)
-        if lease is None:
-            return [b"lost", now_us]
+            return b"lost"
         is_followed = lease.followed_ms > now_ms
-        is_readable = not lease.is_overflowed and lease.size_bytes + len(rest) <= int(max_bytes)
-        if complete and is_followed and is_readable:
+        is_readable = not lease.is_overflowed and lease.size_bytes + len(rest) <= max_bytes
+        if is_complete and is_followed and is_readable:
             log = self._log(log_key, now_ms)
             log.entries += [b"c" + rest, b"e"] if rest else [b"e"]
-            log.expires_ms = now_ms + int(linger_ms)
+            log.expires_ms = now_ms + linger_ms
         else:
             self.logs.pop(log_key, None)
-        if complete and stored:
-            lease.state, lease.expires_ms = "done", now_ms + int(recheck_ms)
+        if is_complete and is_stored:
+            lease.state, lease.expires_ms = "done", now_ms + recheck_ms
         else:
             del self.leases[lease_key]
         if is_followed:
-            self.wakes.append(str(channel))
-        return [b"ok" if complete else b"given_up", now_us]
+            self.wakes.append(channel)
+        return b"ok" if is_complete else b"given_up"
 
     def _join(self, call: ScriptCall, now_us: int) -> Reply:
         now_ms = now_us // 1000

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ssop_cache.core import scripts
-from ssop_cache.core.keys import Layout
-from ssop_cache.core.scripts import Admit, Limits, Reply, ScriptCall
+from ssop_cache.core.keys import Layout, TenantKeys
+from ssop_cache.core.scripts import Admission, Admit, Ending, Limits, Outcome, Reply, ScriptCall, Settlement
 from ssop_cache.core.twin import StateTwin
 
 TENANTS = ["acme", "globex"]
@@ -38,6 +38,9 @@ class CacheMachine(RuleBasedStateMachine):
         self.now_us += 7
         return self.twin.run(call, self.now_us)
 
+    def admit_all(self, keys: TenantKeys, *asked: Admit) -> list[Admission]:
+        return scripts.parse_admissions(self.run(scripts.admit(keys, LIMITS, asked)))
+
     def last_fence(self, tenant: str, key: bytes) -> int:
         return self.fences.get((tenant, key), [0])[-1]
 
@@ -57,10 +60,10 @@ class CacheMachine(RuleBasedStateMachine):
         lease = self.twin.leases.get(keys.lease(key))
         is_led = lease is not None and lease.state == "open" and lease.expires_ms > (self.now_us + 7) // 1000
         leader = lease.request if is_led and lease is not None else None
-        reply = self.run(scripts.admit(keys, LIMITS, Admit(name, key, tokens, lease_ms)))
-        if reply[0] != b"lease":
+        (admission,) = self.admit_all(keys, Admit(name, key, tokens, lease_ms))
+        if admission.outcome is not Outcome.LEASE:
             return
-        fence = scripts.number(reply[3])
+        fence = admission.fence
         given = self.fences.setdefault((tenant, key), [])
         if leader is not None:
             assert leader == name, "two leaders in one epoch of the lease"
@@ -68,16 +71,25 @@ class CacheMachine(RuleBasedStateMachine):
         else:
             assert not given or fence > given[-1], "a fencing token did not rise"
             given.append(fence)
-        assert scripts.number(reply[4]) >= 0
+        assert admission.budget_left is not None
+
+    @rule(
+        tenant=st.sampled_from(TENANTS),
+        asked=st.lists(st.tuples(st.sampled_from(IDS), st.integers(0, 60)), min_size=2, max_size=4),
+    )
+    def admit_many_without_a_key(self, tenant: str, asked: list[tuple[str, int]]) -> None:
+        self.admit_all(self.layout.of_tenant(tenant), *(Admit(name, b"", tokens, 200) for name, tokens in asked))
 
     @rule(tenant=st.sampled_from(TENANTS), name=st.sampled_from(IDS), share=st.floats(0, 1))
     def settle(self, tenant: str, name: str, share: float) -> None:
         keys = self.layout.of_tenant(tenant)
         held = self.twin.reserved.get(keys.reserved, {}).get(name)
         used = int(share * held.tokens) if held is not None else 0
-        self.run(scripts.settle(keys, LIMITS, name, used))
-        again = self.run(scripts.settle(keys, LIMITS, name, used))
-        assert scripts.number(again[2]) == 0, "a settlement was charged twice"
+        # Twice in one call, and once more.
+        twice = [Settlement(name, used)] * 2
+        assert scripts.number(self.run(scripts.conclude(keys, LIMITS, twice))[5]) == 0, "a settlement was charged twice"
+        again = self.run(scripts.conclude(keys, LIMITS, twice[:1]))
+        assert scripts.number(again[3]) == 0, "a settlement was charged twice"
         left = self.twin.reserved.get(keys.reserved, {}).get(name)
         assert left is None or left.expires_ms <= self.now_us // 1000, "a settled request still reserves"
 
@@ -108,9 +120,10 @@ class CacheMachine(RuleBasedStateMachine):
             return
         keys, stale = self.layout.of_tenant(tenant), given[-1 - back]
         append = scripts.append(keys, key, stale, b"x", lease_ms=5000, max_backlog_bytes=MAX_BYTES)
-        commit = scripts.commit(keys, key, stale, b"x", is_complete=True, is_stored=True, max_backlog_bytes=MAX_BYTES)
-        for call in (append, scripts.seal(keys, key, stale), commit):
-            assert self.run(call)[0] == b"lost"
+        ending = Ending(key, stale, b"x", is_complete=True, is_stored=True)
+        assert self.run(append)[0] == b"lost"
+        for call in (scripts.seal(keys, [(key, stale)]), scripts.conclude(keys, LIMITS, endings=[ending])):
+            assert self.run(call)[2] == b"lost"
         assert self.run(scripts.renew(keys, [], [(key, stale)], reservation_ms=1, lease_ms=5000))[2] == 0
 
     @rule(tenant=st.sampled_from(TENANTS), key=st.sampled_from(CACHE_KEYS), owner=st.sampled_from(TENANTS))
@@ -131,20 +144,11 @@ class CacheMachine(RuleBasedStateMachine):
     )
     def commit(self, tenant: str, key: bytes, complete: bool, stored: bool) -> None:
         keys, fence = self.layout.of_tenant(tenant), self.last_fence(tenant, key)
-        sealed = self.run(scripts.seal(keys, key, fence))
-        if sealed[0] == b"ok":
-            assert b"".join(map(scripts.data, sealed[2:])) == self.chunks.get((tenant, key, fence), b"")
-        self.run(
-            scripts.commit(
-                keys,
-                key,
-                fence,
-                b"",
-                is_complete=complete,
-                is_stored=complete and stored,
-                max_backlog_bytes=MAX_BYTES,
-            )
-        )
+        sealed = self.run(scripts.seal(keys, [(key, fence)]))
+        if sealed[2] == b"ok":
+            assert sealed[3] == self.chunks.get((tenant, key, fence), b"")
+        ending = Ending(key, fence, is_complete=complete, is_stored=complete and stored)
+        self.run(scripts.conclude(keys, LIMITS, endings=[ending], max_backlog_bytes=MAX_BYTES))
 
     @rule(tenant=st.sampled_from(TENANTS), key=st.sampled_from(CACHE_KEYS))
     def follow(self, tenant: str, key: bytes) -> None:
@@ -176,8 +180,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.now_us += 10_000_000
         for tenant in TENANTS:
             keys = self.layout.of_tenant(tenant)
-            reply = self.run(scripts.admit(keys, LIMITS, Admit("last", CACHE_KEYS[0], 0, 10)))
-            assert reply[0] == b"lease"
+            (admission,) = self.admit_all(keys, Admit("last", CACHE_KEYS[0], 0, 10))
+            assert admission.outcome is Outcome.LEASE
             assert self.twin.reserved_tokens(keys.reserved) == 0
 
 

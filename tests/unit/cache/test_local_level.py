@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from helpers.eventually import eventually
-from ssop_cache.answers import AnswerStore
+from ssop_cache.answers import AnswerStore, Fresh
 from ssop_cache.core.changes import Change
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.records import AnswerRecord, encode_record
@@ -60,7 +60,7 @@ def answers_of(level: LocalLevel, store: ScriptedStore) -> AnswerStore:
 
 
 async def test_what_was_taken_before_the_first_news_is_forgotten(level: LocalLevel) -> None:
-    await answers_of(level, ScriptedStore(find_answer=[0, 1, RECORD, 5_000])).find("acme", KEY)
+    await answers_of(level, ScriptedStore(find_answers=[[0, 1, RECORD, 5_000]])).find("acme", KEY)
     assert len(level.answers) == 1
     level.start()
     await eventually(lambda: level.is_synced)
@@ -68,23 +68,23 @@ async def test_what_was_taken_before_the_first_news_is_forgotten(level: LocalLev
 
 
 async def test_answer_that_was_dropped_while_it_was_read_is_not_kept(level: LocalLevel) -> None:
-    store = ScriptedStore(find_answer=[0, 1, RECORD, 5_000])
+    store = ScriptedStore(find_answers=[[0, 1, RECORD, 5_000]])
     store.meanwhile = lambda: level.apply(Change(TAG, KEY, 2**53))
     await answers_of(level, store).find("acme", KEY)
     assert len(level.answers) == 0
 
 
 async def test_answer_that_was_dropped_while_it_was_stored_is_not_kept(level: LocalLevel) -> None:
-    store = ScriptedStore(put_answer=1)
+    store = ScriptedStore(put_answers=[1])
     store.meanwhile = lambda: level.apply(Change(TAG, KEY, 2**53))
-    assert await answers_of(level, store).put("acme", KEY, 2, b"chunk", model="small", ttl_ms=5_000)
+    assert await answers_of(level, store).put_all("acme", [Fresh(KEY, 2, b"chunk", "small", 5_000)]) == [True]
     assert len(level.answers) == 0
 
 
 async def test_older_answer_goes_where_the_newer_one_is_left_to_redis(level: LocalLevel) -> None:
-    store = ScriptedStore(put_answer=1)
+    store = ScriptedStore(put_answers=[1])
     answers = answers_of(level, store)
-    await answers.put("acme", KEY, 1, b"chunk", model="small", ttl_ms=5_000)
+    await answers.put_all("acme", [Fresh(KEY, 1, b"chunk", "small", 5_000)])
     store.meanwhile = lambda: level.apply(Change(TAG, b"\2" * 32, 5))
-    await answers.put("acme", KEY, 2, b"chunk", model="small", ttl_ms=5_000)
+    await answers.put_all("acme", [Fresh(KEY, 2, b"chunk", "small", 5_000)])
     assert len(level.answers) == 0

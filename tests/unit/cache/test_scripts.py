@@ -11,26 +11,25 @@ from ssop_cache.core.hints import share_hints
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.neighbours import drop_similar, find_similar, put_similar
 from ssop_cache.core.registry import announce_node, list_nodes, withdraw_node
-from ssop_cache.core.scripts import Admit, Limits, ScriptCall
+from ssop_cache.core.scripts import Admit, Ending, Limits, ScriptCall, Settlement
 from ssop_cache.store import load_scripts
 
 TEXTS = load_scripts()
 KEY = b"\1" * 32
 KEYS = Layout(1, "1").of_tenant("acme")
 CALLS = [
-    scripts.admit(KEYS, Limits(), Admit("r", KEY, 1, 1)),
-    scripts.settle(KEYS, Limits(), "r", 1),
+    scripts.admit(KEYS, Limits(), []),
+    scripts.conclude(KEYS, Limits()),
     scripts.read_keys(0),
     scripts.drop_key("k", b"x"),
     scripts.write_key("k", b"", b"x", most=1),
     scripts.append(KEYS, KEY, 1, b"", lease_ms=1, max_backlog_bytes=1),
     scripts.renew(KEYS, [], [], reservation_ms=1, lease_ms=1),
-    scripts.seal(KEYS, KEY, 1),
-    scripts.commit(KEYS, KEY, 1, b"", is_complete=True, is_stored=True, max_backlog_bytes=1),
+    scripts.seal(KEYS, []),
     scripts.join(KEYS, KEY),
     scripts.read_log(KEYS, KEY, 1, 0),
-    scripts.find_answer(KEYS, KEY, 0),
-    scripts.put_answer(KEYS, KEY, 1, b"", ttl_ms=1, nonce=b"n"),
+    scripts.find_answers(KEYS, []),
+    scripts.put_answers(KEYS, [], nonce=b"n"),
     scripts.drop_answer(KEYS, KEY),
     scripts.flush_answers(KEYS, 1, b"n"),
     put_similar(KEYS, b"n", b"r", ttl_ms=1, most=1),
@@ -62,7 +61,17 @@ def test_first_line_says_the_unit_of_time(name: str) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_keys_are_never_made_in_the_script(name: str) -> None:
     for arguments in re.findall(r"redis\.call\(\s*'(?!TIME|PUBLISH)[A-Z]+', ([^)]*)", TEXTS[name]):
-        assert re.match(r"(KEYS\[\d\]|key\b)", arguments), arguments
+        assert re.match(r"(KEYS\[\d\]|\w*key\b)", arguments), arguments
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_called_a_key_was_declared_as_one(name: str) -> None:
+    made = re.findall(r"local (?:\w*key\b)[^=\n]*= (?!KEYS\[)(.*)", TEXTS[name])
+    passed = re.findall(r"^local function (\w+)\([^)]*key", TEXTS[name], re.MULTILINE)
+    for function in passed:
+        calls = re.findall(rf"(?<!function ){function}\((.*)", TEXTS[name])
+        made += [call for call in calls if not call.startswith(("KEYS[", "key"))]
+    assert not made
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -83,4 +92,12 @@ def test_renewal_names_lease_and_log_of_each_lease() -> None:
 
 
 def test_request_without_a_cache_key_names_no_lease() -> None:
-    assert len(scripts.admit(KEYS, Limits(), Admit("r", b"", 1, 1)).keys) == 6
+    call = scripts.admit(KEYS, Limits(), [Admit("r", b"", 1, 1)])
+    assert call.keys[5:] == (KEYS.request("r"), KEYS.request("r"))
+
+
+def test_what_is_asked_of_one_script_is_named_in_its_order() -> None:
+    settlements = [Settlement("a", 1, {"x": 2, "y": 0}), Settlement("b", 3)]
+    call = scripts.conclude(KEYS, Limits(), settlements, [Ending(KEY, 7, b"z", is_complete=True)], max_backlog_bytes=9)
+    assert call.keys[4:] == (KEYS.request("a"), KEYS.request("b"), KEYS.lease(KEY), KEYS.log(KEY, 7))
+    assert call.args[6:] == (2, "a", 1, 1, "x", 2, "b", 3, 0, 7, b"z", 1, 0, KEYS.channel(KEY))

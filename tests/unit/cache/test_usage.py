@@ -7,7 +7,7 @@ from ssop.v1.mesh_pb2 import Tier, Usage
 from ssop.v1.usage_pb2 import RequestCounts
 from ssop_cache.core import scripts
 from ssop_cache.core.keys import Layout
-from ssop_cache.core.scripts import Admit, Limits
+from ssop_cache.core.scripts import Admit, Limits, Settlement
 from ssop_cache.core.twin import StateTwin
 from ssop_cache.core.usage import count_request, read_days
 
@@ -18,8 +18,8 @@ LITE = RequestCounts(tier=Tier.TIER_LITE, prefetches=2, prefetch_hits=1, prefetc
 
 
 def settle(twin: StateTwin, request_id: str, now_ms: int, usage: Usage, counts: RequestCounts = LITE) -> None:
-    twin.run(scripts.admit(KEYS, Limits(), Admit(request_id, b"", 0, 1000)), now_ms * 1000)
-    call = scripts.settle(KEYS, Limits(), request_id, 0, count_request(usage, counts))
+    twin.run(scripts.admit(KEYS, Limits(), [Admit(request_id, b"", 0, 1000)]), now_ms * 1000)
+    call = scripts.conclude(KEYS, Limits(), [Settlement(request_id, 0, count_request(usage, counts))])
     twin.run(call, now_ms * 1000)
 
 
@@ -40,7 +40,7 @@ def test_day_adds_up() -> None:
 def test_request_that_is_settled_twice_counts_once() -> None:
     twin = StateTwin()
     settle(twin, "a", NOW_MS, Usage(output_tokens=5))
-    again = scripts.settle(KEYS, Limits(), "a", 0, count_request(Usage(output_tokens=5), LITE))
+    again = scripts.conclude(KEYS, Limits(), [Settlement("a", 0, count_request(Usage(output_tokens=5), LITE))])
     twin.run(again, NOW_MS * 1000)
     (day,) = read_days(twin.usage[KEYS.usage], days=1, now_ms=NOW_MS)
     assert day.tiers[0].requests == 1

@@ -1,7 +1,7 @@
 """What waits together travels together to the cache service."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -12,7 +12,7 @@ from ssop_chassis.call import Metadata, OnMessage
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import PRINCIPAL_METADATA
 from ssop_router.background import Background
-from ssop_router.crowd import Crowd
+from ssop_router.crowd import Commit, Crowd, Response
 from ssop_router.dependency import Dependency, Unavailable
 
 R = ErrorReason
@@ -31,6 +31,9 @@ class Peer:
         self.alone: list[str] = []
         self.too_large: set[str] = set()
         self.is_old = False
+        self.knows_commits = True
+        self.settled: list[str] = []
+        self.committed: list[bytes] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -41,9 +44,17 @@ class Peer:
             self.alone.append(request_id)
             self.judge(request_id)
             return AdmitResponse(fencing_token=len(request_id)).SerializeToString()
+        if method.endswith("/Settle"):
+            self.settled.append(cache_pb2.SettleRequest.FromString(request).request_id)
+            return cache_pb2.SettleResponse().SerializeToString()
+        if method.endswith("/Commit"):
+            self.committed.append(cache_pb2.CommitRequest.FromString(request).cache_key)
+            return cache_pb2.CommitResponse().SerializeToString()
         if self.is_old:
             raise UNSUPPORTED
         entries = RunBatchRequest.FromString(request).entries
+        if entries[0].HasField("settle"):
+            return self._conclude(entries)
         self.batches.append([entry.admit.request_id for entry in entries])
         self.principals += [entry.principal for entry in entries]
         response = RunBatchResponse()
@@ -56,6 +67,24 @@ class Peer:
                 outcome = response.outcomes.add(admitted=AdmitResponse(fencing_token=len(entry.admit.request_id)))
                 if entry.admit.request_id in self.too_large:
                     outcome.is_too_large = True
+        return response.SerializeToString()
+
+    def _conclude(self, entries: Iterable[BatchEntry]) -> bytes:
+        response = RunBatchResponse()
+        self.batches.append([])
+        for entry in entries:
+            self.batches[-1].append(entry.settle.request_id)
+            outcome = response.outcomes.add(settled=cache_pb2.SettleResponse(charged_tokens=1))
+            self.settled.append(entry.settle.request_id)
+            if not self.knows_commits or not entry.HasField("commit"):
+                continue
+            try:
+                self.judge(entry.settle.request_id)
+            except MeshError as error:
+                outcome.commit_status = error.to_status().SerializeToString()
+            else:
+                self.committed.append(entry.commit.cache_key)
+                outcome.committed.SetInParent()
         return response.SerializeToString()
 
     async def stream(
@@ -81,6 +110,12 @@ def crowd_of(peer: Peer, *, most_waiting: int = 1000) -> Crowd:
 def admit(crowd: Crowd, request_id: str) -> "asyncio.Future[object]":
     entry = BatchEntry(admit=cache_pb2.AdmitRequest(request_id=request_id))
     return asyncio.ensure_future(crowd.ask(entry, {PRINCIPAL_METADATA: f"p-{request_id}".encode()}))
+
+
+def conclude(crowd: Crowd, request_id: str, chunk: bytes = b"x") -> "tuple[asyncio.Future[Response], Commit]":
+    entry = BatchEntry(settle=cache_pb2.SettleRequest(request_id=request_id))
+    commit = Commit(cache_pb2.CommitRequest(cache_key=request_id.encode(), chunk=chunk))
+    return crowd.begin(entry, {PRINCIPAL_METADATA: b"p"}, commit), commit
 
 
 async def test_one_goes_alone() -> None:
@@ -182,3 +217,68 @@ async def test_too_many_that_wait_are_told_to_come_again() -> None:
             task.result()
     peer.gate.set()
     await asyncio.gather(*under_way, *waiting, return_exceptions=True)
+
+
+async def test_an_answer_is_committed_in_the_call_of_its_settlement() -> None:
+    peer = Peer()
+    settled, commit = conclude(crowd_of(peer), "a")
+    assert (await settled, await commit.done) == (cache_pb2.SettleResponse(charged_tokens=1), None)
+    assert (peer.batches, peer.committed) == ([["a"]], [b"a"])
+
+
+async def test_a_lease_that_is_lost_leaves_the_settlement_as_it_is() -> None:
+    def refuse(_: str) -> None:
+        raise MeshError(R.ERROR_REASON_LEASE_LOST, "scripted")
+
+    peer = Peer(refuse)
+    settled, commit = conclude(crowd_of(peer), "a")
+    assert await settled == cache_pb2.SettleResponse(charged_tokens=1)
+    error = await commit.done
+    assert isinstance(error, MeshError)
+    assert error.reason == R.ERROR_REASON_LEASE_LOST
+
+
+async def test_a_service_that_does_not_know_commits_gets_them_in_calls_of_their_own() -> None:
+    peer = Peer()
+    peer.knows_commits = False
+    crowd = crowd_of(peer)
+    for name in "ab":
+        settled, commit = conclude(crowd, name)
+        assert (await settled is not None, await commit.done) == (True, None)
+    # Each is settled and committed once; the second is asked for as an older service is.
+    assert (peer.settled, peer.committed, peer.batches) == (["a", "b"], [b"a", b"b"], [["a"]])
+
+
+async def test_a_service_without_batches_gets_a_settlement_and_a_commit() -> None:
+    peer = Peer()
+    peer.is_old = True
+    settled, commit = conclude(crowd_of(peer), "a")
+    assert (await settled is not None, await commit.done) == (True, None)
+    assert (peer.settled, peer.committed) == (["a"], [b"a"])
+
+
+async def test_a_call_that_fails_fails_the_commit_too() -> None:
+    class Gone(Peer):
+        async def unary(self, *_: object, **__: object) -> bytes:
+            raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted")
+
+    settled, commit = conclude(crowd_of(Gone()), "a")
+    with pytest.raises(Unavailable):
+        await settled
+    assert isinstance(await commit.done, Unavailable)
+
+
+async def test_large_answers_go_in_several_calls() -> None:
+    peer = Peer()
+    crowd = crowd_of(peer)
+    concluded = [conclude(crowd, name, b"x" * 600_000) for name in "abcd"]
+    await asyncio.gather(*(settled for settled, _ in concluded))
+    assert peer.batches == [["a", "b"], ["c", "d"]]
+
+
+async def test_an_answer_is_committed_though_its_request_is_waited_for_no_more() -> None:
+    peer = Peer()
+    settled, commit = conclude(crowd_of(peer), "a")
+    settled.cancel()
+    assert await commit.done is None
+    assert peer.committed == [b"a"]

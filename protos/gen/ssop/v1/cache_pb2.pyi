@@ -313,6 +313,7 @@ class BatchEntry(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     ADMIT_FIELD_NUMBER: _builtins.int
     SETTLE_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
     principal: _builtins.bytes
     """The signed principal that a call of its own would carry in its metadata."""
     @_builtins.property
@@ -323,16 +324,21 @@ class BatchEntry(_message.Message):
     def settle(self) -> Global___SettleRequest:
         """As Settle."""
 
+    @_builtins.property
+    def commit(self) -> Global___CommitRequest:
+        """With `settle`: ends the request's generation, as Commit. Neither of the two fails for the other."""
+
     def __init__(
         self,
         *,
         principal: _builtins.bytes = ...,
         admit: Global___AdmitRequest | None = ...,
         settle: Global___SettleRequest | None = ...,
+        commit: Global___CommitRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admit", b"admit", "settle", b"settle", "work", b"work"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admit", b"admit", "commit", b"commit", "settle", b"settle", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admit", b"admit", "principal", b"principal", "settle", b"settle", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admit", b"admit", "commit", b"commit", "principal", b"principal", "settle", b"settle", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["admit", "settle"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
@@ -374,10 +380,14 @@ class BatchOutcome(_message.Message):
     SETTLED_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     IS_TOO_LARGE_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    COMMIT_STATUS_FIELD_NUMBER: _builtins.int
     status: _builtins.bytes
     """A google.rpc.Status: the error."""
     is_too_large: _builtins.bool
     """The stored answer is too large for this message: ask again with a call of its own, which repeats nothing."""
+    commit_status: _builtins.bytes
+    """A google.rpc.Status: the error."""
     @_builtins.property
     def admitted(self) -> Global___AdmitResponse:
         """Of Admit."""
@@ -386,6 +396,10 @@ class BatchOutcome(_message.Message):
     def settled(self) -> Global___SettleResponse:
         """Of Settle."""
 
+    @_builtins.property
+    def committed(self) -> Global___CommitResponse:
+        """Of Commit."""
+
     def __init__(
         self,
         *,
@@ -393,13 +407,20 @@ class BatchOutcome(_message.Message):
         settled: Global___SettleResponse | None = ...,
         status: _builtins.bytes = ...,
         is_too_large: _builtins.bool = ...,
+        committed: Global___CommitResponse | None = ...,
+        commit_status: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "is_too_large", b"is_too_large", "outcome", b"outcome", "settled", b"settled", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "commit_status", b"commit_status", "committed", b"committed", "end", b"end", "is_too_large", b"is_too_large", "outcome", b"outcome", "settled", b"settled", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "is_too_large", b"is_too_large", "outcome", b"outcome", "settled", b"settled", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "commit_status", b"commit_status", "committed", b"committed", "end", b"end", "is_too_large", b"is_too_large", "outcome", b"outcome", "settled", b"settled", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_end: _TypeAlias = _typing.Literal["committed", "commit_status"]  # noqa: Y015
+    _WhichOneofArgType_end: _TypeAlias = _typing.Literal["end", b"end"]  # noqa: Y015
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["admitted", "settled", "status", "is_too_large"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_end) -> _WhichOneofReturnType_end | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___BatchOutcome: _TypeAlias = BatchOutcome  # noqa: Y015

@@ -1,0 +1,217 @@
+"""Who is let in, and what is stored of the answer: for all requests of a tenant that came together, one script each."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from ssop.v1 import cache_pb2
+from ssop.v1.cache_pb2 import AdmitRequest, AdmitResponse, CacheOutcome
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_cache.answers import Answer, AnswerStore, Wanted
+from ssop_cache.checks import check_key, check_lease, check_request_id, check_share
+from ssop_cache.core import scripts
+from ssop_cache.core.keys import Layout
+from ssop_cache.core.scripts import Admission, Admit, Limits, Outcome
+from ssop_cache.metrics import CacheMetrics
+from ssop_cache.store import RedisStore
+from ssop_chassis.errors import MeshError
+
+_RECHECKS: Final = 3
+_OUTCOMES: Final = {
+    Outcome.HIT: CacheOutcome.CACHE_OUTCOME_HIT,
+    Outcome.LEASE: CacheOutcome.CACHE_OUTCOME_LEASE,
+    Outcome.FOLLOW: CacheOutcome.CACHE_OUTCOME_FOLLOW,
+    Outcome.MISS: CacheOutcome.CACHE_OUTCOME_MISS,
+}
+_log = logging.getLogger(__name__)
+
+Admitted = AdmitResponse | MeshError
+
+
+class Admissions:
+    """Looks answers up and admits. What it says of one request is no other's."""
+
+    def __init__(
+        self, state: RedisStore, answers: AnswerStore, layout: Layout, limits: Limits, metrics: CacheMetrics
+    ) -> None:
+        self._state = state
+        self._answers = answers
+        self._layout = layout
+        self._limits = limits
+        self._metrics = metrics
+        self._told = cache_pb2.TenantLimits(
+            max_rps=limits.max_rps,
+            burst=limits.burst,
+            is_dynamic=limits.is_dynamic,
+            min_rps=limits.min_rps,
+            has_budget=limits.budget_tokens > 0,
+        )
+
+    async def admit(self, tenant: str, request: AdmitRequest) -> AdmitResponse:
+        """Admit one. Raises what CacheService.Admit may answer with."""
+        (admitted,) = await self.admit_all(tenant, (request,))
+        if isinstance(admitted, MeshError):
+            raise admitted
+        return admitted
+
+    async def admit_all(self, tenant: str, requests: Sequence[AdmitRequest]) -> Sequence[Admitted]:
+        """For each, in their order, its response or its error."""
+        admitted: list[Admitted | None] = [None] * len(requests)
+        by_share: dict[float, list[int]] = {}
+        for at, request in enumerate(requests):
+            try:
+                _check(request)
+            except MeshError as error:
+                admitted[at] = error
+            else:
+                by_share.setdefault(request.rate_share, []).append(at)
+        works = [self._admit_under(tenant, share, requests, places) for share, places in by_share.items()]
+        # One router sends one share, but for the moment in which it changes.
+        found = await asyncio.gather(*works) if len(works) > 1 else [await work for work in works]
+        for places, outcomes in zip(by_share.values(), found, strict=True):
+            for at, outcome in zip(places, outcomes, strict=True):
+                admitted[at] = outcome
+        return [one for one in admitted if one is not None]
+
+    async def _admit_under(
+        self, tenant: str, share: float, requests: Sequence[AdmitRequest], places: Sequence[int]
+    ) -> list[Admitted]:
+        """Those at the places, which say the same share of the rate."""
+        limits = self._limits.under(share)
+        self._metrics.rate_limit_rps.set(limits.max_rps)
+        outcomes: dict[int, Admitted] = {}
+        seen: dict[int, int] = {}
+        left: Sequence[int] = places
+        for _ in range(_RECHECKS):
+            try:
+                judged = await self._ask(
+                    tenant, limits, [requests[at] for at in left], [seen.get(at, 0) for at in left]
+                )
+            except MeshError as error:
+                # A router that starts now must know what it is to hold by itself.
+                error.metadata["limits"] = self._told.SerializeToString().hex()
+                outcomes.update(dict.fromkeys(left, error))
+                break
+            again = []
+            for at, (admission, answer) in zip(left, judged, strict=True):
+                if admission.outcome is Outcome.RECHECK:
+                    seen[at] = admission.fence
+                    again.append(at)
+                else:
+                    outcomes[at] = self._conclude(tenant, requests[at], limits, admission, answer)
+            left = again
+            if not left:
+                break
+        return [outcomes[at] if at in outcomes else self._refuse_to_wait() for at in places]
+
+    async def _ask(
+        self, tenant: str, limits: Limits, requests: Sequence[AdmitRequest], seen: Sequence[int]
+    ) -> Sequence[tuple[Admission, Answer | None]]:
+        started_s = self._state.clock_s
+        answers = await self._find(tenant, requests)
+        # Both instances together may cost one time-out; what the first did not use is the second's.
+        left_s = self._state.timeout_s - (self._state.clock_s - started_s)
+        asked = [
+            Admit(
+                request.request_id,
+                request.cache_key,
+                request.reserve_tokens,
+                request.lease_ms,
+                request.reservation_ms,
+                is_found=answer is not None,
+                wants_lease=not request.no_lease,
+                seen_fence=fence,
+            )
+            for request, answer, fence in zip(requests, answers, seen, strict=True)
+        ]
+        call = scripts.admit(self._layout.of_tenant(tenant), limits, asked)
+        reply = await self._state.run(call, max(left_s, self._state.timeout_s / 2))
+        return list(zip(scripts.parse_admissions(reply), answers, strict=True))
+
+    async def _find(self, tenant: str, requests: Sequence[AdmitRequest]) -> Sequence[Answer | None]:
+        answers: list[Answer | None] = [None] * len(requests)
+        places = [at for at, request in enumerate(requests) if request.cache_key]
+        if not places:
+            return answers
+        wanted = [Wanted(requests[at].cache_key, requests[at].max_age_ms) for at in places]
+        found = await self._answers.find_all(tenant, wanted, timeout_s=self._state.timeout_s / 2)
+        for at, one in zip(places, found, strict=True):
+            if isinstance(one, MeshError):
+                # Without the cache instance limits hold as before, and every request is a miss; the metric says so.
+                self._metrics.lookups.labels("unavailable").inc()
+                _log.debug("served without stored answers", extra={"reason": one.reason_name})
+            else:
+                answers[at] = one
+        return answers
+
+    def _conclude(
+        self, tenant: str, request: AdmitRequest, limits: Limits, admission: Admission, answer: Answer | None
+    ) -> Admitted:
+        outcome = _OUTCOMES.get(admission.outcome)
+        if outcome is None:
+            return self._refuse(tenant, admission, limits)
+        response = AdmitResponse(limits=self._told)
+        if request.cache_key:
+            response.outcome = outcome
+            self._metrics.lookups.labels(admission.outcome.value).inc()
+            if admission.outcome is Outcome.LEASE:
+                response.fencing_token = admission.fence
+            elif answer is not None and admission.outcome is Outcome.HIT:
+                response.answer.CopyFrom(describe_answer(answer))
+        if admission.budget_left is not None:
+            response.budget_left_tokens = admission.budget_left
+        return response
+
+    def _refuse_to_wait(self) -> MeshError:
+        error = MeshError(
+            ErrorReason.ERROR_REASON_STORE_UNAVAILABLE,
+            "the answer changes faster than it can be read",
+            retry_after_ms=100,
+        )
+        error.metadata["limits"] = self._told.SerializeToString().hex()
+        return error
+
+    def _refuse(self, tenant: str, admission: Admission, limits: Limits) -> MeshError:
+        """The error of a refusal."""
+        retry_after_ms = admission.retry_ms if admission.retry_ms >= 0 else None
+        match admission.outcome:
+            case Outcome.RATE:
+                self._metrics.refusals.labels("rate").inc()
+                at_once = limits.tolerance_us // limits.interval_us
+                limit = f"{limits.max_rps:g} requests per second, {at_once} at once"
+                return MeshError(
+                    ErrorReason.ERROR_REASON_RATE_LIMITED,
+                    "the tenant's rate of requests is used up",
+                    quotas=[(f"tenant:{tenant}", limit)],
+                    retry_after_ms=retry_after_ms,
+                )
+            case Outcome.QUOTA:
+                self._metrics.refusals.labels("quota").inc()
+                limit = f"{limits.budget_tokens} tokens per {limits.window_ms} ms"
+                return MeshError(
+                    ErrorReason.ERROR_REASON_QUOTA_EXHAUSTED,
+                    "the tenant's token budget is used up or reserved",
+                    metadata={"budget_left_tokens": str(admission.budget_left or 0)},
+                    quotas=[(f"tenant:{tenant}", limit)],
+                    retry_after_ms=retry_after_ms,
+                )
+            case _:
+                self._metrics.refusals.labels("duplicate").inc()
+                return MeshError(
+                    ErrorReason.ERROR_REASON_REQUEST_DUPLICATE, "a request with this id and another question runs"
+                )
+
+
+def describe_answer(answer: Answer) -> cache_pb2.StoredAnswer:
+    """The message of an answer."""
+    return cache_pb2.StoredAnswer(chunk=answer.chunk, age_ms=answer.age_ms, model=answer.model, level=answer.level)
+
+
+def _check(request: AdmitRequest) -> None:
+    check_request_id(request.request_id)
+    check_key(request.cache_key, is_required=False)
+    check_lease(request.lease_ms)
+    if request.reservation_ms:
+        check_lease(request.reservation_ms, path="reservation_ms")
+    check_share(request.rate_share)

@@ -1,0 +1,213 @@
+"""How requests end: what they used is charged, and what was generated is stored. One script for all that come together.
+
+A settlement does not depend on what becomes of the answer beside it, nor the answer on the settlement.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ssop.v1.cache_pb2 import CommitRequest, CommitResponse, SettleRequest, SettleResponse
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_cache.answers import AnswerStore, Fresh
+from ssop_cache.checks import check_key, check_request_id, check_ttl
+from ssop_cache.core import scripts
+from ssop_cache.core.keys import Layout
+from ssop_cache.core.records import is_whole
+from ssop_cache.core.scripts import Ending, Settlement
+from ssop_cache.core.usage import count_request
+from ssop_cache.metrics import CacheMetrics
+from ssop_cache.settings import CacheSettings
+from ssop_cache.store import RedisStore
+from ssop_chassis.errors import MeshError, invalid_request
+
+MAX_MODEL_BYTES: Final = 256
+_MOST_CHARGED: Final = 2**32 - 1
+
+Settled = SettleResponse | MeshError
+Committed = CommitResponse | MeshError
+
+
+@dataclass(slots=True)
+class Conclusion:
+    """What one request asks for at its end, either or both, and what came of it."""
+
+    settle: SettleRequest | None = None
+    commit: CommitRequest | None = None
+    settled: Settled | None = None
+    committed: Committed | None = None
+
+
+class Conclusions:
+    """Settles and stores."""
+
+    def __init__(
+        self, state: RedisStore, answers: AnswerStore, layout: Layout, settings: CacheSettings, metrics: CacheMetrics
+    ) -> None:
+        self._state = state
+        self._answers = answers
+        self._layout = layout
+        self._settings = settings
+        self._limits = settings.limits
+        self._metrics = metrics
+
+    async def settle(self, tenant: str, request: SettleRequest) -> SettleResponse:
+        """Settle one. Raises what CacheService.Settle may answer with."""
+        asked = Conclusion(settle=request)
+        await self.conclude_all(tenant, (asked,))
+        if not isinstance(asked.settled, SettleResponse):
+            raise _error_of(asked.settled)
+        return asked.settled
+
+    async def commit(self, tenant: str, request: CommitRequest) -> CommitResponse:
+        """End one generation. Raises what CacheService.Commit may answer with."""
+        asked = Conclusion(commit=request)
+        await self.conclude_all(tenant, (asked,))
+        if not isinstance(asked.committed, CommitResponse):
+            raise _error_of(asked.committed)
+        return asked.committed
+
+    async def conclude_all(self, tenant: str, asked: Sequence[Conclusion]) -> None:
+        """Do what each asks for, and write into each what came of it. Raises nothing that is of one of them."""
+        storing: list[Conclusion] = []
+        others: list[Conclusion] = []
+        for one in asked:
+            _check(one)
+            is_storing = one.commit is not None and one.committed is None and one.commit.is_complete
+            (storing if is_storing else others).append(one)
+        if storing and others:
+            # Who only settles does not wait for the other instance.
+            await asyncio.gather(self._write(tenant, others, {}), self._store(tenant, storing))
+        elif storing:
+            await self._store(tenant, storing)
+        elif others:
+            await self._write(tenant, others, {})
+
+    async def _store(self, tenant: str, asked: Sequence[Conclusion]) -> None:
+        """Those with a whole answer: it is where it can be found before its lease ends."""
+        keys = self._layout.of_tenant(tenant)
+        commits = [(one, one.commit) for one in asked if one.commit is not None]
+        try:
+            leases = [(commit.cache_key, commit.fencing_token) for _, commit in commits]
+            _, _, *sealed = await self._state.run(scripts.seal(keys, leases))
+        except MeshError as error:
+            for one, _ in commits:
+                one.committed = error
+            await self._write(tenant, asked, {})
+            return
+        fresh: list[Fresh] = []
+        storing: list[Conclusion] = []
+        unfit: set[int] = set()
+        for (one, commit), outcome, appended in zip(commits, sealed[::2], sealed[1::2], strict=True):
+            chunk = scripts.data(appended) + commit.chunk if appended else commit.chunk
+            if outcome == b"lost":
+                one.committed = _lease_lost()
+            elif outcome == b"overflowed" or len(chunk) > self._settings.max_answer_bytes:
+                self._metrics.not_stored.labels("too_large").inc()
+            elif is_whole(chunk):
+                ttl_ms = commit.ttl_ms or self._settings.answer_ttl_ms
+                fresh.append(Fresh(commit.cache_key, commit.fencing_token, chunk, commit.model, ttl_ms))
+                storing.append(one)
+            else:
+                unfit.add(id(one))
+                self._metrics.not_stored.labels("not_whole").inc()
+        stored = await self._put(tenant, fresh) if fresh else ()
+        await self._write(
+            tenant,
+            asked,
+            {id(one): is_stored for one, is_stored in zip(storing, stored, strict=True)},
+            unfit=frozenset(unfit),
+        )
+
+    async def _put(self, tenant: str, fresh: Sequence[Fresh]) -> Sequence[bool]:
+        try:
+            stored = await self._answers.put_all(tenant, fresh)
+        except MeshError:
+            self._metrics.not_stored.labels("unavailable").inc(len(fresh))
+            return [False] * len(fresh)
+        if superseded := stored.count(False):
+            self._metrics.not_stored.labels("superseded").inc(superseded)
+        return stored
+
+    async def _write(
+        self, tenant: str, asked: Sequence[Conclusion], stored: dict[int, bool], *, unfit: frozenset[int] = frozenset()
+    ) -> None:
+        """Settle and end what is not judged yet, in one script."""
+        keys = self._layout.of_tenant(tenant)
+        settling = [(one, one.settle) for one in asked if one.settle is not None and one.settled is None]
+        ending = [(one, one.commit) for one in asked if one.commit is not None and one.committed is None]
+        if not settling and not ending:
+            return
+        settlements = [_describe(request) for _, request in settling]
+        endings = [
+            Ending(
+                commit.cache_key,
+                commit.fencing_token,
+                commit.chunk,
+                is_complete=commit.is_complete and id(one) not in unfit,
+                is_stored=stored.get(id(one), False),
+            )
+            for one, commit in ending
+        ]
+        call = scripts.conclude(
+            keys, self._limits, settlements, endings, max_backlog_bytes=self._settings.max_backlog_bytes
+        )
+        try:
+            reply = await self._state.run(call)
+        except MeshError as error:
+            for one, _ in settling:
+                one.settled = error
+            for one, _ in ending:
+                one.committed = error
+            return
+        values = iter(reply[2:])
+        for one, _ in settling:
+            outcome, charged = next(values), scripts.number(next(values))
+            self._metrics.settlements.labels(scripts.word(outcome)).inc()
+            self._metrics.charged_tokens.inc(charged)
+            one.settled = SettleResponse(charged_tokens=min(charged, _MOST_CHARGED))
+        for (one, _), outcome in zip(ending, values, strict=True):
+            self._metrics.commits.labels(scripts.word(outcome)).inc()
+            one.committed = _judge(outcome, is_fit=id(one) not in unfit)
+
+
+def _describe(request: SettleRequest) -> Settlement:
+    used = request.usage.input_tokens + request.usage.output_tokens
+    counts = count_request(request.usage, request.counts) if request.HasField("counts") else None
+    return Settlement(request.request_id, used, counts)
+
+
+def _check(asked: Conclusion) -> None:
+    """Judge what is malformed."""
+    if asked.settle is not None:
+        try:
+            check_request_id(asked.settle.request_id)
+        except MeshError as error:
+            asked.settled = error
+    if (commit := asked.commit) is not None:
+        try:
+            check_key(commit.cache_key)
+            check_ttl(commit.ttl_ms)
+            if len(commit.model.encode()) > MAX_MODEL_BYTES:
+                raise invalid_request(("model", f"is longer than {MAX_MODEL_BYTES} bytes"))
+        except MeshError as error:
+            asked.committed = error
+
+
+def _judge(outcome: int | bytes, *, is_fit: bool) -> Committed:
+    if outcome == b"lost":
+        return _lease_lost()
+    if not is_fit:
+        return invalid_request(("chunk", "is not a whole answer: frames from 1 without gaps to an end with verdict OK"))
+    return CommitResponse()
+
+
+def _error_of(outcome: Settled | Committed | None) -> MeshError:
+    if not isinstance(outcome, MeshError):
+        raise TypeError("a request was concluded without an outcome")
+    return outcome
+
+
+def _lease_lost() -> MeshError:
+    return MeshError(ErrorReason.ERROR_REASON_LEASE_LOST, "the lease is over, or another request has it")
