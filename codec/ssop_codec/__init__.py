@@ -6,6 +6,7 @@ Sans-IO: no clock, no logging, no transport. SPEC.md beside this package is the 
 from ._decoder import HAS_PROBES, Decoder, scan_heads
 from ._encoder import Encoder
 from ._frame import Frame
+from ._survey import Survey, bodies, read_heads, select, survey
 from ._value_writer import encode_frame, encode_values
 from .constants import (
     ALL_TYPES,
@@ -53,13 +54,18 @@ __all__ = [
     "RefStep",
     "Schema",
     "SchemaError",
+    "Survey",
     "Verdict",
     "Violation",
     "append_mesh_frame",
+    "bodies",
     "compile_schema",
     "encode_frame",
     "encode_values",
     "mesh_chunk",
+    "read_heads",
     "scan_heads",
+    "select",
+    "survey",
     "text_schema",
 ]

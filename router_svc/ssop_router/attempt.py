@@ -7,31 +7,41 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.frame_pb2 import FrameKind, IncompleteReason, Verdict
+from ssop.v1.frame_pb2 import Frame, FrameKind, IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import Continuation
 from ssop_chassis.errors import MeshError
-from ssop_codec import FrameError, scan_heads
+from ssop_codec import FrameError, Survey, bodies, select, survey
 from ssop_codec.probes import chunk_received, stream_number
-from ssop_router.core.frames import FIRST_MESH_KIND, parse_frame, split_frames
+from ssop_router.core.frames import (
+    ALL_KINDS,
+    DOCUMENT_KINDS,
+    END_BIT,
+    FIELD_BITS,
+    FIRST_MESH_KIND,
+    parse_frame,
+    split_frames,
+)
 from ssop_router.core.ladder import Target
 from ssop_router.core.transcript import drop_ends
-from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames, take_ends
+from ssop_router.delivery import Delivery, count_frames, take_ends
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.lease import Lease
 from ssop_router.outlet import finish
 from ssop_router.patience import Patience
 
 R = ErrorReason
+_HEADER_BIT: Final = 1 << FrameKind.FRAME_KIND_HEADER
+_STATUS_BIT: Final = 1 << FrameKind.FRAME_KIND_STATUS
+_CONFIDENCE_BIT: Final = 1 << FrameKind.FRAME_KIND_CONFIDENCE
 # What only the router says to a client, or hears for itself.
-_OWN_KINDS: Final = frozenset(
-    {
-        FrameKind.FRAME_KIND_DECISION,
-        FrameKind.FRAME_KIND_STATUS,
-        FrameKind.FRAME_KIND_ACCOUNTING,
-        FrameKind.FRAME_KIND_RECEIPT,
-        FrameKind.FRAME_KIND_CONFIDENCE,
-    }
+_OWN_BITS: Final = (
+    _STATUS_BIT
+    | _CONFIDENCE_BIT
+    | 1 << FrameKind.FRAME_KIND_DECISION
+    | 1 << FrameKind.FRAME_KIND_ACCOUNTING
+    | 1 << FrameKind.FRAME_KIND_RECEIPT
 )
+_PASSED_ON: Final = ALL_KINDS & ~_OWN_BITS
 # Whoever reads the end of a node did not cancel it: a node that goes away did.
 _NODE_FAULTS: Final = frozenset(
     {IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED, IncompleteReason.INCOMPLETE_REASON_CANCELLED}
@@ -39,9 +49,6 @@ _NODE_FAULTS: Final = frozenset(
 _MAX_HELD_BYTES: Final = 1_048_576
 # A node that has sent its last END has this long to end its call.
 _END_GRACE_S: Final = 1.0
-
-Heads = list[tuple[int, int, int]]
-"""Kind, sequence number and node of each frame of a chunk."""
 
 
 class Attempt:
@@ -93,62 +100,60 @@ class Attempt:
         if self.is_finished:
             return None
         try:
-            heads = scan_heads(chunk)
+            found = survey(chunk)
         except FrameError as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
-        if not heads:
-            return None
-        if self.is_committed and not self._has_tools and self._is_plain(heads):
-            frames = len(heads)
-            chunk_received(self._stream, frames, len(chunk))
-            self.reading.last_seq += frames
-            self._job.transcript.add(chunk, frames)
-            if self._lease is not None:
-                self._lease.add(chunk)
-            return self._guard(self._delivery.forward(chunk, frames, heads=heads))
-        return self._take_apart(chunk, heads)
+        if not (self.is_committed and found.is_plain and found.is_row) or self._has_tools:
+            return self._take_apart(chunk, found) if found.frames else None
+        # Fields and nothing else: most chunks are so, and go on as they are.
+        reading, frames = self.reading, found.frames
+        if found.first_seq != reading.last_seq + 1:
+            if not frames:
+                return None
+            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
+        chunk_received(self._stream, frames, len(chunk))
+        reading.last_seq += frames
+        self._job.transcript.add(chunk, frames)
+        if self._lease is not None:
+            self._lease.add(chunk)
+        pending = self._delivery.forward(chunk, frames, found=found)
+        if pending is not None:
+            return self._wait_for(pending)
+        self.patience.set(self.stall_s)
+        return None
 
-    def _is_plain(self, heads: Heads) -> bool:
-        """The chunk holds fields and nothing else, and none is missing: most are so, and go on as they are."""
-        seq = self.reading.last_seq
-        for kind, number, _ in heads:
-            seq += 1
-            if kind not in FIELD_KINDS or number != seq:
-                return False
-        return True
-
-    def _take_apart(self, chunk: bytes, heads: Heads) -> Awaitable[None] | None:
-        chunk_received(self._stream, sum(kind < FIRST_MESH_KIND for kind, _, _ in heads), len(chunk))
-        kinds = {kind for kind, _, _ in heads}
-        documents = self._follow_documents(chunk) if self._has_tools else self._follow_sequence(heads)
-        has_end = FrameKind.FRAME_KIND_END in kinds
+    def _take_apart(self, chunk: bytes, found: Survey) -> Awaitable[None] | None:
+        if not found.is_clean:
+            chunk = select(chunk, ALL_KINDS)
+        chunk_received(self._stream, found.documents, len(chunk))
+        documents = self._follow_documents(chunk) if self._has_tools else self._follow_sequence(found)
+        kinds = found.kinds
         if not self.is_committed:
-            has_field = not FIELD_KINDS.isdisjoint(kinds)
+            has_field = bool(kinds & FIELD_BITS)
             if has_field and self.first_field_s is None:
                 self.first_field_s = time.monotonic()
                 if self.on_first_field is not None:
                     self.on_first_field()
-            self._hold(chunk, heads, has_field=has_field, has_end=has_end)
+            self._hold(chunk, kinds, has_field=has_field)
             return self._weigh(has_field=has_field)
-        if has_end:
-            self._take_ends(chunk, heads)
+        if kinds & END_BIT:
+            self._take_ends(chunk)
             if self._is_cut():
-                return self._cut(_without_own(chunk, heads))
-        if not _OWN_KINDS.isdisjoint(kinds):
-            chunk = _without_own(chunk, heads)
-        self._keep(chunk, documents, is_pure=documents == len(heads))
+                return self._cut(select(chunk, _PASSED_ON))
+        if kinds & _OWN_BITS:
+            chunk = select(chunk, _PASSED_ON)
+        self._keep(chunk, documents)
         return self._guard(self._delivery.forward(chunk, documents, is_last=self.is_finished))
 
-    def _follow_sequence(self, heads: Heads) -> int:
+    def _follow_sequence(self, found: Survey) -> int:
         """The number of document frames. Raises BACKEND_FAILED where one is missing."""
-        first = seq = self.reading.last_seq
-        for kind, number, _ in heads:
-            if kind < FIRST_MESH_KIND:
-                seq += 1
-                if number != seq or (kind == FrameKind.FRAME_KIND_HEADER and self.is_continued):
-                    raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
-        self.reading.last_seq = seq
-        return seq - first
+        documents = found.documents
+        if documents:
+            is_next = found.is_row and found.first_seq == self.reading.last_seq + 1
+            if not is_next or (self.is_continued and found.kinds & _HEADER_BIT):
+                raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
+            self.reading.last_seq += documents
+        return documents
 
     def _follow_documents(self, chunk: bytes) -> int:
         """The same where there may be several documents, each with numbers of its own."""
@@ -166,18 +171,19 @@ class Attempt:
         self.reading.last_seq = self._last_seqs.get(0, 0)
         return count
 
-    def _hold(self, chunk: bytes, heads: Heads, *, has_field: bool, has_end: bool) -> None:
-        frames = zip(heads, split_frames(chunk), strict=True)
-        for (kind, _, _), frame in frames:
-            if kind == FrameKind.FRAME_KIND_STATUS:
-                self._merge(frame)
-            elif kind == FrameKind.FRAME_KIND_CONFIDENCE:
-                self._hear(frame)
-            elif kind not in _OWN_KINDS:
-                self._held.append(frame)
-                self.held_bytes += len(frame)
-        if has_end:
-            self._take_ends(chunk, heads)
+    def _hold(self, chunk: bytes, kinds: int, *, has_field: bool) -> None:
+        if kinds & _STATUS_BIT:
+            for body in bodies(chunk, FrameKind.FRAME_KIND_STATUS):
+                self._merge(body)
+        if kinds & _CONFIDENCE_BIT:
+            for body in bodies(chunk, FrameKind.FRAME_KIND_CONFIDENCE):
+                self._hear(body)
+        held = select(chunk, _PASSED_ON) if kinds & _OWN_BITS else chunk
+        if held:
+            self._held.append(held)
+            self.held_bytes += len(held)
+        if kinds & END_BIT:
+            self._take_ends(chunk)
             if not has_field and self.reading.ending.incomplete_reason in _NODE_FAULTS:
                 self.reading.ending = Ending()
                 raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed before the first field")
@@ -195,7 +201,7 @@ class Attempt:
         self.is_finished = False
         if chunk := drop_ends(chunk):
             frames = count_frames(chunk)
-            self._keep(chunk, frames, is_pure=False)
+            self._keep(chunk, frames)
             await finish(self._guard(self._delivery.forward(chunk, frames)))
         raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed after fields")
 
@@ -203,8 +209,8 @@ class Attempt:
         """Go on holding back, or commit."""
         return self._commit() if has_field or self.is_finished or self.reading.ending.has_ended else None
 
-    def _hear(self, frame: bytes) -> None:
-        """A CONFIDENCE frame."""
+    def _hear(self, body: bytes) -> None:
+        """What is in a CONFIDENCE frame."""
 
     def _commit(self) -> Awaitable[None] | None:
         self.is_committed = True
@@ -219,7 +225,7 @@ class Attempt:
         if is_cut:
             first = drop_ends(first)
             self.is_finished = False
-        self._keep(first, count_frames(first), is_pure=False)
+        self._keep(first, count_frames(first))
         pending = self._guard(self._open(first))
         return self._cut_after(pending) if is_cut else pending
 
@@ -250,26 +256,25 @@ class Attempt:
             raise
         self.patience.set(_END_GRACE_S if self.is_finished else self.stall_s)
 
-    def _keep(self, chunk: bytes, frames: int, *, is_pure: bool) -> None:
-        if not is_pure:
-            chunk = _documents_of(chunk)
+    def _keep(self, chunk: bytes, frames: int) -> None:
+        chunk = select(chunk, DOCUMENT_KINDS)
         if chunk:
             self._job.transcript.add(chunk, frames)
             if self._lease is not None:
                 self._lease.add(chunk)
 
-    def _merge(self, frame: bytes) -> None:
+    def _merge(self, body: bytes) -> None:
         try:
-            status = parse_frame(frame).status
-        except (DecodeError, IndexError) as error:
+            status = Frame.FromString(body).status
+        except DecodeError as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node's status is malformed") from error
         self.reading.constraint_mode = status.constraint_mode
         self.reading.engine_limits = list(status.engine_limits)
 
-    def _take_ends(self, chunk: bytes, heads: Heads) -> None:
+    def _take_ends(self, chunk: bytes) -> None:
         try:
-            take_ends(self.reading.ending, chunk, heads)
-        except (DecodeError, ValueError) as error:
+            take_ends(self.reading.ending, chunk)
+        except (DecodeError, FrameError) as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node's end frame is malformed") from error
         if self.reading.ending.verdict != Verdict.VERDICT_OK or not self._has_tools:
             # With tools, more documents may follow the first end.
@@ -303,15 +308,3 @@ class ContinuedAttempt(Attempt):
         )
         await self._delivery.tell_continuation()
         await self._delivery.forward_all(first, is_last=self.is_finished)
-
-
-def _documents_of(chunk: bytes) -> bytes:
-    """Chunk bytes without any mesh frame."""
-    frames = zip(scan_heads(chunk), split_frames(chunk), strict=True)
-    return b"".join(frame for (kind, _, _), frame in frames if kind < FIRST_MESH_KIND)
-
-
-def _without_own(chunk: bytes, heads: Heads) -> bytes:
-    """Chunk bytes without the mesh frames that are not for a client."""
-    frames = zip(heads, split_frames(chunk), strict=True)
-    return b"".join(frame for (kind, _, _), frame in frames if kind not in _OWN_KINDS)

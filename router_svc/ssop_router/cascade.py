@@ -8,11 +8,11 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.frame_pb2 import Frame
 from ssop.v1.mesh_pb2 import CascadeReason, DegradedReason, Tier, Usage
 from ssop_chassis.errors import MeshError
 from ssop_router.attempt import Attempt
 from ssop_router.core.cascade import CascadeSettings, Evidence, Judgement, escalate, judge
-from ssop_router.core.frames import parse_frame
 from ssop_router.core.ladder import BACKUP_LEVEL, Target, is_node_failure, refuse_level
 from ssop_router.delivery import Delivery
 from ssop_router.generation import Generator
@@ -87,10 +87,10 @@ class GatedAttempt(Attempt):
             elif self.patience.is_endless:
                 self.patience.set(self._first_s)
 
-    def _hear(self, frame: bytes) -> None:
+    def _hear(self, body: bytes) -> None:
         try:
-            message = parse_frame(frame).confidence
-        except (DecodeError, IndexError) as error:
+            message = Frame.FromString(body).confidence
+        except DecodeError as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node's confidence is malformed") from error
         self._evidence = self._evidence.take(message, self._settings)
         self._usage = message.usage

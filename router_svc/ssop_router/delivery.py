@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from ssop.v1.cache_pb2 import StoredAnswer
-from ssop.v1.frame_pb2 import FrameKind
+from ssop.v1.frame_pb2 import Frame, FrameKind
 from ssop.v1.mesh_pb2 import (
     Accounting,
     CacheLevel,
@@ -15,10 +15,9 @@ from ssop.v1.mesh_pb2 import (
     Tier,
     TierReason,
 )
-from ssop_codec import mesh_chunk, scan_heads
-from ssop_router.core.frames import FIRST_MESH_KIND, pack_frames, parse_frame, split_frames
+from ssop_codec import Survey, bodies, mesh_chunk, survey
+from ssop_router.core.frames import END_BIT, pack_frames, split_frames
 from ssop_router.core.ladder import Target
-from ssop_router.core.timeline import Heads
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import Outlet, finish
@@ -61,9 +60,9 @@ class Delivery:
         await self.forward_all(first, is_last=is_last)
 
     def forward(
-        self, chunk: bytes, frames: int, *, is_last: bool = False, heads: Heads | None = None
+        self, chunk: bytes, frames: int, *, is_last: bool = False, found: Survey | None = None
     ) -> Awaitable[None] | None:
-        """Send chunk bytes as they are; `frames` of them are document frames, and `heads` all, where they are known.
+        """Send chunk bytes as they are; `frames` of them are document frames. `found`: their survey, where it is known.
 
         After the last ones the accounting goes along, since every message costs as much as its bytes. What is returned
         is awaited before more is sent.
@@ -73,8 +72,8 @@ class Delivery:
             tail = self._accounting(frames)
             self.is_closed = len(chunk) + len(tail) <= job.chunk_bytes
             if self.is_closed:
-                chunk, heads = chunk + tail, None
-        pending = self._send(chunk, frames, heads)
+                chunk, found = chunk + tail, None
+        pending = self._send(chunk, frames, found)
         if pending is not None:
             return self._note_later(pending, frames, len(chunk))
         job.frames_sent += frames
@@ -127,22 +126,23 @@ class Delivery:
 
     def take_document(self, chunk: bytes) -> None:
         """Read the ends in chunk bytes of document frames, and where the sequence stands."""
-        heads = scan_heads(chunk)
-        if heads:
-            reading = self._job.reading
-            reading.last_seq = max(reading.last_seq, heads[-1][1])
-        if any(kind == _END for kind, _, _ in heads):
-            take_ends(self._job.ending, chunk, heads)
+        found = survey(chunk)
+        reading = self._job.reading
+        reading.last_seq = max(reading.last_seq, found.last_seq)
+        if found.kinds & END_BIT:
+            take_ends(reading.ending, chunk)
 
     async def close(self) -> None:
         """Send the accounting, the last frame of a delivery, unless it went along with the end."""
         if not self.is_closed:
             await finish(self._send(self._accounting(0), 0))
 
-    def _send(self, chunk: bytes, frames: int, heads: Heads | None = None) -> Awaitable[None] | None:
+    def _send(self, chunk: bytes, frames: int, found: Survey | None = None) -> Awaitable[None] | None:
         timeline = self._job.timeline
         if timeline.is_on:
-            timeline.send(self._job.elapsed_us(), len(chunk), scan_heads(chunk) if heads is None else heads)
+            if found is None:
+                found = survey(chunk)
+            timeline.send(self._job.elapsed_us(), len(chunk), found.frames, found.heads)
         return self._outlet.put(chunk, frames)
 
     def _accounting(self, more_frames: int) -> bytes:
@@ -190,20 +190,15 @@ class Delivery:
         )
 
 
-def take_ends(ending: Ending, chunk: bytes, heads: list[tuple[int, int, int]]) -> None:
-    """Read the END frames of a chunk whose heads are known."""
-    for (kind, _, _), frame in zip(heads, split_frames(chunk), strict=True):
-        if kind == _END:
-            ending.take(parse_frame(frame).end)
+def take_ends(ending: Ending, chunk: bytes) -> None:
+    """Read the END frames of a chunk. Raises FrameError and DecodeError."""
+    for body in bodies(chunk, _END):
+        ending.take(Frame.FromString(body).end)
 
 
 def count_frames(chunk: bytes) -> int:
     """Document frames in chunk bytes."""
-    count = 0
-    for kind, _, _ in scan_heads(chunk):
-        if kind < FIRST_MESH_KIND:
-            count += 1
-    return count
+    return survey(chunk).documents
 
 
 def describe_decision(job: Job, target: Target | None) -> Decision:

@@ -2,10 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
-from ssop.v1.frame_pb2 import FrameKind
-from ssop_codec import scan_heads
+from ssop_codec import survey
+from ssop_router.core.frames import END_BIT, FIELD_BITS
 from ssop_router.core.transcript import Transcript
-from ssop_router.delivery import FIELD_KINDS, Delivery, count_frames
+from ssop_router.delivery import Delivery, count_frames
 from ssop_router.outlet import finish
 
 
@@ -29,7 +29,7 @@ class Follower:
             return
         if not self._delivery.is_open:
             self._held.append(chunk)
-            if not any(kind in FIELD_KINDS or kind == FrameKind.FRAME_KIND_END for kind, _, _ in scan_heads(chunk)):
+            if not survey(chunk).kinds & (FIELD_BITS | END_BIT):
                 return
             chunk = b"".join(self._held)
             await self._prepare()

@@ -13,12 +13,13 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import Verdict
 from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
 from ssop_chassis.errors import MeshError
-from ssop_codec import FrameError, scan_heads
+from ssop_codec import FrameError, survey
 from ssop_codec.probes import chunk_received, stream_number
 from ssop_router.background import Background
 from ssop_router.core.canary import Canary, is_shadowed
+from ssop_router.core.frames import FIELD_BITS
 from ssop_router.core.routing import Candidate, choose_node
-from ssop_router.delivery import FIELD_KINDS, count_frames, take_ends
+from ssop_router.delivery import take_ends
 from ssop_router.generation import GENERATE
 from ssop_router.job import Ending, Job
 from ssop_router.nodes import Nodes
@@ -125,10 +126,10 @@ class _Answer:
     def take(self, chunk: bytes) -> None:
         """A chunk. Raises BACKEND_FAILED where it is none."""
         try:
-            heads = scan_heads(chunk)
-            take_ends(self.ending, chunk, heads)
-        except (FrameError, DecodeError, ValueError) as error:
+            found = survey(chunk)
+            take_ends(self.ending, chunk)
+        except (FrameError, DecodeError) as error:
             raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
-        chunk_received(self._stream, count_frames(chunk), len(chunk))
-        if not self.first_field_ms and any(kind in FIELD_KINDS for kind, _, _ in heads):
+        chunk_received(self._stream, found.documents, len(chunk))
+        if not self.first_field_ms and found.kinds & FIELD_BITS:
             self.first_field_ms = (time.monotonic() - self._started_s) * 1000

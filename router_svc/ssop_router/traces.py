@@ -9,7 +9,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Decision
 from ssop.v1.router_pb2 import GetTraceResponse, TraceChunk, TraceFrame, TraceMark
 from ssop_chassis.errors import MeshError
-from ssop_codec import FieldNode, FieldStep
+from ssop_codec import FieldNode, FieldStep, read_heads
 from ssop_router.core.timeline import MAX_FRAMES, MAX_FRAMES_DEBUG, Timeline
 from ssop_router.delivery import describe_decision
 from ssop_router.job import Job
@@ -84,7 +84,7 @@ class Traces:
                 TraceChunk(
                     at_us=chunk.at_us,
                     size_bytes=chunk.size_bytes,
-                    frames=[_frame(*head) for head in chunk.heads],
+                    frames=[_frame(*head) for head in read_heads(chunk.heads)],
                 )
                 for chunk in timeline.sent
             ],

@@ -6,10 +6,15 @@ Everything else is forwarded as it came; values are never decoded.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ssop.v1.frame_pb2 import Frame
+from ssop.v1.frame_pb2 import Frame, FrameKind
 
 _FRAME_TAG: Final = 0x0A
 FIRST_MESH_KIND: Final = 16
+ALL_KINDS: Final = (1 << 64) - 1
+"""Kinds as bits: those of `ssop_codec.survey`."""
+DOCUMENT_KINDS: Final = (1 << FIRST_MESH_KIND) - 1
+FIELD_BITS: Final = 1 << FrameKind.FRAME_KIND_VALUE | 1 << FrameKind.FRAME_KIND_PART | 1 << FrameKind.FRAME_KIND_CLOSE
+END_BIT: Final = 1 << FrameKind.FRAME_KIND_END
 
 
 def split_frames(chunk: bytes) -> Iterator[bytes]:

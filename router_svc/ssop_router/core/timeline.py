@@ -1,10 +1,6 @@
 """What happened to one request, in words, heads of frames and times: never a text of it. Pure, and bounded."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
-
-Heads = Sequence[tuple[int, int, int]]
-"""Kind, sequence number and node of each frame of a chunk."""
 
 MAX_FRAMES: Final = 256
 MAX_FRAMES_DEBUG: Final = 8_192
@@ -20,11 +16,11 @@ class Mark(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A chunk that was sent."""
+    """A chunk that was sent. `heads` is for `ssop_codec.read_heads`."""
 
     at_us: int
     size_bytes: int
-    heads: Heads
+    heads: bytes
 
 
 class Timeline:
@@ -53,12 +49,12 @@ class Timeline:
             self.marks.pop()
         self.marks.append(Mark(at_us, name, detail))
 
-    def send(self, at_us: int, size_bytes: int, heads: Heads) -> None:
-        """A chunk is sent."""
-        if self._frames + len(heads) > self._max_frames:
+    def send(self, at_us: int, size_bytes: int, frames: int, heads: bytes) -> None:
+        """A chunk with so many frames is sent."""
+        if self._frames + frames > self._max_frames:
             self.left_out += 1
             # No hole: what is kept is the beginning.
             self._frames = self._max_frames
             return
-        self._frames += len(heads)
+        self._frames += frames
         self.sent.append(Sent(at_us, size_bytes, heads))

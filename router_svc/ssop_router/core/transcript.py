@@ -2,8 +2,8 @@
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_codec import FrameKind, scan_heads
-from ssop_router.core.frames import split_frames
+from ssop_codec import scan_heads, select
+from ssop_router.core.frames import ALL_KINDS, END_BIT, split_frames
 
 
 class ContradictionError(MeshError):
@@ -62,5 +62,4 @@ class Transcript:
 
 def drop_ends(chunk: bytes) -> bytes:
     """Chunk bytes without END frames."""
-    frames = zip(scan_heads(chunk), split_frames(chunk), strict=True)
-    return b"".join(frame for (kind, _, _), frame in frames if kind != FrameKind.END)
+    return select(chunk, ALL_KINDS & ~END_BIT)

@@ -121,7 +121,7 @@ async def test_receipts_show_in_the_trace(mesh: Mesh) -> None:
 def test_a_long_answer_keeps_its_beginning_and_counts_the_rest() -> None:
     timeline = Timeline(MAX_FRAMES)
     for number in range(MAX_FRAMES + 20):
-        timeline.send(number, 10, [(3, number + 1, 1)])
+        timeline.send(number, 10, 1, b"")
     assert len(timeline.sent) == MAX_FRAMES
     assert timeline.left_out == 20
 
@@ -129,7 +129,7 @@ def test_a_long_answer_keeps_its_beginning_and_counts_the_rest() -> None:
 def test_what_follows_a_chunk_that_is_left_out_is_left_out_too() -> None:
     timeline = Timeline(4)
     for count in (3, 3, 1):
-        timeline.send(0, 10, [(3, 1, 1)] * count)
+        timeline.send(0, 10, count, b"")
     assert (len(timeline.sent), timeline.left_out) == (1, 2)
 
 
