@@ -257,4 +257,4 @@ class _Run:
             if has_failed
             else DegradedReason.DEGRADED_REASON_NODES_UNAVAILABLE
         )
-        await self._keep(replace(self.target, degraded_level=BACKUP_LEVEL, degraded_reason=reason))
+        await self._keep(self.target._replace(degraded_level=BACKUP_LEVEL, degraded_reason=reason))

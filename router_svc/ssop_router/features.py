@@ -1,11 +1,17 @@
 """Reads from a request what the decision core weighs."""
 
+from typing import Final
+
 from ssop.v1.content_pb2 import Prompt, Role, ToolMode
 from ssop.v1.mesh_pb2 import Tier
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_router.core.conversation import Conversation
 from ssop_router.core.decision import Features
 from ssop_router.core.policy import Policy
+from ssop_router.validation import PlainText
+
+_NONE: Final[frozenset[str]] = frozenset()
+_NO_TIER: Final = Tier.TIER_UNSPECIFIED
 
 
 def read_features(
@@ -14,11 +20,45 @@ def read_features(
     scopes: frozenset[str],
     conversation: Conversation | None = None,
     *,
+    plain: PlainText | None = None,
     is_cache_first: bool = False,
     canaries: frozenset[str] = frozenset(),
 ) -> Features:
-    """The features of a request that has been checked. `is_cache_first`: too much fails of late."""
-    prompt = request.prompt
+    """The features of a request that has been checked. `is_cache_first`: too much fails of late.
+
+    `plain` is what checking it has found.
+    """
+    prompt, sampling = request.prompt, request.prompt.sampling
+    documents, capabilities = 0, _NONE
+    if plain is not None:
+        user_text, prompt_bytes = plain
+    else:
+        user_text, prompt_bytes, documents, capabilities = _read_prompt(prompt)
+    return Features(
+        scopes=scopes,
+        policy=policy,
+        model=request.model,
+        user_text=user_text,
+        documents=documents,
+        prompt_bytes=prompt_bytes,
+        max_output_tokens=sampling.max_output_tokens,
+        capabilities=capabilities,
+        needs_logprobs=prompt.logprobs,
+        has_schema=prompt.HasField("output_schema"),
+        temperature=sampling.temperature,
+        is_sampled_cacheable=request.HasField("cache") and request.cache.allow_sampled,
+        names_collections=request.HasField("retrieval") and bool(request.retrieval.collections),
+        conversation_tier=conversation.tier if conversation is not None else _NO_TIER,
+        conversation_switches=conversation.switches if conversation is not None else 0,
+        canaries=canaries,
+        # Whoever takes no degraded answer takes no sampled one of somebody else's time either.
+        is_cache_first=is_cache_first
+        and (not request.HasField("max_degraded_level") or request.max_degraded_level > 0),
+    )
+
+
+def _read_prompt(prompt: Prompt) -> tuple[str, int, int, frozenset[str]]:
+    """The user's text, the bytes of all texts, the number of documents, and what a model must be able to take."""
     capabilities: set[str] = set()
     documents = prompt_bytes = 0
     for message in prompt.messages:
@@ -37,27 +77,7 @@ def read_features(
     if prompt.tools and prompt.tool_choice.mode != ToolMode.TOOL_MODE_NONE:
         capabilities.add("tools")
         prompt_bytes += sum(len(tool.description.encode()) for tool in prompt.tools)
-    return Features(
-        scopes=scopes,
-        policy=policy,
-        model=request.model,
-        user_text=last_user_text(prompt),
-        documents=documents,
-        prompt_bytes=prompt_bytes,
-        max_output_tokens=prompt.sampling.max_output_tokens,
-        capabilities=frozenset(capabilities),
-        needs_logprobs=prompt.logprobs,
-        has_schema=prompt.HasField("output_schema"),
-        temperature=prompt.sampling.temperature,
-        is_sampled_cacheable=request.cache.allow_sampled,
-        names_collections=bool(request.retrieval.collections),
-        conversation_tier=conversation.tier if conversation is not None else Tier.TIER_UNSPECIFIED,
-        conversation_switches=conversation.switches if conversation is not None else 0,
-        canaries=canaries,
-        # Whoever takes no degraded answer takes no sampled one of somebody else's time either.
-        is_cache_first=is_cache_first
-        and (not request.HasField("max_degraded_level") or request.max_degraded_level > 0),
-    )
+    return last_user_text(prompt), prompt_bytes, documents, frozenset(capabilities)
 
 
 def last_user_text(prompt: Prompt) -> str:

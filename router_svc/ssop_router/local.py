@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -318,7 +318,7 @@ def _features(
     )
     if conversation is None:
         return features
-    return replace(features, conversation_tier=conversation.tier, conversation_switches=conversation.switches)
+    return features._replace(conversation_tier=conversation.tier, conversation_switches=conversation.switches)
 
 
 def _word(kind: Any, value: int, prefix: str) -> str:

@@ -72,7 +72,7 @@ class Preparation:
     def prepare(self, intake: Intake) -> Job:
         """Check a request and decide where it goes. Raises what GenerateRequest's rpc promises, up to the decision."""
         request, principal = intake.request, intake.principal
-        check_request(request, max_prompt_bytes=self._settings.max_prompt_bytes)
+        plain = check_request(request, max_prompt_bytes=self._settings.max_prompt_bytes)
         policy = parse_policy(request.policy or intake.policy)
         if request.prompt.HasField("output_schema"):
             principal.require(SCHEMA_SCOPE)
@@ -85,6 +85,7 @@ class Preparation:
             policy,
             principal.scopes,
             conversation,
+            plain=plain,
             is_cache_first=self._is_cache_first(now_ms),
             canaries=draw(self._decision.canaries, principal.tenant, request.conversation_id or request_id),
         )

@@ -1,12 +1,16 @@
-"""Compiled schemas, kept by the hash of their text, so that a schema that comes with every request is compiled once."""
+"""Compiled schemas, kept by their text, so that a schema that comes with every request is compiled once."""
 
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Final
 
 from ssop.v1.content_pb2 import OutputSchema, Prompt
 from ssop_chassis.errors import MeshError, as_mesh_error, invalid_request
 from ssop_codec import Limits, Schema, SchemaError, compile_schema
+
+# Longer texts are known by their hash, since refused ones are kept too: a thousand of a megabyte are none to hold.
+_MOST_KEPT_CHARS: Final = 8_192
 
 
 class SchemaCache:
@@ -14,7 +18,7 @@ class SchemaCache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._entries: OrderedDict[bytes, Schema | MeshError] = OrderedDict()
+        self._entries: OrderedDict[tuple[bool, str | bytes], Schema | MeshError] = OrderedDict()
 
     def of_prompt(self, prompt: Prompt) -> Schema | None:
         """The compiled schema of a prompt; None for plain text. Checks those of its tools.
@@ -41,10 +45,11 @@ class SchemaCache:
     def compile(self, source: OutputSchema) -> Schema:
         """The compiled schema. Raises SCHEMA_REFUSED."""
         is_asserted = source.format_assertion if source.HasField("format_assertion") else True
-        key = hashlib.sha256(b"%d%s" % (is_asserted, source.json_schema.encode())).digest()
+        text = source.json_schema
+        key = (is_asserted, text if len(text) <= _MOST_KEPT_CHARS else hashlib.sha256(text.encode()).digest())
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _compile(source.json_schema, is_asserted)
+            entry = self._entries[key] = _compile(text, is_asserted)
             if len(self._entries) > self._size:
                 self._entries.popitem(last=False)
         else:

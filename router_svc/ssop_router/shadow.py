@@ -4,7 +4,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -73,7 +72,7 @@ class Shadows:
         self._background.start(self._run(job, canary, candidate))
 
     def _find(self, job: Job, canary: Canary) -> Candidate | None:
-        features = replace(job.features, canaries=frozenset({canary.model}))
+        features = job.features._replace(canaries=frozenset({canary.model}))
         candidate, _ = choose_node(
             features,
             self._nodes.snapshot(),

@@ -66,10 +66,10 @@ def measure(call: Callable[[], object], calls: int) -> dict[str, float]:
 
 def rebuild(snapshot: Snapshot) -> Snapshot:
     """A snapshot after its first node has changed, worked out for both tiers."""
-    changed = replace(snapshot.nodes[0], in_flight=snapshot.nodes[0].in_flight + 1, _memo={})
+    changed = replace(snapshot.nodes[0], in_flight=snapshot.nodes[0].in_flight + 1)
     found = Snapshot((changed, *snapshot.nodes[1:]))
-    found.rows(Tier.TIER_LITE)
-    found.rows(Tier.TIER_FULL)
+    found.offer(Tier.TIER_LITE)
+    found.offer(Tier.TIER_FULL)
     return found
 
 

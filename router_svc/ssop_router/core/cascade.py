@@ -126,7 +126,7 @@ def open_cascade(decide: Callable[[Features], Decision], features: Features) -> 
         if error.reason not in _UNFIT:
             raise
     forced = replace(features.policy, tier=Tier.TIER_FULL, is_cascade=False)
-    return decide(replace(features, policy=forced))._replace(tier_reason=TierReason.TIER_REASON_CASCADE)
+    return decide(features._replace(policy=forced))._replace(tier_reason=TierReason.TIER_REASON_CASCADE)
 
 
 def escalate(decision: Decision) -> Decision:

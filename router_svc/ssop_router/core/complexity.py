@@ -1,11 +1,9 @@
 """What a classifier says about a text, and the line along which one is plugged in."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Complexity:
+class Complexity(NamedTuple):
     """How likely a text needs the full tier.
 
     `score` is from 0 to 1 and grows with the need; None: the classifier abstains, and `abstention` says why in one

@@ -7,6 +7,7 @@ known about a node filters nothing: it makes the node less attractive than one t
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -51,6 +52,8 @@ _CACHE_ASKED: Final = CacheReason.CACHE_REASON_UNSPECIFIED
 _RAG_ASKED: Final = RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
 _NO_TIER: Final = Tier.TIER_UNSPECIFIED
 TIERS: Final = (_LITE, _FULL)
+_BOTH_SCOPES: Final = frozenset(WORD_OF_TIER.values())
+_EITHER: Final[Mapping[Tier.ValueType, TierReason.ValueType]] = MappingProxyType(dict.fromkeys(TIERS, _ANY))
 ScoreText = Callable[[str], Complexity]
 """Scores the user's text; deterministic, and called only where the score is needed."""
 _OFF: Final = Complexity(abstention="off")
@@ -230,6 +233,8 @@ def weigh(
 def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tier.ValueType, TierReason.ValueType]:
     """The tiers that the request may go to, with the reason where only one is left by demand."""
     policy = features.policy
+    if not features.model and not policy.tier and not policy.is_cascade and features.scopes >= _BOTH_SCOPES:
+        return _EITHER
     named = _NO_TIER
     if features.model:
         if features.model not in settings.model_tiers:

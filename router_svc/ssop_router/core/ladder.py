@@ -6,8 +6,7 @@ goes on with what has been sent, where one can, else the caller hears which fiel
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import DegradedReason, NodeReason, Tier, TierReason
@@ -43,8 +42,7 @@ _CALLERS_FAULT: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Where an attempt goes. `degraded_level` is 0 on the chosen tier."""
 
     candidate: Candidate
@@ -54,8 +52,7 @@ class Target:
     degraded_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(NamedTuple):
     """What a rung reads. `failed` are the addresses that failed for this request, in order.
 
     `has_reserve`: an answer of the lite tier is held back already, so none is to be made.
@@ -125,7 +122,7 @@ def deepen(before: Target | None, target: Target) -> Target:
     """The target of a node that goes on with an answer: as degraded as the worst part of it."""
     if before is None or before.degraded_level <= target.degraded_level:
         return target
-    return replace(target, degraded_level=before.degraded_level, degraded_reason=before.degraded_reason)
+    return target._replace(degraded_level=before.degraded_level, degraded_reason=before.degraded_reason)
 
 
 def explain_end(failures: Sequence[MeshError], error: MeshError) -> MeshError:

@@ -84,7 +84,7 @@ class Replayer:
         before = self._conversations.get(record.conversation) if record.conversation else None
         features = record.features
         if before is not None:
-            features = replace(features, conversation_tier=before.tier, conversation_switches=before.switches)
+            features = features._replace(conversation_tier=before.tier, conversation_switches=before.switches)
         complexity = self._score(record) if self._score is not None else record.complexity
         scene = _Recorded(features, self._settings, record, complexity)
         try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ssop.v1.mesh_pb2 import Tier
 from ssop_router.core.canary import Canary
@@ -13,10 +13,10 @@ from ssop_router.core.score import ScoreSettings
 # A byte-pair tokenizer rarely makes tokens longer than this on average, so bytes over it is a lower bound; only the
 # node knows the number of tokens.
 _MOST_BYTES_PER_TOKEN: Final = 8
+_AUTO: Final = Policy()
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(NamedTuple):
     """What the decision reads of a request. `prompt_bytes` counts all text; `user_text` is the last user message.
 
     `text_chars` stands for its length where the text itself is gone, as in a log.
@@ -27,13 +27,13 @@ class Features:
     """
 
     scopes: frozenset[str]
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = _AUTO
     model: str = ""
     user_text: str = ""
     documents: int = 0
     prompt_bytes: int = 0
     max_output_tokens: int = 0
-    capabilities: frozenset[str] = field(default_factory=frozenset)
+    capabilities: frozenset[str] = frozenset()
     needs_logprobs: bool = False
     has_schema: bool = False
     temperature: float = 0.0
@@ -43,7 +43,7 @@ class Features:
     conversation_switches: int = 0
     is_cache_first: bool = False
     text_chars: int | None = None
-    canaries: frozenset[str] = field(default_factory=frozenset)
+    canaries: frozenset[str] = frozenset()
 
     @property
     def user_chars(self) -> int:

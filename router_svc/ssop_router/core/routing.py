@@ -92,11 +92,12 @@ def choose_node(
 
 def _fitting(features: Features, snapshot: Snapshot, tier: Tier.ValueType, failed: Set[str]) -> Sequence[Row]:
     """The rows that pass the filters of a request. A node that was never seen passes what nobody knows about it."""
-    rows: Sequence[Row] = snapshot.rows(tier)
+    offer = snapshot.offer(tier)
+    rows: Sequence[Row] = offer.rows
     if failed:
         rows = [row for row in rows if row.route.address not in failed]
     needed = features.least_input_tokens + features.max_output_tokens
-    if needed > snapshot.least_context(tier):
+    if needed > offer.least_context:
         rows = [row for row in rows if not 0 < row.route.context_tokens < needed]
     if capabilities := features.capabilities:
         rows = [row for row in rows if row.route.measured_at_ms is None or capabilities <= row.route.capabilities]

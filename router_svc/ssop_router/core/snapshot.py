@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final, NamedTuple
 
 from ssop.v1.inference_pb2 import ModelState
@@ -78,6 +77,19 @@ class Row(NamedTuple):
     route: Route
 
 
+class Offer(NamedTuple):
+    """The models of one tier, on a node or on all, before a request's own needs are looked at.
+
+    `least_context` is the smallest context that is known, in tokens: what needs no more fits everywhere.
+    """
+
+    rows: tuple[Row, ...] = ()
+    least_context: int = _UNBOUNDED
+
+
+_NO_OFFER: Final = Offer()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A node. `seen_at_ms` is when its last status arrived, None before the first one.
@@ -102,17 +114,18 @@ class NodeView:
     weight: float = 1.0
     limit: int = 2**31
     # What follows from the fields is worked out once for all snapshots that hold the same view.
-    _memo: dict[Tier.ValueType, tuple[Row, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _memo: dict[Tier.ValueType, Offer] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def age_ms(self, now_ms: int) -> int | None:
         """Age of the last status in milliseconds, at least 0; None before the first one."""
         return None if self.seen_at_ms is None else max(0, now_ms - self.seen_at_ms)
 
-    def rows(self, tier: Tier.ValueType) -> tuple[Row, ...]:
-        """The models on it that may serve a tier, before a request's own needs are looked at."""
+    def offer(self, tier: Tier.ValueType) -> Offer:
+        """The models on it that may serve a tier."""
         found = self._memo.get(tier)
         if found is None:
-            found = self._memo[tier] = tuple(_rows(self, tier))
+            _work_out(self, self._memo)
+            found = self._memo[tier] = self._memo.get(tier, _NO_OFFER)
         return found
 
 
@@ -122,21 +135,34 @@ def _own_load(node: NodeView, slots: int, weight: float) -> float:
     return load + FULL_PENALTY if node.in_flight >= node.limit else load
 
 
-def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
+def _work_out(node: NodeView, found: dict[Tier.ValueType, Offer]) -> None:
+    """What a node offers for each tier that it serves."""
+    found.clear()
+    for tiers, row in _rows(node):
+        tokens = row.route.context_tokens or _UNBOUNDED
+        for tier in tiers:
+            if (offer := found.get(tier)) is None:
+                found[tier] = Offer((row,), tokens)
+            else:
+                found[tier] = Offer((*offer.rows, row), min(offer.least_context, tokens))
+
+
+def _rows(node: NodeView) -> Iterator[tuple[frozenset[Tier.ValueType], Row]]:
+    """The models that serve at all, each with its tiers."""
     if node.is_ejected:
         return
     memory = 1.0 if node.memory_free_ratio is None else node.memory_free_ratio
     has_failures = node.successes.failures > 0
     if node.seen_at_ms is None:
-        if not node.expected_tiers or tier in node.expected_tiers:
-            own_load = _own_load(node, 1, node.weight)
-            route = Route(
-                node.address, node.name, "", 0, frozenset(), True, own_load, own_load, None, node.successes, False, 0.0
-            )
-            yield Row(-math.inf, own_load, own_load + UNSEEN_PENALTY - STALE_PENALTY, memory, has_failures, route)
+        own_load = _own_load(node, 1, node.weight)
+        route = Route(
+            node.address, node.name, "", 0, frozenset(), True, own_load, own_load, None, node.successes, False, 0.0
+        )
+        row = Row(-math.inf, own_load, own_load + UNSEEN_PENALTY - STALE_PENALTY, memory, has_failures, route)
+        yield node.expected_tiers or _BOTH_TIERS, row
         return
     for model in node.models:
-        if model.state != _READY or tier not in model.tiers:
+        if model.state != _READY:
             continue
         slots = max(1, model.slots_total)
         own_load = _own_load(node, slots, node.weight)
@@ -159,7 +185,7 @@ def _rows(node: NodeView, tier: Tier.ValueType) -> Iterator[Row]:
             caution,
         )
         fresh_at_ms = measured_at_ms if node.is_connected else -math.inf
-        yield Row(fresh_at_ms, load, own_load, memory, has_failures, route)
+        yield model.tiers, Row(fresh_at_ms, load, own_load, memory, has_failures, route)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +193,24 @@ class Snapshot:
     """All configured nodes, in the order of the settings."""
 
     nodes: tuple[NodeView, ...] = ()
-    _memo: dict[Tier.ValueType, tuple[Row, ...]] = field(default_factory=dict, compare=False, repr=False)
-    _contexts: dict[Tier.ValueType, int] = field(default_factory=dict, compare=False, repr=False)
+    _memo: dict[Tier.ValueType, Offer] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def rows(self, tier: Tier.ValueType) -> tuple[Row, ...]:
+    def offer(self, tier: Tier.ValueType) -> Offer:
         """The models on all nodes that may serve a tier; those of a node stand together."""
         found = self._memo.get(tier)
         if found is None:
-            found = self._memo[tier] = tuple(chain.from_iterable(node.rows(tier) for node in self.nodes))
+            found = self._memo[tier] = _join(self.nodes, tier)
         return found
 
-    def least_context(self, tier: Tier.ValueType) -> int:
-        """The smallest context of a tier that is known, in tokens: what needs no more fits everywhere."""
-        found = self._contexts.get(tier)
-        if found is None:
-            contexts = (row.route.context_tokens for row in self.rows(tier))
-            found = self._contexts[tier] = min((tokens for tokens in contexts if tokens > 0), default=_UNBOUNDED)
-        return found
+
+def _join(nodes: tuple[NodeView, ...], tier: Tier.ValueType) -> Offer:
+    found = _NO_OFFER
+    rows: list[Row] = []
+    least = _UNBOUNDED
+    for node in nodes:
+        offer = node.offer(tier)
+        if offer.rows:
+            found = offer
+            rows += offer.rows
+            least = min(least, offer.least_context)
+    return found if len(found.rows) == len(rows) else Offer(tuple(rows), least)

@@ -63,8 +63,7 @@ def _estimate(good: float, bad: float) -> Estimate:
 _BELIEF: Final = _estimate(_PRIOR_SUCCESSES, _PRIOR_FAILURES)
 
 
-@dataclass(frozen=True, slots=True)
-class SuccessView:
+class SuccessView(NamedTuple):
     """Faded counts as they were at `at_ms`, the time of the last outcome; None before the first one."""
 
     successes: float = 0.0
