@@ -247,6 +247,10 @@ class NativeServer:
         except wire.WireError as error:
             finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, str(error))))
             return
+        if timeout_s <= 0:
+            text = "the deadline was over when the call came"
+            finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, text)))
+            return
         stream.forget_headers()
         peer = _peer_of(connection)
         is_packing = self._is_packing and compression.accepts_gzip(headers.get(b"grpc-accept-encoding", b""))
