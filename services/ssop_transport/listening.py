@@ -10,8 +10,17 @@ _ABSENT: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROT
 _WILDCARDS: Final = frozenset({"", "::", "0.0.0.0"})  # noqa: S104 - they are asked for
 _TRIES: Final = 16
 """How many ports are tried for one that is free on all addresses of a name."""
+_MAX_PORT: Final = 65_535
 Place = tuple[int, tuple[Any, ...]]
 """A family, and an address without its port: the host, and for IPv6 its flow and scope."""
+
+
+def open_address(address: str) -> list[socket.socket]:
+    """Bound sockets for `HOST:PORT`, see open_listeners. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
+        raise OSError(f"can't listen on {address}: no port")
+    return open_listeners(host.strip("[]"), int(port))
 
 
 def open_listeners(host: str, port: int) -> list[socket.socket]:
@@ -27,7 +36,10 @@ def open_listeners(host: str, port: int) -> list[socket.socket]:
             if error.errno not in _ABSENT:
                 raise
             return [_listen(socket.AF_INET, ("0.0.0.0", port))]  # noqa: S104
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise OSError(f"can't listen on {host}: {error.strerror}") from error
     places: list[Place] = [(family, (address[0], *address[2:])) for family, _, _, _, address in found]
     for _ in range(_TRIES - 1):
         try:
@@ -66,8 +78,13 @@ def _listen(family: int, address: tuple[Any, ...], *, is_dual: bool = False) -> 
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not is_dual))
-        made.bind(address)
-        made.listen(BACKLOG)
+        try:
+            made.bind(address)
+            made.listen(BACKLOG)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"can't listen on {address[0]} at port {address[1]}: {error.strerror}"
+            ) from error
         undo.pop_all()
     return made
 

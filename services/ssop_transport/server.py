@@ -21,7 +21,7 @@ from ssop_transport import compression, silence, wire
 from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
 from ssop_transport.life import NOTICE_S, Life, Lives
-from ssop_transport.listening import BACKLOG, open_listeners, peer_name
+from ssop_transport.listening import BACKLOG, open_address, peer_name
 from ssop_transport.secure import server_context
 
 MAX_METADATA_BYTES: Final = 8_192
@@ -184,11 +184,10 @@ class NativeServer:
             self._listeners.append(await loop.create_unix_server(self._connect, path, backlog=BACKLOG))
             found = address
         else:
-            host, _, port = address.rpartition(":")
-            sockets = open_listeners(host.strip("[]"), int(port))
+            sockets = open_address(address)
             for one in sockets:
                 self._listeners.append(await loop.create_server(self._connect, sock=one, ssl=context, backlog=BACKLOG))
-            found = f"{host}:{sockets[0].getsockname()[1]}"
+            found = f"{address.rpartition(':')[0]}:{sockets[0].getsockname()[1]}"
         self.addresses += (found,)
 
     def _connect(self) -> Connection:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ssop_transport.listening import open_listeners, peer_name
+from ssop_transport.listening import open_address, open_listeners, peer_name
 
 LOOPBACK = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 
@@ -90,7 +90,7 @@ def test_name_with_one_address_taken_is_refused_and_holds_none(opened: Callable[
         taken.bind(("127.0.0.2", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(OSError, match=f"127.0.0.2 at port {port}: .* in use"):
             open_listeners("two.test", port)
         assert not is_reached("127.0.0.1", port)
 
@@ -108,6 +108,14 @@ def test_address_that_the_machine_lacks_is_left_out(
 
     monkeypatch.setattr(socket.socket, "bind", refuse)
     assert [one.getsockname()[0] for one in opened("two.test", 0)] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "a b:1", "300.0.0.1:1"]
+)
+def test_address_that_is_none_is_named(address: str) -> None:
+    with pytest.raises(OSError, match="can't listen on"):
+        open_address(address)
 
 
 @pytest.mark.parametrize(
