@@ -32,6 +32,9 @@ SOAK_BYTES: Final = 20_000
 AGING_PAUSE_S: Final = 0.02
 """The server drains its connections each 100 ms or so."""
 TIMEOUT_S: Final = 60.0
+OWN_FAULT: Final = Ended(code_pb2.INTERNAL, "Internal error from Core")
+"""What grpcio's client says of a write that meets the end of its call, whoever serves: one call in ten or a hundred."""
+TRIES: Final = 50
 
 
 class Cases:
@@ -179,9 +182,14 @@ class Cases:
         assert (await dialogue.end()).code == code_pb2.CANCELLED
 
     async def timeout_on_sleeping_server(self) -> None:
-        dialogue = await self._channel.dialogue(SERVICE + "FullDuplexCall", 0.001)
-        await dialogue.write(self._output(payload=REQUEST_BYTES[0]))
-        assert (await dialogue.end()).code == code_pb2.DEADLINE_EXCEEDED
+        ended = OWN_FAULT
+        for _ in range(TRIES):
+            dialogue = await self._channel.dialogue(SERVICE + "FullDuplexCall", 0.001)
+            await dialogue.write(self._output(payload=REQUEST_BYTES[0]))
+            ended = await dialogue.end()
+            if ended != OWN_FAULT:
+                break
+        assert ended.code == code_pb2.DEADLINE_EXCEEDED, ended
 
     async def rpc_soak(self) -> None:
         for _ in range(SOAK_CALLS):
