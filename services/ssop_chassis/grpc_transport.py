@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import grpc
-from google.protobuf import descriptor_pool
 from grpc_reflection.v1alpha import reflection
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Metadata, Method, OnMessage, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
 from ssop_chassis.errors import MeshError, from_status
+from ssop_chassis.reflection import MethodPool
 from ssop_chassis.tls import NO_TLS, Tls
 from ssop_chassis.tracing import inject
 
@@ -178,27 +178,6 @@ class GrpcServer:
         await self._server.stop(grace_s)
 
 
-class _MethodPool:
-    """The descriptors of this process, methods among them: some clients of reflection ask for these by name."""
-
-    def __init__(self) -> None:
-        self._pool = descriptor_pool.Default()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pool, name)
-
-    def FindFileContainingSymbol(self, symbol: str) -> Any:  # noqa: N802 - the pool's name
-        """The file of a message, service or method. Raises KeyError."""
-        try:
-            return self._pool.FindFileContainingSymbol(symbol)
-        except KeyError:
-            service, _, method = symbol.rpartition(".")
-            found = self._pool.FindServiceByName(service)
-            if method not in found.methods_by_name:
-                raise
-            return found.file
-
-
 async def start_server(
     services: Sequence[Service],
     listen: Sequence[str],
@@ -244,7 +223,7 @@ async def start_server(
     )
     if has_reflection:
         names = [*(s.name for s in services), reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(names, server, pool=_MethodPool())
+        reflection.enable_server_reflection(names, server, pool=MethodPool())
     addresses = []
     for address in listen:
         try:

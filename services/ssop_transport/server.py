@@ -6,7 +6,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from google.rpc import code_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
@@ -15,11 +15,13 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Call, Metadata, Method, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
 from ssop_chassis.errors import MeshError
+from ssop_chassis.reflection import MethodPool
 from ssop_chassis.tls import NO_TLS, Tls
 from ssop_transport import compression, silence, wire
 from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
 from ssop_transport.life import NOTICE_S, Life, Lives
+from ssop_transport.listening import BACKLOG, open_address, peer_name
 from ssop_transport.secure import server_context
 
 MAX_METADATA_BYTES: Final = 8_192
@@ -179,14 +181,13 @@ class NativeServer:
         loop = asyncio.get_running_loop()
         if address.startswith("unix:"):
             path = address.removeprefix("unix:").removeprefix("//")
-            listener: asyncio.AbstractServer = await loop.create_unix_server(self._connect, path, backlog=1_024)
+            self._listeners.append(await loop.create_unix_server(self._connect, path, backlog=BACKLOG))
             found = address
         else:
-            host, _, port = address.rpartition(":")
-            listener = await loop.create_server(self._connect, host.strip("[]"), int(port), ssl=context, backlog=1_024)
-            sockets: Any = getattr(listener, "sockets", ())
-            found = f"{host}:{sockets[0].getsockname()[1]}"
-        self._listeners.append(listener)
+            sockets = open_address(address)
+            for one in sockets:
+                self._listeners.append(await loop.create_server(self._connect, sock=one, ssl=context, backlog=BACKLOG))
+            found = f"{address.rpartition(':')[0]}:{sockets[0].getsockname()[1]}"
         self.addresses += (found,)
 
     def _connect(self) -> Connection:
@@ -245,8 +246,12 @@ class NativeServer:
         except wire.WireError as error:
             finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, str(error))))
             return
+        if timeout_s <= 0:
+            text = "the deadline was over when the call came"
+            finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, text)))
+            return
         stream.forget_headers()
-        peer = _peer_name(connection.transport)
+        peer = _peer_of(connection)
         is_packing = self._is_packing and compression.accepts_gzip(headers.get(b"grpc-accept-encoding", b""))
         deadline_s = time.monotonic() + timeout_s
         call = NativeCall(method, stream, peer, metadata, deadline_s, is_packing=is_packing)
@@ -354,17 +359,14 @@ def _nothing() -> None:
     """The listener of a stream that is over for us."""
 
 
-def _peer_name(transport: asyncio.BaseTransport | None) -> str:
-    found: Any = None if transport is None else transport.get_extra_info("peername")
-    if isinstance(found, tuple):
-        kind = "ipv6" if len(found) > 2 else "ipv4"
-        return f"{kind}:{found[0]}:{found[1]}"
-    return "unix:"
+def _peer_of(connection: Connection) -> str:
+    transport: asyncio.BaseTransport | None = connection.transport
+    return peer_name(None if transport is None else transport.get_extra_info("peername"))
 
 
 def _reflecting(names: Sequence[str]) -> Service:
     """The reflection service, answered by gRPC's own servicer."""
-    servicer = reflection.ReflectionServicer([*names, reflection.SERVICE_NAME])
+    servicer = reflection.ReflectionServicer([*names, reflection.SERVICE_NAME], MethodPool())
 
     async def info(call: Call) -> None:
         while (message := await call.read()) is not None:

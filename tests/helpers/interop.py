@@ -43,7 +43,11 @@ CASES: Final = (
     "channel_soak",
 )
 PACKED: Final = "gzip_large_unary"
-"""Not one of gRPC's: both sides compress. Those of gRPC want to know of each message whether it was compressed."""
+"""Not one of gRPC's: both sides compress."""
+UP: Final = ("client_compressed_unary", "client_compressed_streaming")
+DOWN: Final = ("server_compressed_unary", "server_compressed_streaming")
+COMPRESSED: Final = (*UP, *DOWN)
+"""gRPC's own about compression. They ask of each message whether it was compressed, which not every library tells."""
 AGING: Final = "aging_soak"
 """Not one of gRPC's: calls go on while the server drains one connection after the other, each 100 ms."""
 
@@ -57,6 +61,10 @@ class Program:
     client: tuple[str, ...] = ()
     server: tuple[str, ...] = ()
     language: str = ""
+    client_packing: tuple[str, ...] = ()
+    """Cases of COMPRESSED that its client can run."""
+    server_packing: tuple[str, ...] = ()
+    """Those that its server can answer."""
 
 
 _PYTHON: Final = (sys.executable, "-m")
@@ -71,12 +79,31 @@ NATIVE: Final = Program(
 )
 PROGRAMS: Final[Mapping[str, Program]] = {
     "grpcio": Program(
-        "grpcio", "native_transport", (*_CASES, "grpcio", str(MESSAGES)), (*_SERVICE, "grpc", str(MESSAGES))
+        "grpcio",
+        "native_transport",
+        (*_CASES, "grpcio", str(MESSAGES)),
+        (*_SERVICE, "grpc", str(MESSAGES)),
+        client_packing=UP[:1],
+        server_packing=DOWN,
     ),
-    "grpc-go": Program("grpc-go", "go", (_GO, "client"), (_GO, "server"), "go"),
-    "grpc-java": Program("grpc-java", "maven", (*_JAVA, "client"), (*_JAVA, "server"), "java"),
-    "grpc-js": Program("grpc-js", "npm", ("node", str(HERE / "grpc-js" / "interop.cjs")), language="grpc-js"),
-    "tonic": Program("tonic", "cargo", (_RUST,), language="rust"),
+    "grpc-go": Program("grpc-go", "go", (_GO, "client"), (_GO, "server"), "go", client_packing=(*UP[:1], *DOWN)),
+    "grpc-java": Program(
+        "grpc-java",
+        "maven",
+        (*_JAVA, "client"),
+        (*_JAVA, "server"),
+        "java",
+        client_packing=COMPRESSED,
+        server_packing=COMPRESSED,
+    ),
+    "grpc-js": Program(
+        "grpc-js",
+        "npm",
+        ("node", str(HERE / "grpc-js" / "interop.cjs")),
+        language="grpc-js",
+        client_packing=UP[:1],
+    ),
+    "tonic": Program("tonic", "cargo", (_RUST,), language="rust", client_packing=UP[:1]),
 }
 CLIENTS: Final = tuple(PROGRAMS)
 SERVERS: Final = tuple(name for name, program in PROGRAMS.items() if program.server)
@@ -161,7 +188,7 @@ def run_clients(names: Sequence[str]) -> Outcomes:
     with certificates() as files, serving(NATIVE, files) as addresses:
         for name in names:
             for wire, target in addresses.items():
-                cases = {"aging": (AGING,), "packed": (PACKED,)}.get(wire, CASES)
+                cases = {"aging": (AGING,), "packed": (PACKED, *PROGRAMS[name].client_packing)}.get(wire, CASES)
                 found[name, wire] = run_cases(PROGRAMS[name], target, files[2] if wire == "tls" else None, cases)
     return found
 
@@ -172,7 +199,8 @@ def run_servers(names: Sequence[str]) -> Outcomes:
     with certificates() as files:
         for name in names:
             with serving(PROGRAMS[name], files) as addresses:
-                for wire, target in addresses.items():
-                    found[name, wire] = run_cases(NATIVE, target, files[2] if wire == "tls" else None, CASES)
-                found[name, "packed"] = run_cases(NATIVE, addresses["plain"], None, (PACKED,))
+                for wire in ("plain", "tls"):
+                    found[name, wire] = run_cases(NATIVE, addresses[wire], files[2] if wire == "tls" else None, CASES)
+                packing = (PACKED, *PROGRAMS[name].server_packing)
+                found[name, "packed"] = run_cases(NATIVE, addresses.get("packed", addresses["plain"]), None, packing)
     return found

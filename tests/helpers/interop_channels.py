@@ -15,7 +15,7 @@ import grpc
 from ssop_chassis.errors import MeshError
 from ssop_chassis.settings import TlsSettings
 from ssop_chassis.tls import NO_TLS, open_tls
-from ssop_transport import wire
+from ssop_transport import compression, wire
 from ssop_transport.calling import Calling
 from ssop_transport.client import connect
 
@@ -81,15 +81,17 @@ class Channel(Protocol):
         ...
 
 
-class _NativeDialogue(Calling):
+class NativeDialogue(Calling):
+    """The native transport's, whose client tells of each message whether it is to be in gzip."""
+
     def __init__(self, timeout_s: float) -> None:
         super().__init__(timeout_s)
         self._is_cancelled = False
         self._error: MeshError | None = None
 
-    async def write(self, message: bytes) -> None:
+    async def write(self, message: bytes, *, is_packed: bool = False) -> None:
         assert self.stream is not None
-        self.stream.write(message)
+        self.stream.write(compression.pack(message) if is_packed else message, is_packed)
 
     async def finish(self) -> None:
         assert self.stream is not None
@@ -143,6 +145,7 @@ class NativeChannel:
         )
         self._scheme = b"https" if authority else b"http"
         self._target = target
+        self._is_packing = is_packing
 
     async def unary(self, method: str, request: bytes, timeout_s: float) -> bytes:
         """See Channel.unary."""
@@ -161,11 +164,13 @@ class NativeChannel:
         await dialogue.finish()
         return await _read_to_end(dialogue)
 
-    async def dialogue(self, method: str, timeout_s: float, metadata: Metadata | None = None) -> Dialogue:
+    async def dialogue(self, method: str, timeout_s: float, metadata: Metadata | None = None) -> NativeDialogue:
         """See Channel.dialogue."""
         connection = self._peer._pick() or await self._peer._join_within(60)
-        dialogue = _NativeDialogue(timeout_s)
-        headers = wire.request_headers(self._scheme, self._target.encode(), method, timeout_s, metadata or {})
+        dialogue = NativeDialogue(timeout_s)
+        headers = wire.request_headers(
+            self._scheme, self._target.encode(), method, timeout_s, metadata or {}, is_packing=self._is_packing
+        )
         dialogue.stream = connection.open(headers, dialogue.news)
         return dialogue
 

@@ -13,6 +13,7 @@ from helpers.interop import (
     AGING,
     CASES,
     CLIENTS,
+    COMPRESSED,
     HERE,
     PACKED,
     PROGRAMS,
@@ -56,8 +57,8 @@ def title(name: str) -> str:
 
 
 def _cell(outcomes: Outcomes, name: str, case: str) -> str:
-    wires = {AGING: ["aging"], PACKED: ["packed"]}.get(case, ["plain", "tls"])
-    found = {wire: outcomes[name, wire][case] for wire in wires if (name, wire) in outcomes}
+    wires = {AGING: ["aging"], **{packed: ["packed"] for packed in (PACKED, *COMPRESSED)}}.get(case, ["plain", "tls"])
+    found = {wire: outcomes[name, wire][case] for wire in wires if case in outcomes.get((name, wire), ())}
     if not found:
         return "-"
     failed = [wire for wire, error in found.items() if error]
@@ -66,7 +67,7 @@ def _cell(outcomes: Outcomes, name: str, case: str) -> str:
 
 def column(outcomes: Outcomes, name: str) -> dict[str, str]:
     """What the page says of a program, by case."""
-    cases = (*CASES, PACKED, *([AGING] if (name, "aging") in outcomes else []))
+    cases = (*CASES, PACKED, *COMPRESSED, *([AGING] if (name, "aging") in outcomes else []))
     return {case: _cell(outcomes, name, case) for case in cases}
 
 

@@ -14,7 +14,9 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.rpc import code_pb2
 
+from helpers.interop_packing import Unpacked
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Call, Handler, Method, Service
 from ssop_chassis.dispatch import inner_authenticate
@@ -22,6 +24,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.settings import TlsSettings
 from ssop_chassis.tls import NO_TLS, Tls, open_tls
 from ssop_chassis.transport import Kind, Server, server_starter
+from ssop_transport.server import NativeCall
 
 ECHO_INITIAL: Final = "x-grpc-test-echo-initial"
 ECHO_TRAILING: Final = "x-grpc-test-echo-trailing-bin"
@@ -56,8 +59,9 @@ class TestServer:
 
     __test__ = False
 
-    def __init__(self, messages: Any) -> None:
+    def __init__(self, messages: Any, unpacked: Unpacked) -> None:
         self._messages = messages
+        self._unpacked = unpacked
 
     def service(self) -> Service:
         """All that has an answer; `UnimplementedCall` has none."""
@@ -80,9 +84,11 @@ class TestServer:
         """A payload, or a status."""
         await _echo_metadata(call)
         request = self._messages.SimpleRequest.FromString(call.request)
+        self._check_packing(request, call.request)
         _end_as_asked(request)
-        payload = self._payload(request.response_size)
-        await call.write(self._messages.SimpleResponse(payload=payload).SerializeToString())
+        response = self._messages.SimpleResponse(payload=self._payload(request.response_size))
+        asked = request.response_compressed.value if request.HasField("response_compressed") else None
+        await _send(call, response.SerializeToString(), is_packed=asked)
 
     async def output(self, call: Call) -> None:
         """Payloads of the sizes that were asked for."""
@@ -94,7 +100,9 @@ class TestServer:
         """How many bytes came in all."""
         size = 0
         while (message := await call.read()) is not None:
-            size += len(self._messages.StreamingInputCallRequest.FromString(message).payload.body)
+            request = self._messages.StreamingInputCallRequest.FromString(message)
+            self._check_packing(request, message)
+            size += len(request.payload.body)
         response = self._messages.StreamingInputCallResponse(aggregated_payload_size=size)
         await call.write(response.SerializeToString())
 
@@ -119,10 +127,32 @@ class TestServer:
             if parameters.interval_us:
                 await asyncio.sleep(parameters.interval_us / 1e6)
             response = self._messages.StreamingOutputCallResponse(payload=self._payload(parameters.size))
-            await call.write(response.SerializeToString())
+            asked = parameters.compressed.value if parameters.HasField("compressed") else None
+            await _send(call, response.SerializeToString(), is_packed=asked)
+
+    def _check_packing(self, request: Any, message: bytes) -> None:
+        """Refuse a message that is compressed where it says that it is not, or the other way round."""
+        if request.HasField("expect_compressed") and request.expect_compressed.value != (message in self._unpacked):
+            raise EchoedStatus(code_pb2.INVALID_ARGUMENT, "the message came in another form than it says")
 
     def _payload(self, size: int) -> Any:
         return self._messages.Payload(body=bytes(size))
+
+
+async def _send(call: Any, message: bytes, *, is_packed: bool | None) -> None:
+    """Write in gzip, or not, on a server that sends gzip; None: as the server does."""
+    if isinstance(call, NativeCall):
+        if is_packed is not None and call._is_packing:
+            # Its encoding is said once, before the first message, and each message says whether it is in it.
+            if not call._has_written:
+                await call.send_initial_metadata({})
+            call._is_packing = is_packed
+            await call.write(message)
+            call._is_packing = True
+            return
+    elif is_packed is False:
+        call._context.disable_next_message_compression()
+    await call.write(message)
 
 
 async def _echo_metadata(call: Call) -> None:
@@ -153,9 +183,11 @@ async def _age(server: Any) -> None:
 async def serve(kind: Kind, messages: Path, tls: Tls) -> None:
     """Print addresses and serve until the input ends.
 
-    They are `plain` and `tls`; of the native transport also `packed`, which sends gzip to who reads it, and `aging`.
+    They are `plain`, `tls` and `packed`, which sends gzip to who reads it; of the native transport also `aging`.
     """
-    services = [TestServer(load_messages(messages)).service()]
+    unpacked = Unpacked()
+    unpacked.watch()
+    services = [TestServer(load_messages(messages), unpacked).service()]
 
     async def start(name: str) -> Server:
         own = tls if name == "tls" else NO_TLS
@@ -166,7 +198,7 @@ async def serve(kind: Kind, messages: Path, tls: Tls) -> None:
 
     async with AsyncExitStack() as stack:
         addresses: dict[str, str] = {}
-        names = ["plain", *(["tls"] if tls is not NO_TLS else []), *(["packed", "aging"] if kind == "native" else [])]
+        names = ["plain", "packed", *(["tls"] if tls is not NO_TLS else []), *(["aging"] if kind == "native" else [])]
         for name in names:
             server = await start(name)
             stack.push_async_callback(server.stop, 0)

@@ -12,15 +12,19 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/interop"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 )
 
 const soakCalls = 40
@@ -68,8 +72,8 @@ func client(target, authority string, names []string) {
 		creds, err = credentials.NewClientTLSFromFile(authority, "")
 		check(err)
 	}
-	connect := func() *grpc.ClientConn {
-		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
+	connect := func(options ...grpc.DialOption) *grpc.ClientConn {
+		conn, err := grpc.NewClient(target, append(options, grpc.WithTransportCredentials(creds))...)
 		check(err)
 		return conn
 	}
@@ -82,7 +86,7 @@ func client(target, authority string, names []string) {
 }
 
 // run gives what went wrong, if anything did.
-func run(name, target string, conn *grpc.ClientConn, connect func() *grpc.ClientConn) (found string) {
+func run(name, target string, conn *grpc.ClientConn, connect func(...grpc.DialOption) *grpc.ClientConn) (found string) {
 	defer func() {
 		if raised := recover(); raised != nil {
 			found = fmt.Sprint(raised)
@@ -98,6 +102,13 @@ func run(name, target string, conn *grpc.ClientConn, connect func() *grpc.Client
 		interop.DoLargeUnaryCall(ctx, stub)
 	case "gzip_large_unary":
 		interop.DoLargeUnaryCall(ctx, stub, grpc.UseCompressor(gzip.Name))
+	case "client_compressed_unary":
+		clientCompressedUnary(ctx, stub)
+	case "server_compressed_unary", "server_compressed_streaming":
+		seen := &watch{}
+		watched := connect(grpc.WithStatsHandler(seen))
+		defer watched.Close()
+		serverCompressed(ctx, testgrpc.NewTestServiceClient(watched), name == "server_compressed_unary", seen)
 	case "client_streaming":
 		interop.DoClientStreaming(ctx, stub)
 	case "server_streaming":
@@ -135,6 +146,74 @@ func run(name, target string, conn *grpc.ClientConn, connect func() *grpc.Client
 		return "no such case"
 	}
 	return ""
+}
+
+// expect ends the case.
+func expect(isSo bool, what ...any) {
+	if !isSo {
+		panic(failure(fmt.Sprint(what...)))
+	}
+}
+
+// watch notes of each message that comes whether it was compressed.
+type watch struct{ isPacked []bool }
+
+func (*watch) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*watch) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*watch) HandleConn(context.Context, stats.ConnStats)                       {}
+func (w *watch) HandleRPC(_ context.Context, said stats.RPCStats) {
+	if in, ok := said.(*stats.InPayload); ok {
+		w.isPacked = append(w.isPacked, in.CompressedLength != in.Length)
+	}
+}
+
+func simple() *testgrpc.SimpleRequest {
+	return &testgrpc.SimpleRequest{ResponseSize: 314_159, Payload: &testgrpc.Payload{Body: make([]byte, 271_828)}}
+}
+
+// The package of cases has none about compression.
+func clientCompressedUnary(ctx context.Context, stub testgrpc.TestServiceClient) {
+	request := simple()
+	request.ExpectCompressed = &testgrpc.BoolValue{Value: true}
+	_, err := stub.UnaryCall(ctx, request)
+	expect(status.Code(err) == codes.InvalidArgument, "the probe: ", err)
+	for _, isPacked := range []bool{true, false} {
+		options := []grpc.CallOption{}
+		if isPacked {
+			options = append(options, grpc.UseCompressor(gzip.Name))
+		}
+		request.ExpectCompressed.Value = isPacked
+		found, err := stub.UnaryCall(ctx, request, options...)
+		expect(err == nil, err)
+		expect(len(found.Payload.Body) == 314_159, "another size")
+	}
+}
+
+func serverCompressed(ctx context.Context, stub testgrpc.TestServiceClient, isUnary bool, seen *watch) {
+	if isUnary {
+		for _, isPacked := range []bool{true, false} {
+			request := simple()
+			request.ResponseCompressed = &testgrpc.BoolValue{Value: isPacked}
+			found, err := stub.UnaryCall(ctx, request)
+			expect(err == nil, err)
+			expect(len(found.Payload.Body) == 314_159, "another size")
+		}
+	} else {
+		wanted := []*testgrpc.ResponseParameters{
+			{Size: 31_415, Compressed: &testgrpc.BoolValue{Value: true}},
+			{Size: 92_653, Compressed: &testgrpc.BoolValue{Value: false}},
+		}
+		stream, err := stub.StreamingOutputCall(ctx, &testgrpc.StreamingOutputCallRequest{ResponseParameters: wanted})
+		expect(err == nil, err)
+		for _, parameters := range wanted {
+			found, err := stream.Recv()
+			expect(err == nil, err)
+			expect(len(found.Payload.Body) == int(parameters.Size), "another size")
+		}
+		_, err = stream.Recv()
+		expect(err == io.EOF, err)
+	}
+	expect(slices.Equal(seen.isPacked, []bool{true, false}), "compressed: ", seen.isPacked)
 }
 
 func soak(ctx context.Context, target string, pause time.Duration, channel func() (*grpc.ClientConn, func())) {

@@ -63,6 +63,17 @@ const cases = {
     await large(stub, 271828, 314159);
     stub.close();
   },
+  async client_compressed_unary({ stub, connect }) {
+    const packing = connect({ 'grpc.default_compression_algorithm': grpc.compressionAlgorithms.gzip });
+    const ask = (from, value) =>
+      unary(from, 'UnaryCall', { response_size: 314159, payload: payload(271828), expect_compressed: { value } });
+    assert.strictEqual((await ask(stub, true)).status.code, grpc.status.INVALID_ARGUMENT);
+    for (const { response, status } of [await ask(packing, true), await ask(stub, false)]) {
+      assert.strictEqual(status.code, grpc.status.OK, status.details);
+      assert.strictEqual(response.payload.body.length, 314159);
+    }
+    packing.close();
+  },
   async client_streaming({ stub }) {
     const size = await new Promise((done, fail) => {
       const call = stub.StreamingInputCall(within(), (error, response) =>

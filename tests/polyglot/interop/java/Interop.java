@@ -5,6 +5,8 @@ import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientCall;
 import io.grpc.ClientInterceptors;
+import io.grpc.ClientStreamTracer;
+import io.grpc.Context;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
@@ -19,16 +21,20 @@ import io.grpc.ServerInterceptors;
 import io.grpc.ServerCredentials;
 import io.grpc.ServerInterceptor;
 import io.grpc.ServerServiceDefinition;
+import io.grpc.ServerStreamTracer;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.TlsChannelCredentials;
 import io.grpc.TlsServerCredentials;
 import io.grpc.ForwardingServerCall.SimpleForwardingServerCall;
 import io.grpc.protobuf.ProtoUtils;
+import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientCalls;
 import io.grpc.stub.MetadataUtils;
+import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.ServerCalls;
 import io.grpc.stub.StreamObserver;
+import io.grpc.testing.integration.BoolValue;
 import io.grpc.testing.integration.EchoStatus;
 import io.grpc.testing.integration.Empty;
 import io.grpc.testing.integration.Payload;
@@ -44,8 +50,10 @@ import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.TreeMap;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
@@ -235,6 +243,47 @@ public final class Interop {
       case "empty_unary" -> ClientCalls.blockingUnaryCall(channel, EMPTY, within(), Empty.getDefaultInstance());
       case "large_unary" -> large(channel, 271_828, 314_159);
       case "gzip_large_unary" -> large(channel, within().withCompression("gzip"), 271_828, 314_159);
+      case "client_compressed_unary" -> {
+        Status probe = statusOf(() -> ClientCalls.blockingUnaryCall(channel, UNARY, within(), expecting(true)));
+        expectStatus(probe, Status.Code.INVALID_ARGUMENT, null);
+        for (boolean isPacked : new boolean[] {true, false}) {
+          CallOptions options = isPacked ? within().withCompression("gzip") : within();
+          SimpleResponse found = ClientCalls.blockingUnaryCall(channel, UNARY, options, expecting(isPacked));
+          expect(found.getPayload().getBody().size() == 314_159, "another size");
+        }
+      }
+      case "client_compressed_streaming" -> {
+        expectStatus(sendCompressed(channel, within(), true).probe, Status.Code.INVALID_ARGUMENT, null);
+        expect(sendCompressed(channel, within().withCompression("gzip"), false).size == 73_086, "another sum");
+      }
+      case "server_compressed_unary" -> {
+        for (boolean isPacked : new boolean[] {true, false}) {
+          Seen seen = new Seen();
+          SimpleRequest request = SimpleRequest.newBuilder()
+              .setResponseSize(314_159)
+              .setPayload(payload(271_828))
+              .setResponseCompressed(flag(isPacked))
+              .build();
+          CallOptions options = within().withStreamTracerFactory(seen.client());
+          SimpleResponse found = ClientCalls.blockingUnaryCall(channel, UNARY, options, request);
+          expect(found.getPayload().getBody().size() == 314_159, "another size");
+          expect(List.copyOf(seen.isPacked).equals(List.of(isPacked)), "compressed: " + seen.isPacked);
+        }
+      }
+      case "server_compressed_streaming" -> {
+        Seen seen = new Seen();
+        StreamingOutputCallRequest request = StreamingOutputCallRequest.newBuilder()
+            .addResponseParameters(ResponseParameters.newBuilder().setSize(31_415).setCompressed(flag(true)))
+            .addResponseParameters(ResponseParameters.newBuilder().setSize(92_653).setCompressed(flag(false)))
+            .build();
+        CallOptions options = within().withStreamTracerFactory(seen.client());
+        Iterator<StreamingOutputCallResponse> found =
+            ClientCalls.blockingServerStreamingCall(channel, OUTPUT, options, request);
+        expect(found.next().getPayload().getBody().size() == 31_415, "another size");
+        expect(found.next().getPayload().getBody().size() == 92_653, "another size");
+        expect(!found.hasNext(), "more than was asked for");
+        expect(List.copyOf(seen.isPacked).equals(List.of(true, false)), "compressed: " + seen.isPacked);
+      }
       case "client_streaming" -> {
         BlockingQueue<Object> found = new LinkedBlockingQueue<>();
         var requests = ClientCalls.asyncClientStreamingCall(channel.newCall(INPUT, within()),
@@ -338,6 +387,98 @@ public final class Interop {
     }
   }
 
+  private static BoolValue flag(boolean value) {
+    return BoolValue.newBuilder().setValue(value).build();
+  }
+
+  private static SimpleRequest expecting(boolean isPacked) {
+    return SimpleRequest.newBuilder()
+        .setResponseSize(314_159)
+        .setPayload(payload(271_828))
+        .setExpectCompressed(flag(isPacked))
+        .build();
+  }
+
+  /** What came of messages of which the first says that it is compressed, and the second that it is not. */
+  private record Sum(int size, Status probe) {}
+
+  private static Sum sendCompressed(Channel channel, CallOptions options, boolean isProbe) throws Exception {
+    BlockingQueue<Object> found = new LinkedBlockingQueue<>();
+    var requests = (ClientCallStreamObserver<StreamingInputCallRequest>) ClientCalls.asyncClientStreamingCall(
+        channel.newCall(INPUT, options),
+        new StreamObserver<StreamingInputCallResponse>() {
+          @Override
+          public void onNext(StreamingInputCallResponse response) {
+            found.add(response.getAggregatedPayloadSize());
+          }
+
+          @Override
+          public void onError(Throwable raised) {
+            found.add(Status.fromThrowable(raised));
+          }
+
+          @Override
+          public void onCompleted() {}
+        });
+    for (int size : isProbe ? new int[] {27_182} : new int[] {27_182, 45_904}) {
+      boolean isPacked = size == 27_182;
+      requests.setMessageCompression(isPacked && !isProbe);
+      requests.onNext(StreamingInputCallRequest.newBuilder()
+          .setPayload(payload(size))
+          .setExpectCompressed(flag(isPacked))
+          .build());
+    }
+    requests.onCompleted();
+    Object end = found.poll(60, TimeUnit.SECONDS);
+    return end instanceof Integer size ? new Sum(size, Status.OK) : new Sum(0, end == null ? Status.UNKNOWN : (Status) end);
+  }
+
+  /** Notes of each message that comes whether it was compressed: its size is not known then. */
+  private static final class Seen {
+    static final Context.Key<Seen> KEY = Context.key("seen");
+    final Queue<Boolean> isPacked = new ConcurrentLinkedQueue<>();
+
+    ClientStreamTracer.Factory client() {
+      return new ClientStreamTracer.Factory() {
+        @Override
+        public ClientStreamTracer newClientStreamTracer(ClientStreamTracer.StreamInfo info, Metadata headers) {
+          return new ClientStreamTracer() {
+            @Override
+            public void inboundMessageRead(int number, long wireSize, long size) {
+              isPacked.add(wireSize != size);
+            }
+          };
+        }
+      };
+    }
+
+    static ServerStreamTracer.Factory server() {
+      return new ServerStreamTracer.Factory() {
+        @Override
+        public ServerStreamTracer newServerStreamTracer(String method, Metadata headers) {
+          Seen seen = new Seen();
+          return new ServerStreamTracer() {
+            @Override
+            public Context filterContext(Context context) {
+              return context.withValue(KEY, seen);
+            }
+
+            @Override
+            public void inboundMessageRead(int number, long wireSize, long size) {
+              seen.isPacked.add(wireSize != size);
+            }
+          };
+        }
+      };
+    }
+
+    /** Whether the message whose turn it is has not come as it says. */
+    boolean isOther(boolean isSaid, BoolValue said) {
+      boolean was = isPacked.remove();
+      return isSaid && said.getValue() != was;
+    }
+  }
+
   private static void customMetadata(Channel channel) throws Exception {
     byte[] trailing = {(byte) 0xab, (byte) 0xab, (byte) 0xab};
     Metadata sent = new Metadata();
@@ -377,6 +518,7 @@ public final class Interop {
 
   private static String listen(ServerCredentials credentials) throws Exception {
     Server server = Grpc.newServerBuilderForPort(0, credentials)
+        .addStreamTracerFactory(Seen.server())
         .addService(ServerInterceptors.intercept(service(), new Echoing()))
         .build()
         .start();
@@ -394,6 +536,11 @@ public final class Interop {
             responses.onError(asException(request.getResponseStatus()));
             return;
           }
+          if (Seen.KEY.get().isOther(request.hasExpectCompressed(), request.getExpectCompressed())) {
+            responses.onError(OTHER_FORM);
+            return;
+          }
+          pack(responses, request.hasResponseCompressed(), request.getResponseCompressed());
           responses.onNext(SimpleResponse.newBuilder().setPayload(payload(request.getResponseSize())).build());
           responses.onCompleted();
         }))
@@ -406,22 +553,45 @@ public final class Interop {
         .build();
   }
 
+  private static final StatusRuntimeException OTHER_FORM = Status.INVALID_ARGUMENT
+      .withDescription("the message came in another form than it says").asRuntimeException();
+
+  /** Chooses the form of the next message; before the first the encoding is said. */
+  private static void pack(StreamObserver<?> responses, boolean isAsked, BoolValue asked) {
+    if (isAsked) {
+      var call = (ServerCallStreamObserver<?>) responses;
+      try {
+        call.setCompression("gzip");
+      } catch (IllegalStateException raised) {
+        // The encoding is said already.
+      }
+      call.setMessageCompression(asked.getValue());
+    }
+  }
+
   private static StatusRuntimeException asException(EchoStatus asked) {
     return Status.fromCodeValue(asked.getCode()).withDescription(asked.getMessage()).asRuntimeException();
   }
 
   private static void write(StreamingOutputCallRequest request, StreamObserver<StreamingOutputCallResponse> responses) {
     for (ResponseParameters parameters : request.getResponseParametersList()) {
+      pack(responses, parameters.hasCompressed(), parameters.getCompressed());
       responses.onNext(StreamingOutputCallResponse.newBuilder().setPayload(payload(parameters.getSize())).build());
     }
   }
 
   private static StreamObserver<StreamingInputCallRequest> sum(StreamObserver<StreamingInputCallResponse> responses) {
     return new StreamObserver<>() {
+      private final Seen seen = Seen.KEY.get();
       private int size;
+      private boolean isOver;
 
       @Override
       public void onNext(StreamingInputCallRequest request) {
+        if (!isOver && seen.isOther(request.hasExpectCompressed(), request.getExpectCompressed())) {
+          isOver = true;
+          responses.onError(OTHER_FORM);
+        }
         size += request.getPayload().getBody().size();
       }
 
@@ -430,6 +600,9 @@ public final class Interop {
 
       @Override
       public void onCompleted() {
+        if (isOver) {
+          return;
+        }
         responses.onNext(StreamingInputCallResponse.newBuilder().setAggregatedPayloadSize(size).build());
         responses.onCompleted();
       }

@@ -45,6 +45,12 @@ struct EchoStatus {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct BoolValue {
+    #[prost(bool, tag = "1")]
+    value: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
 struct SimpleRequest {
     #[prost(int32, tag = "2")]
     response_size: i32,
@@ -52,6 +58,8 @@ struct SimpleRequest {
     payload: Option<Payload>,
     #[prost(message, optional, tag = "7")]
     response_status: Option<EchoStatus>,
+    #[prost(message, optional, tag = "8")]
+    expect_compressed: Option<BoolValue>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -182,9 +190,27 @@ impl Stub {
     }
 
     async fn large(&self, sent: i32, expected: i32) -> Outcome {
-        let request = SimpleRequest { response_size: expected, payload: payload(sent), response_status: None };
+        let request = SimpleRequest { response_size: expected, payload: payload(sent), ..Default::default() };
         let found: SimpleResponse = self.unary("UnaryCall", Self::request(request)).await?.into_inner();
         expect(found.payload.unwrap_or_default().body.len() == expected as usize, "another size")
+    }
+
+    /// A large call, sent in gzip or not, that says what it was sent in.
+    async fn compressed(&self, is_packed: bool, is_said: bool) -> Result<SimpleResponse, Status> {
+        let expect_compressed = Some(BoolValue { value: is_said });
+        let request = SimpleRequest {
+            response_size: 314_159,
+            payload: payload(271_828),
+            expect_compressed,
+            ..Default::default()
+        };
+        let mut grpc = self.grpc().await?;
+        if is_packed {
+            grpc = grpc.send_compressed(CompressionEncoding::Gzip).accept_compressed(CompressionEncoding::Gzip);
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        }
+        let codec = ProstCodec::<SimpleRequest, SimpleResponse>::default();
+        Ok(grpc.unary(Self::request(request), Self::path("UnaryCall"), codec).await?.into_inner())
     }
 
     async fn run(&self, case: &str) -> Outcome {
@@ -196,13 +222,22 @@ impl Stub {
             "large_unary" => self.large(271_828, 314_159).await,
             "gzip_large_unary" => {
                 let request =
-                    SimpleRequest { response_size: 314_159, payload: payload(271_828), response_status: None };
+                    SimpleRequest { response_size: 314_159, payload: payload(271_828), ..Default::default() };
                 let codec = ProstCodec::<SimpleRequest, SimpleResponse>::default();
                 let gzip = CompressionEncoding::Gzip;
                 let mut grpc = self.grpc().await?.send_compressed(gzip).accept_compressed(gzip);
                 grpc.ready().await?;
                 let found = grpc.unary(Self::request(request), Self::path("UnaryCall"), codec).await?.into_inner();
                 expect(found.payload.unwrap_or_default().body.len() == 314_159, "another size")
+            }
+            "client_compressed_unary" => {
+                let probe = self.compressed(false, true).await;
+                expect(probe.is_err_and(|status| status.code() == Code::InvalidArgument), "the probe")?;
+                for is_packed in [true, false] {
+                    let found = self.compressed(is_packed, is_packed).await?;
+                    expect(found.payload.unwrap_or_default().body.len() == 314_159, "another size")?;
+                }
+                Ok(())
             }
             "client_streaming" => {
                 let requests: Vec<_> = REQUEST_BYTES.iter().map(|&n| InputRequest { payload: payload(n) }).collect();
@@ -319,7 +354,7 @@ impl Stub {
 
     async fn custom_metadata(&self) -> Outcome {
         let trailing = MetadataValue::from_bytes(b"\xab\xab\xab");
-        let mut unary = Self::request(SimpleRequest { response_size: 1, payload: payload(1), response_status: None });
+        let mut unary = Self::request(SimpleRequest { response_size: 1, payload: payload(1), ..Default::default() });
         let (sender, mut dialogue) = self.duplex(LIMIT).await?;
         for metadata in [unary.metadata_mut(), dialogue.metadata_mut()] {
             metadata.insert(ECHO_INITIAL, "test_initial_metadata_value".parse()?);
@@ -343,7 +378,7 @@ impl Stub {
 
     async fn expect_status(&self, message: &str) -> Outcome {
         let response_status = Some(EchoStatus { code: 2, message: message.into() });
-        let request = SimpleRequest { response_size: 0, payload: None, response_status };
+        let request = SimpleRequest { response_status, ..Default::default() };
         match self.unary::<_, SimpleResponse>("UnaryCall", Self::request(request)).await {
             Err(status) if status.code() == Code::Unknown && status.message() == message => Ok(()),
             other => Err(format!("{other:?}").into()),
