@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import Frame, FrameKind, IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import Continuation
+from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, Survey, bodies, select, survey
 from ssop_codec.probes import chunk_received, stream_number
@@ -27,7 +28,6 @@ from ssop_router.delivery import Delivery, count_frames, take_ends
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.lease import Lease
 from ssop_router.outlet import finish
-from ssop_router.patience import Patience
 
 R = ErrorReason
 _HEADER_BIT: Final = 1 << FrameKind.FRAME_KIND_HEADER
@@ -83,7 +83,7 @@ class Attempt:
         self._has_tools = bool(job.request.prompt.tools)
         self._last_seqs: dict[int, int] = {}
         self.held_bytes = 0
-        self.patience = Patience(first_field_s)
+        self.patience = Deadline(first_field_s)
         self.first_field_s: float | None = None
         self.on_first_field: Callable[[], None] | None = None
         self.is_committed = False

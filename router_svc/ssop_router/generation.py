@@ -215,16 +215,16 @@ class Generator:
                 self._nodes.occupy(target.candidate.address) as node,
                 recording(job, attempt, partial(self._record, target.candidate.address)),
                 self._limits.waiting() as wait,
+                attempt.patience,
             ):
                 attempt.on_first_field = wait.end
-                async with attempt.patience:
-                    await node.peer.stream(
-                        GENERATE,
-                        request.SerializeToString(),
-                        attempt.take,
-                        timeout_s=max(0.001, job.remaining_s() - self._settings.hop_margin_ms / 1000),
-                        metadata=job.inner_metadata,
-                    )
+                await node.peer.stream(
+                    GENERATE,
+                    request.SerializeToString(),
+                    attempt.take,
+                    timeout_s=max(0.001, job.remaining_s() - self._settings.hop_margin_ms / 1000),
+                    metadata=job.inner_metadata,
+                )
         except TimeoutError as error:
             if not attempt.is_finished:
                 what = (

@@ -6,6 +6,7 @@ from typing import Final
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
+from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
 from ssop_router.answers import Admission, Answers, make_key
@@ -138,7 +139,7 @@ class Pipeline:
         outcome = "OK"
         failure: MeshError | None = None
         try:
-            async with asyncio.timeout(job.remaining_s()):
+            with Deadline(job.remaining_s()):
                 await self._run(job, delivery)
         except asyncio.CancelledError:
             outcome = "CANCELLED"

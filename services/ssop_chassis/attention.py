@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
+from ssop_chassis.deadline import Deadline
+
 TICK_S: Final = 0.005
 """How often the loop is looked at while something is waited for."""
 _MOST_CREDIT_S: Final = 1.5 * TICK_S
@@ -29,8 +31,8 @@ class Attention:
         self._attended_s = 0.0
         self._looked_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._due_s: dict[asyncio.Timeout | asyncio.Future[Any], float] = {}
-        self._last_look: set[asyncio.Timeout | asyncio.Future[Any]] = set()
+        self._due_s: dict[Deadline | asyncio.Future[Any], float] = {}
+        self._last_look: set[Deadline | asyncio.Future[Any]] = set()
 
     @property
     def now_s(self) -> float:
@@ -53,12 +55,17 @@ class Attention:
         finally:
             self.end(future)
 
-    def end(self, timer: "asyncio.Timeout | asyncio.Future[Any]") -> None:
+    def end(self, timer: "Deadline | asyncio.Future[Any]") -> None:
         """Nothing is waited for under this time-out any more."""
         self._due_s.pop(timer, None)
         self._last_look.discard(timer)
+        if not self._due_s and self._timer is not None:
+            # A process that waits for nothing is not woken.
+            self._timer.cancel()
+            self._timer = None
+            self._pass(asyncio.get_running_loop())
 
-    def begin(self, timer: "asyncio.Timeout | asyncio.Future[Any]", delay_s: float) -> None:
+    def begin(self, timer: "Deadline | asyncio.Future[Any]", delay_s: float) -> None:
         """Something is waited for from now on."""
         loop = asyncio.get_running_loop()
         if self._timer is None:
@@ -71,19 +78,23 @@ class Attention:
     def _schedule(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
         self._timer = loop.call_later(max(delay_s, _LAST_LOOK_S), self._look)
 
-    def _look(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _pass(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the clock catch up."""
         passed_s = loop.time() - self._looked_s
         self._looked_s += passed_s
         credit_s = min(passed_s, _MOST_CREDIT_S)
         self._attended_s += credit_s
         if passed_s > credit_s:
             self._on_lag(passed_s - credit_s)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._pass(loop)
         for timer in [timer for timer, due_s in self._due_s.items() if due_s <= self._attended_s]:
             if timer in self._last_look:
                 del self._due_s[timer]
-                if isinstance(timer, asyncio.Timeout):
-                    timer.reschedule(loop.time())
+                if isinstance(timer, Deadline):
+                    timer.expire()
                 elif not timer.done():
                     timer.set_exception(TimeoutError())
             else:
@@ -103,14 +114,14 @@ class AttentiveTimeout:
     def __init__(self, attention: Attention, delay_s: float) -> None:
         self._attention = attention
         self._delay_s = delay_s
-        self._timer = asyncio.timeout(None)
+        self._timer = Deadline(None)
 
     async def __aenter__(self) -> None:
-        await self._timer.__aenter__()
+        self._timer.__enter__()
         self._attention.begin(self._timer, self._delay_s)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._attention.end(self._timer)
-        await self._timer.__aexit__(kind, error, traceback)
+        self._timer.__exit__(kind, error, traceback)

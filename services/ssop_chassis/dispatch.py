@@ -12,6 +12,7 @@ from google.rpc import code_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis import logs
 from ssop_chassis.call import Call, Metadata, Method
+from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.identity import MOST_TOKENS, PRINCIPAL_METADATA, Principal, Signed, read_token
 from ssop_chassis.tracing import is_traced, server_span
@@ -130,7 +131,7 @@ class Dispatcher:
         try:
             if method.needs_principal:
                 call.admit(self.authenticate(call.metadata))
-            async with asyncio.timeout(call.remaining_s()):
+            with Deadline(call.remaining_s()):
                 await method.handler(call)
         except MeshError:
             raise

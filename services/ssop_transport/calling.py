@@ -9,6 +9,7 @@ from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Metadata, OnMessage
+from ssop_chassis.deadline import Alarm
 from ssop_chassis.errors import MeshError, from_status
 from ssop_transport import wire
 from ssop_transport._connection import Connection
@@ -18,15 +19,18 @@ from ssop_transport._stream import Stream
 _STATUS_DIGITS: Final = 4
 
 
-class Calling:
+class Calling(Alarm):
     """A call on its way; its task waits here for news."""
 
+    __slots__ = ("_due_s", "_is_late", "_waiter", "stream")
+
     def __init__(self, timeout_s: float) -> None:
+        super().__init__()
         self.stream: Stream | None = None
-        self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._is_late = False
-        self._timer = self._loop.call_later(timeout_s, self._expire)
+        self._due_s = self.loop.time() + timeout_s
+        self.start(timeout_s)
 
     def begin(self, connection: Connection, headers: wire.Pairs, request: bytes, is_packed: bool) -> None:
         """Send the request. Raises ConnectionError."""
@@ -40,7 +44,7 @@ class Calling:
 
     def remaining_s(self) -> float:
         """Time until the deadline."""
-        return self._timer.when() - self._loop.time()
+        return self._due_s - self.loop.time()
 
     def take(self) -> bytes | None:
         """The next message, if it is there."""
@@ -56,13 +60,14 @@ class Calling:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _expire(self) -> None:
+    def ring(self) -> None:
+        """See Alarm.ring."""
         self._is_late = True
         self.news()
 
     async def wait(self) -> None:
         """Wait for news. Raises MeshError when time is up."""
-        self._waiter = self._loop.create_future()
+        self._waiter = self.loop.create_future()
         try:
             await self._waiter
         finally:
@@ -91,7 +96,7 @@ class Calling:
 
     def leave(self) -> None:
         """Stop the clock, and break the call off if it still runs."""
-        self._timer.cancel()
+        self.stop()
         stream = self.stream
         if stream is None:
             return
@@ -102,6 +107,8 @@ class Calling:
 
 class Streaming(Calling):
     """Hands each message over in the turn of the loop in which it came, in the context of the caller."""
+
+    __slots__ = ("_context", "_on_message", "error", "pending")
 
     def __init__(self, timeout_s: float, on_message: OnMessage) -> None:
         super().__init__(timeout_s)

@@ -81,7 +81,9 @@ def test_bodies_are_the_frames_of_their_kind(chunk: bytes) -> None:
 
 @pytest.mark.parametrize("count", [63, 64, 65, 200])
 def test_no_head_of_many_is_missing(count: int) -> None:
-    chunk = Chunk(frames=[Frame(seq=number + 1, kind=FrameKind.FRAME_KIND_VALUE, node=number) for number in range(count)]).SerializeToString()
+    chunk = Chunk(
+        frames=[Frame(seq=number + 1, kind=FrameKind.FRAME_KIND_VALUE, node=number) for number in range(count)]
+    ).SerializeToString()
     found = survey(chunk)
     assert (found.is_plain, found.is_row, found.frames, found.last_seq) == (True, True, count, count)
     assert read_heads(found.heads) == [(2, number + 1, number) for number in range(count)]

@@ -1,0 +1,188 @@
+"""Time-outs that cost next to nothing where they do not run out: those of a loop share one of its timers.
+
+Most of them never do, and a timer of the loop for each costs more than all else that they need. After the timing wheel
+of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), with one level.
+"""
+
+import asyncio
+import math
+from types import TracebackType
+from typing import Any, Final, Self
+
+COARSE_S: Final = 1.0
+"""What ends sooner than this has a timer of its own, exact to a millisecond."""
+SLOT_S: Final = 1 / 16
+"""What ends later may end later by so much, and never ends too soon."""
+_MOST_S: Final = 1e6
+_ROUNDING_S: Final = 0.001
+
+
+class _Wheel:
+    """The alarms of one loop, by the sixteenth of a second in which they are over."""
+
+    __slots__ = ("_looks_at", "_slots", "_timer", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._slots: dict[int, set[Alarm]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = 0
+
+    def take(self, due_s: float, alarm: "Alarm") -> "set[Alarm]":
+        """Ring then; what is returned has the alarm until it rings."""
+        slot = math.ceil(due_s / SLOT_S)
+        alarms = self._slots.get(slot)
+        if alarms is None:
+            alarms = self._slots[slot] = set()
+            if self._timer is None or slot < self._looks_at:
+                self._look_at(slot)
+        alarms.add(alarm)
+        return alarms
+
+    def _look_at(self, slot: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._looks_at = slot
+        self._timer = self.loop.call_at(slot * SLOT_S + _ROUNDING_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        passed = math.floor(self.loop.time() / SLOT_S)
+        due = [alarm for slot, alarms in self._slots.items() if slot <= passed for alarm in alarms]
+        # Most have been stopped, and left their slots empty.
+        self._slots = {slot: alarms for slot, alarms in self._slots.items() if alarms and slot > passed}
+        if self._slots:
+            self._look_at(min(self._slots))
+        for alarm in due:
+            alarm.come(self.loop)
+
+
+_latest: _Wheel | None = None
+
+
+def _wheel() -> _Wheel:
+    """That of the running loop. A loop that takes turns with others has several."""
+    global _latest  # noqa: PLW0603 - of the process: nearly all have one loop
+    loop = asyncio.get_running_loop()
+    wheel = _latest
+    if wheel is None or wheel.loop is not loop:
+        wheel = _latest = _Wheel(loop)
+    return wheel
+
+
+class Alarm:
+    """Calls `ring` once its time is over; set again, at the new time alone. Belongs to the running loop."""
+
+    __slots__ = ("_alarms", "_handle", "_wheel", "loop")
+
+    def __init__(self) -> None:
+        self._wheel = wheel = _wheel()
+        self.loop = wheel.loop
+        self._alarms: set[Alarm] | None = None
+        self._handle: asyncio.Handle | None = None
+
+    def start(self, delay_s: float) -> None:
+        """Ring after so many seconds."""
+        if self._alarms is not None or self._handle is not None:
+            self.stop()
+        if delay_s < COARSE_S:
+            self._handle = self.loop.call_later(max(0.0, delay_s), self._ring)
+        else:
+            self._alarms = self._wheel.take(self.loop.time() + min(delay_s, _MOST_S), self)
+
+    def stop(self) -> None:
+        """Don't ring."""
+        if self._alarms is not None:
+            self._alarms.discard(self)
+            self._alarms = None
+        elif self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    @property
+    def is_set(self) -> bool:
+        """It will ring."""
+        return self._alarms is not None or self._handle is not None
+
+    def come(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ring in the next turn, where one that fails fails alone; until then it can be stopped."""
+        self._alarms = None
+        self._handle = loop.call_soon(self._ring)
+
+    def _ring(self) -> None:
+        self._handle = None
+        self.ring()
+
+    def ring(self) -> None:
+        """The time is over."""
+        raise NotImplementedError
+
+
+class Deadline(Alarm):
+    """As `asyncio.timeout`, for less, and in a plain `with`: TimeoutError once the time that was set last is over.
+
+    The time may be moved with every chunk of a stream: what was set later is seen when the alarm rings. None: there is
+    no end. Use it once.
+    """
+
+    __slots__ = ("_cancelling", "_due_s", "_first_s", "_is_over", "_rings_s", "_task")
+
+    def __init__(self, delay_s: float | None) -> None:
+        super().__init__()
+        self._first_s = delay_s
+        self._due_s: float | None = None
+        self._rings_s = 0.0
+        self._task: asyncio.Task[Any] | None = None
+        self._is_over = False
+        self._cancelling = 0
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task(self.loop)
+        if task is None:
+            raise RuntimeError("a deadline is for a task")
+        self._task = task
+        self._cancelling = task.cancelling()
+        self.set(self._first_s)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        task, self._task = self._task, None
+        is_ours = self._is_over and task is not None and task.uncancel() <= self._cancelling
+        if is_ours and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    @property
+    def is_endless(self) -> bool:
+        """It is waited for, and no time is set."""
+        return self._task is not None and self._due_s is None
+
+    def set(self, delay_s: float | None) -> None:
+        """Wait so many seconds from now; None: without an end."""
+        if delay_s is None:
+            self._due_s = None
+            return
+        due_s = self._due_s = self.loop.time() + delay_s
+        if self._task is not None and not self._is_over and not (self.is_set and self._rings_s <= due_s):
+            self._rings_s = due_s
+            self.start(delay_s)
+
+    def expire(self) -> None:
+        """The time is over now."""
+        if self._task is not None and not self._is_over:
+            self._is_over = True
+            self._task.cancel()
+
+    def ring(self) -> None:
+        """See Alarm.ring."""
+        due_s = self._due_s
+        if due_s is None:
+            return
+        left_s = due_s - self.loop.time()
+        if left_s > 0:
+            self._rings_s = due_s
+            self.start(left_s)
+        else:
+            self.expire()
