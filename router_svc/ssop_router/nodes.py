@@ -13,6 +13,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ModelState, ModelStatus, WatchStatusRequest, WatchStatusResponse
 from ssop.v1.mesh_pb2 import Tier
 from ssop_chassis.call import Peer
+from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
@@ -51,8 +52,11 @@ class Node:
         self.is_connected = False
         self.standing = Standing()
         self._expected_tiers = expected_tiers
-        self._models: tuple[ModelView, ...] = ()
+        # What the last status says, read when a decision first asks: more statuses come than decisions look at.
+        self._models: tuple[ModelView, ...] | None = ()
         self._memory_free_ratio: float | None = None
+        self.tiers: list[Tier.ValueType] | None = None
+        """Those that its last status named, as the rotation was told them."""
         self._outcomes = outcomes
         self._view: NodeView | None = None
         self._is_back = asyncio.Event()
@@ -64,20 +68,10 @@ class Node:
 
     def take(self, status: WatchStatusResponse, now_ms: int) -> None:
         """A status has arrived."""
-        self._view = None
+        self._view = self._models = None
         self.status = status
         self.seen_at_ms = now_ms
         self.is_connected = True
-        self._models = tuple(_view(model) for model in status.models)
-        total = status.memory_total_bytes.value
-        is_known = total > 0 and status.memory_free_bytes.age_ms <= _MEMORY_STALE_MS
-        free_ratios = [status.memory_free_bytes.value / total] if is_known else []
-        free_ratios += [
-            1 - model.kv_used_ratio.value
-            for model in status.models
-            if model.HasField("kv_used_ratio") and model.kv_used_ratio.age_ms <= _KV_STALE_MS
-        ]
-        self._memory_free_ratio = min(free_ratios, default=None)
 
     def lose(self) -> None:
         """Its status stream has ended."""
@@ -124,10 +118,13 @@ class Node:
     def view(self) -> NodeView:
         """What decisions read; the same object until something changes."""
         if self._view is None:
+            models = self._models
+            if models is None:
+                models = self._read()
             self._view = NodeView(
                 self.peer.address,
                 self.name,
-                self._models,
+                models,
                 self.seen_at_ms,
                 self.is_connected,
                 self.in_flight,
@@ -141,20 +138,42 @@ class Node:
             )
         return self._view
 
+    def _read(self) -> tuple[ModelView, ...]:
+        status = self.status
+        if status is None:
+            return ()
+        self._memory_free_ratio = _free_ratio(status)
+        self._models = tuple([_view(model) for model in status.models])
+        return self._models
+
+
+def _free_ratio(status: WatchStatusResponse) -> float | None:
+    """The least of what is free of its memory and of its models' KV caches; None while nothing fresh is known."""
+    total = status.memory_total_bytes.value
+    is_known = total > 0 and status.memory_free_bytes.age_ms <= _MEMORY_STALE_MS
+    free_ratios = [status.memory_free_bytes.value / total] if is_known else []
+    free_ratios += [
+        1 - model.kv_used_ratio.value
+        for model in status.models
+        if model.HasField("kv_used_ratio") and model.kv_used_ratio.age_ms <= _KV_STALE_MS
+    ]
+    return min(free_ratios, default=None)
+
 
 def _view(status: ModelStatus) -> ModelView:
+    busy, queue = status.slots_busy, status.queue_length
     return ModelView(
         name=status.model,
         state=status.state,
         tiers=frozenset(status.tiers),
         context_tokens=status.context_tokens,
         slots_total=status.slots_total,
-        slots_busy=status.slots_busy.value,
-        queue_length=status.queue_length.value,
+        slots_busy=busy.value,
+        queue_length=queue.value,
         capabilities=frozenset(status.capabilities),
         has_logprobs=status.has_logprobs,
         constraint_mode=status.constraint_mode,
-        load_age_ms=max(status.slots_busy.age_ms, status.queue_length.age_ms),
+        load_age_ms=max(busy.age_ms, queue.age_ms),
     )
 
 
@@ -210,7 +229,7 @@ class Nodes:
         """A node is new. One that is there already, and leaves, must have gone first: see `stay`."""
         address = node.peer.address
         self._nodes[address] = node
-        self._snapshot = None
+        self._snapshot = node.tiers = None
         self._rotation.add(address, node.peer)
         if self._is_watching:
             self._watches[address] = asyncio.ensure_future(self._watch(node))
@@ -284,7 +303,9 @@ class Nodes:
         self._stand(address)
 
     def _stand(self, address: str) -> None:
-        self._nodes[address].stand(self._rotation.standing(address))
+        node, standing = self._nodes[address], self._rotation.standing(address)
+        if standing != node.standing:
+            node.stand(standing)
         self._snapshot = None
 
     async def hear_all(self) -> None:
@@ -338,19 +359,22 @@ class Nodes:
 
     async def _follow(self, node: Node) -> None:
         """One status stream. Raises TimeoutError when the node falls silent, since a node speaks every second."""
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(self._stale_ms / 1000) as silence:
+        stale_s = self._stale_ms / 1000
+        with Deadline(stale_s) as silence:
 
             def take(message: bytes) -> None:
-                silence.reschedule(loop.time() + self._stale_ms / 1000)
+                silence.set(stale_s)
                 is_new = not node.is_connected
                 before = node.status
                 status = WatchStatusResponse.FromString(message)
                 node.take(status, self._clock_ms())
-                self._rotation.serve_tiers(node.peer.address, [tier for model in status.models for tier in model.tiers])
+                self._snapshot = None
+                tiers = [tier for model in status.models for tier in model.tiers]
+                if tiers != node.tiers:
+                    self._rotation.serve_tiers(node.peer.address, tiers)
+                    node.tiers = tiers
                 if before is not None and status.oom_count > before.oom_count:
                     self._rotation.take_ooms(node.peer.address, status.oom_count - before.oom_count)
-                self._snapshot = None
                 if is_new:
                     _log.info("a node says its status", extra={"address": node.peer.address, "node": node.name})
                     if all(one.status is not None for one in self):

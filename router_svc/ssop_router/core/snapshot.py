@@ -20,8 +20,7 @@ UNSEEN_PENALTY: Final = 2.0
 FULL_PENALTY: Final = 8.0
 
 
-@dataclass(frozen=True, slots=True)
-class ModelView:
+class ModelView(NamedTuple):
     """A model as its node last described it. `context_tokens` and `slots_total` are 0 while unknown.
 
     `load_age_ms` is how old its load already was when the status arrived.
@@ -34,7 +33,7 @@ class ModelView:
     slots_total: int = 0
     slots_busy: float = 0.0
     queue_length: float = 0.0
-    capabilities: frozenset[str] = field(default_factory=frozenset)
+    capabilities: frozenset[str] = frozenset()
     has_logprobs: bool = False
     constraint_mode: ConstraintMode.ValueType = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
     load_age_ms: int = 0
@@ -164,7 +163,7 @@ def _rows(node: NodeView) -> Iterator[tuple[frozenset[Tier.ValueType], Row]]:
     for model in node.models:
         if model.state != _READY:
             continue
-        slots = max(1, model.slots_total)
+        slots = model.slots_total or 1
         own_load = _own_load(node, slots, node.weight)
         said_load = (model.slots_busy + model.queue_length) / slots
         load = max(said_load, own_load)

@@ -1,5 +1,6 @@
 """What is read as a request of the common kind has no fault, and the features that any other way finds."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -126,6 +127,15 @@ def test_what_is_plain_has_no_fault_and_the_same_features(request: GenerateReque
     assert list(validation._find_faults(request)) == []
     scopes = frozenset({"lite"})
     assert read_features(request, Policy(), scopes, plain=plain) == read_features(request, Policy(), scopes)
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "presence_penalty", "frequency_penalty"])
+@pytest.mark.parametrize("value", [-2.1, -2.0, -0.1, 0.0, 0.5, 1.0, 1.1, 2.0, 2.1, float("nan"), float("inf")])
+def test_a_number_is_plain_exactly_where_it_is_within_its_bounds(name: str, value: float) -> None:
+    request = GenerateRequest()
+    request.CopyFrom(COMMON)
+    setattr(request.prompt.sampling, name, value)
+    assert (read_plain(request) is not None) == (not list(validation._find_faults(request)))
 
 
 @given(st.integers(60, 70), st.integers(60, 70))

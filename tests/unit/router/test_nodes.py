@@ -54,11 +54,18 @@ class StillRotation:
     def __init__(self) -> None:
         self.lost: list[str] = []
         self.ooms: list[int] = []
+        self.tiers: list[list[int]] = []
 
     def standing(self, _: str) -> Standing:
         return Standing()
 
-    def serve_tiers(self, *_: Any) -> None:
+    def serve_tiers(self, _: str, tiers: Sequence[int]) -> None:
+        self.tiers.append(list(tiers))
+
+    def add(self, *_: Any) -> None:
+        pass
+
+    def remove(self, _: str) -> None:
         pass
 
     def record(self, *_: Any) -> None:
@@ -196,6 +203,47 @@ async def test_error_that_nobody_foresaw_ends_no_watch_and_is_counted() -> None:
     task = await watch(nodes)
     await eventually(lambda: nodes["n"].is_connected and len(faults) == 2)
     assert not task.done()
+    await stop(task)
+
+
+async def test_tiers_are_told_when_they_change_and_not_with_every_status() -> None:
+    scripted, rotation, clock = Watched("n1", [Tier.TIER_FULL]), StillRotation(), Clock()
+    nodes = make(scripted, clock, rotation=rotation)
+    task = await watch(nodes)
+    for tiers in ([Tier.TIER_FULL], [Tier.TIER_LITE]):
+        scripted.status.models[0].tiers[:] = tiers
+        await eventually(lambda: bool(rotation.tiers) and rotation.tiers[-1] == scripted.status.models[0].tiers)
+        clock.now_ms += 1_000
+        # Another one has come since.
+        await eventually(lambda: nodes["n"].seen_at_ms == clock.now_ms)
+    await stop(task)
+    assert rotation.tiers == [[Tier.TIER_FULL], [Tier.TIER_LITE]]
+
+
+async def test_a_node_that_stays_after_all_has_its_tiers_told_again() -> None:
+    rotation = StillRotation()
+    nodes = make(Watched("n1", [Tier.TIER_FULL]), Clock(), rotation=rotation)
+    task = await watch(nodes)
+    await eventually(lambda: len(rotation.tiers) == 1)
+    with nodes.occupy("n"):
+        nodes.leave("n", lambda: None)
+        nodes.stay("n")
+    await eventually(lambda: len(rotation.tiers) == 2)
+    await stop(task)
+    assert rotation.tiers == [[Tier.TIER_FULL]] * 2
+
+
+async def test_a_status_is_seen_by_the_next_decision() -> None:
+    scripted, clock = Watched("n1", [Tier.TIER_FULL]), Clock()
+    nodes = make(scripted, clock)
+    task = await watch(nodes)
+    await eventually(lambda: nodes["n"].is_connected)
+    load = scripted.status.models[0].slots_busy
+    for busy in (3.0, 1.0):
+        load.value = busy
+        clock.now_ms += 1_000
+        await eventually(lambda: nodes.snapshot().nodes[0].models[0].slots_busy == load.value)
+    assert nodes.snapshot().nodes[0].seen_at_ms == clock.now_ms
     await stop(task)
 
 
