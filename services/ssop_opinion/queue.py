@@ -33,10 +33,12 @@ PREFIX: Final = "{ssop.opinion}"
 POSTS: Final = f"{PREFIX}:posts"
 """The common stream; those of tenants have `:TENANT` behind it."""
 DEAD: Final = f"{PREFIX}:dead"
-_BYTES: Final = f"{PREFIX}:bytes"
-COUNT: Final = f"{PREFIX}:count"
-"""How many posts are in the streams of tenants."""
-_BYTES_BY_TENANT: Final = f"{PREFIX}:bytes_by_tenant"
+_COMMON_BYTES: Final = f"{PREFIX}:bytes"
+SUMS: Final = f"{PREFIX}:sums"
+"""How many posts and bytes are in the streams of all tenants, and by name how many bytes in that of each."""
+SUM_OF_POSTS: Final = "=posts"
+"""No tenant is named so."""
+_SUM_OF_BYTES: Final = "=bytes"
 _TENANTS: Final = f"{PREFIX}:tenants"
 GROUP: Final = "workers"
 _BATCH: Final = 500
@@ -146,9 +148,7 @@ class PostQueue:
         Raises QueueAwayError and ReplayedError.
         """
         settings = self._settings
-        keys = [
-            _stream(tenant), POSTS, DEAD, _BYTES, COUNT, _BYTES_BY_TENANT, _TENANTS, f"{PREFIX}:nonce:{nonce}",
-        ]  # fmt: skip
+        keys = [_stream(tenant), POSTS, DEAD, SUMS, _COMMON_BYTES, _TENANTS, f"{PREFIX}:nonce:{nonce}"]
         arguments: list[str | bytes | int] = [
             settings.max_queued,
             settings.max_queued_bytes,
@@ -255,7 +255,7 @@ class PostQueue:
         """Take posts out of the queue: their records are in the sink. Raises QueueAwayError."""
         with _reaching("the queue's Redis does not answer"):
             for at in range(0, len(entries), _BATCH):
-                keys, arguments = [_BYTES, COUNT, _BYTES_BY_TENANT], cast("list[str | int]", [GROUP])
+                keys, arguments = [SUMS, _COMMON_BYTES], cast("list[str | int]", [GROUP])
                 for stream, some in _by_stream(entries[at : at + _BATCH]).items():
                     keys.append(_stream(stream))
                     arguments += [stream, len(some)]
@@ -293,11 +293,13 @@ class PostQueue:
             for id_, letter in held:
                 tenant, size_bytes = letter.tenant, len(letter.payload)
                 pipe.xadd(_stream(tenant), {"post": letter.payload, "seen": "", "tenant": tenant})
-                pipe.incrby(_BYTES, size_bytes)
                 if tenant:
                     pipe.sadd(_TENANTS, tenant)
-                    pipe.incr(COUNT)
-                    pipe.hincrby(_BYTES_BY_TENANT, tenant, size_bytes)
+                    pipe.hincrby(SUMS, SUM_OF_POSTS, 1)
+                    pipe.hincrby(SUMS, _SUM_OF_BYTES, size_bytes)
+                    pipe.hincrby(SUMS, tenant, size_bytes)
+                else:
+                    pipe.incrby(_COMMON_BYTES, size_bytes)
                 pipe.xdel(DEAD, text_of(id_))
             await pipe.execute()
         return len(held)
@@ -306,7 +308,7 @@ class PostQueue:
         """How many posts wait or are worked on, and how many dead letters there are. Raises QueueAwayError."""
         with _reaching("the queue's Redis does not answer"):
             pipe = self._redis.pipeline(transaction=False)
-            pipe.get(COUNT)
+            pipe.hget(SUMS, SUM_OF_POSTS)
             pipe.xlen(POSTS)
             pipe.xlen(DEAD)
             counted, common, dead = await pipe.execute()
@@ -317,7 +319,7 @@ class PostQueue:
         await self._redis.aclose()
 
     async def _open_streams(self) -> None:
-        common, *found = await self._open(keys=[POSTS, _TENANTS, COUNT], args=[GROUP, *self._tenants])
+        common, *found = await self._open(keys=[POSTS, _TENANTS, SUMS], args=[GROUP, *self._tenants])
         self.lengths = {text_of(name): int(length) for name, length in zip(found[::2], found[1::2], strict=True)}
         # Nothing new comes into the common stream while this version runs alone.
         self._streams = ("", *self.lengths) if common else tuple(self.lengths) or ("",)

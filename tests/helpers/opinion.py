@@ -17,7 +17,7 @@ from ssop_opinion.core.record import Analysis, Record
 from ssop_opinion.core.signature import sign
 from ssop_opinion.ports import AlertDesk, Analyst, OnField, Sink
 from ssop_opinion.process import OpinionProcess, open_process
-from ssop_opinion.queue import QueueAwayError
+from ssop_opinion.queue import SUMS, QueueAwayError
 from ssop_opinion.settings import OpinionSettings
 from ssop_opinion.sinks import open_sink
 from ssop_opinion.wiring import Parts, Setup
@@ -136,6 +136,12 @@ async def emptied(process: OpinionProcess) -> None:
                 if not (await process.queue.sizes())[0]:
                     return
             await asyncio.sleep(0.02)
+
+
+def sums(redis: RedisServer) -> set[int]:
+    """What the queue says of how much it holds, of all kinds: {0} when it is empty."""
+    held = redis.ask("HVALS", SUMS)
+    return {int(value) for value in [*held, redis.ask("GET", "{ssop.opinion}:bytes") or 0]}
 
 
 def posts(count: int, *, tenant: str = TENANT, seed: int = 0) -> list[Post]:

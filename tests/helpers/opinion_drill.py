@@ -27,7 +27,7 @@ from ssop_cli.opinion_mesh import KEY_ID, make_tenant, opinion_folder, webhook_s
 from ssop_cli.places import Places, find_places
 from ssop_cli.report import read_report
 from ssop_opinion.core.signature import sign
-from ssop_opinion.queue import COUNT, POSTS
+from ssop_opinion.queue import POSTS, SUM_OF_POSTS, SUMS
 from ssop_opinion.webhook import PATH
 
 VICTIMS: Final = ("opinion", "router", "redis-state", "inference", "cache", "redis-cache")
@@ -90,7 +90,7 @@ def _queued(places: Places) -> int:
 
     try:
         with redis.Redis(unix_socket_path=str(places.socket("redis-state")), socket_timeout=5) as client:
-            return int(client.get(COUNT) or 0) + int(client.xlen(POSTS))
+            return int(client.hget(SUMS, SUM_OF_POSTS) or 0) + int(client.xlen(POSTS))
     except redis.RedisError:
         return -1
 

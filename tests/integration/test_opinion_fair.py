@@ -7,19 +7,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from helpers.eventually import eventually
 from helpers.opinion import (
     GOOD,
+    KEY_ID,
     TENANT,
     ScriptedAnalyst,
+    bodies,
     emptied,
     make_settings,
     make_tenant,
     parts,
     posts,
     running,
+    signed,
+    sums,
     working,
 )
 from helpers.redis_server import RedisServer
@@ -29,15 +34,22 @@ from ssop_opinion.core.record import Analysis
 from ssop_opinion.intake import Origin
 from ssop_opinion.ports import MeshAwayError, OnField, Query
 from ssop_opinion.process import OpinionProcess
-from ssop_opinion.queue import COUNT, GROUP, POSTS, QUEUED, REFUSED
+from ssop_opinion.queue import GROUP, POSTS, QUEUED, REFUSED
+from ssop_opinion.webhook import PATH
 
 QUIET = "quiet"
 
 
-@pytest.fixture
-def redis() -> Iterator[RedisServer]:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[RedisServer]:
     with RedisServer("state") as server:
         yield server
+
+
+@pytest.fixture
+def redis(shared: RedisServer) -> RedisServer:
+    shared.ask("FLUSHALL")
+    return shared
 
 
 @pytest.fixture
@@ -177,8 +189,7 @@ async def test_room_that_was_taken_is_given_back(folder: Path, redis: RedisServe
             assert (await append(process, posts(40, seed=seed)))[QUEUED] == 40
             await append(process, posts(10, tenant=QUIET, seed=seed))
             await emptied(process)
-    assert [int(redis.ask("GET", key)) for key in (COUNT, "{ssop.opinion}:bytes")] == [0, 0]
-    assert set(redis.ask("HVALS", "{ssop.opinion}:bytes_by_tenant")) == {b"0"}
+    assert sums(redis) == {0}
 
 
 async def test_oldest_drops_posts_of_who_has_too_many(folder: Path, redis: RedisServer) -> None:
@@ -206,7 +217,7 @@ async def test_posts_of_the_stream_that_all_shared_are_read_until_it_is_empty(fo
         await append(process, more)
         await emptied(process)
         assert await stored(process, TENANT) + await stored(process, QUIET) == keys(made[:20] + more) + keys(made[20:])
-    assert int(redis.ask("GET", "{ssop.opinion}:bytes")) == 0
+    assert sums(redis) == {0}
 
 
 async def test_posts_with_the_same_id_in_two_streams_are_two(folder: Path, redis: RedisServer) -> None:
@@ -282,3 +293,30 @@ async def test_an_emptied_redis_is_used_again_by_all(folder: Path, redis: RedisS
         await append(process, quiet)
         await emptied(process)
         assert await stored(process, TENANT) + await stored(process, QUIET) == keys(made) + keys(quiet)
+
+
+async def test_webhooks_of_one_leave_room_for_others(folder: Path, redis: RedisServer) -> None:
+    """Requests whose bodies do not come, under the name of a key, and one of another tenant."""
+    silent = asyncio.Event()
+    statuses: list[int] = []
+
+    async def never() -> Any:
+        await silent.wait()
+        return {"type": "http.disconnect"}
+
+    async def note(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async with running(folder, redis, parts(ScriptedAnalyst()), max_in_flight=9) as (process, _):
+        webhook = process.webhook()
+        scope = {"headers": [(b"x-ssop-key", KEY_ID.encode())]}
+        hanging = [asyncio.create_task(webhook(scope, never, note)) for _ in range(20)]
+        await eventually(lambda: statuses == [429] * 12)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(webhook), base_url="http://door") as client:
+            body = bodies(posts(1, tenant=QUIET))
+            headers = signed(body, nonce="a-nonce-of-another", key=f"{KEY_ID}-{QUIET}")
+            reply = await client.post(PATH, content=body, headers={**headers, "content-type": "application/x-ndjson"})
+        silent.set()
+        await asyncio.gather(*hanging)
+    assert reply.status_code == 202

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.eventually import eventually
-from helpers.opinion import GOOD, TENANT, NotingDesk, ScriptedAnalyst, emptied, parts, posts, running, working
+from helpers.opinion import GOOD, TENANT, NotingDesk, ScriptedAnalyst, emptied, parts, posts, running, sums, working
 from helpers.redis_server import RedisServer
 from ssop_opinion.core.post import Post, PostError
 from ssop_opinion.core.record import Analysis, Record
@@ -281,7 +281,7 @@ async def test_bytes_are_bounded_and_given_back(tmp_path: Path, redis: RedisServ
         assert (await process.intake.append(made, ORIGIN)).outcomes == [QUEUED, QUEUED, REFUSED, REFUSED]
         async with working(process):
             await wait_for(process, made[:2])
-    assert int(redis.ask("GET", "{ssop.opinion}:bytes")) == 0
+    assert sums(redis) == {0}
 
 
 async def test_oldest_drops_what_waits_longest_and_never_what_is_worked_on(tmp_path: Path, redis: RedisServer) -> None:
@@ -333,7 +333,7 @@ async def test_a_dead_letter_with_its_post_can_be_queued_again(tmp_path: Path, r
         assert await process.queue.revive(10) == 1
         await wait_for(process, made)
         assert [letter.reason for _, letter in await process.queue.dead_letters(10)] == ["not_json"]
-    assert int(redis.ask("GET", "{ssop.opinion}:bytes")) == 0
+    assert sums(redis) == {0}
 
 
 async def test_a_redis_that_would_forget_is_refused(tmp_path: Path) -> None:

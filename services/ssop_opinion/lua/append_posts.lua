@@ -1,13 +1,13 @@
 -- Appends posts of one tenant that were not seen before, within the bounds of the queue. Times in milliseconds, sizes in
 -- bytes.
--- KEYS: stream of the tenant, the common stream, dead letters, bytes, count, bytes by tenant, tenants, nonce,
---       then one `seen` key for each post.
+-- KEYS: stream of the tenant, the common stream, dead letters, sums, bytes of the common stream, tenants, nonce, then one
+--       `seen` key for each post. Sums: `=posts` and `=bytes` of all tenants' streams, and by tenant the bytes of its own.
 -- ARGV: max_queued, max_bytes, policy, seen_ttl_ms, nonce_ttl_ms (0: no nonce), max_dead, group, tenant, share, then for
 --       each post: payload, 1 when sampling takes it.
 -- A tenant's own posts stay below `share` times the room that is left (0: it is alone, and may have all of it).
 -- Returns {1} for a nonce that was used, or {0, n dropped, outcome of each}: 1 queued, 0 seen before, 2 left out by sampling, -1 refused.
-local posts, common_posts, dead, bytes, count = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local bytes_by_tenant, tenants, nonce = KEYS[6], KEYS[7], KEYS[8]
+local posts, common_posts, dead, sums, common_bytes = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local tenants, nonce = KEYS[6], KEYS[7]
 local max_queued, max_bytes, policy = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local seen_ttl, nonce_ttl, max_dead, group = ARGV[4], tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local tenant, share = ARGV[8], tonumber(ARGV[9])
@@ -15,25 +15,27 @@ local tenant, share = ARGV[8], tonumber(ARGV[9])
 if nonce_ttl > 0 and redis.call('EXISTS', nonce) == 1 then
   return {1}
 end
-if #KEYS == 8 then
+if #KEYS == 7 then
   if nonce_ttl > 0 then
     redis.call('SET', nonce, '', 'PX', nonce_ttl)
   end
   return {0, 0, {}}
 end
 
-local sums = redis.call('MGET', bytes, count)
-local held, counted = tonumber(sums[1] or '0'), tonumber(sums[2] or '0')
-local common = redis.call('XLEN', common_posts)
-local own, own_bytes = redis.call('XLEN', posts), tonumber(redis.call('HGET', bytes_by_tenant, tenant) or '0')
-local was_empty, dropped = own == 0, 0
+local found = redis.call('HMGET', sums, '=posts', '=bytes', tenant)
+local counted, held, own_bytes = tonumber(found[1] or '0'), tonumber(found[2] or '0'), tonumber(found[3] or '0')
+local own, dropped = redis.call('XLEN', posts), 0
+local common, held_in_common = redis.call('XLEN', common_posts), 0
+if common > 0 then
+  held_in_common = tonumber(redis.call('GET', common_bytes) or '0')
+end
 
 local function is_over_share(bound)
-  return share > 0 and (own >= share * (bound - counted - common) or own_bytes >= share * (max_bytes - held))
+  return share > 0 and (own >= share * (bound - counted - common) or own_bytes >= share * (max_bytes - held - held_in_common))
 end
 
 local function fits(size, bound)
-  return counted + common < bound and held + size <= max_bytes and not is_over_share(bound)
+  return counted + common < bound and held + held_in_common + size <= max_bytes and not is_over_share(bound)
 end
 
 -- What was not yet delivered: entries behind the group's last one.
@@ -61,15 +63,15 @@ local function drop_oldest(from, whose)
   redis.call('DEL', fields[4])
   redis.call('XADD', dead, 'MAXLEN', '~', max_dead, '*', 'reason', 'shed_oldest', 'post', '', 'tenant', fields[6],
     'bytes', size)
-  held, dropped = held - size, dropped + 1
+  dropped = dropped + 1
   if from == common_posts then
-    common = common - 1
+    common, held_in_common = common - 1, redis.call('DECRBY', common_bytes, size)
   else
-    counted = counted - 1
+    counted, held = counted - 1, held - size
     if from == posts then
       own, own_bytes = own - 1, own_bytes - size
     else
-      redis.call('HINCRBY', bytes_by_tenant, whose, -size)
+      redis.call('HINCRBY', sums, whose, -size)
     end
   end
   return true
@@ -94,8 +96,8 @@ local function make_room()
 end
 
 local outcomes, refused = {}, false
-for i = 9, #KEYS do
-  local payload, sampled = ARGV[10 + (i - 9) * 2], ARGV[11 + (i - 9) * 2]
+for i = 8, #KEYS do
+  local payload, sampled = ARGV[10 + (i - 8) * 2], ARGV[11 + (i - 8) * 2]
   local outcome = 1
   if redis.call('EXISTS', KEYS[i]) == 1 then
     outcome = 0
@@ -121,9 +123,8 @@ for i = 9, #KEYS do
   refused = refused or outcome == -1
   outcomes[#outcomes + 1] = outcome
 end
-redis.call('MSET', bytes, held, count, counted)
-redis.call('HSET', bytes_by_tenant, tenant, own_bytes)
-if was_empty then
+redis.call('HSET', sums, '=posts', counted, '=bytes', held, tenant, own_bytes)
+if not found[3] then
   redis.call('SADD', tenants, tenant)
 end
 -- A request that was refused in part is sent again, as it was signed.

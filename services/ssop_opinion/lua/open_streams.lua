@@ -1,5 +1,5 @@
 -- Makes a stream and a group for each tenant, and counts the posts of all.
--- KEYS: the common stream, tenants, count. ARGV: group, then tenants.
+-- KEYS: the common stream, tenants, sums (as in append_posts). ARGV: group, then tenants.
 -- Returns how many posts are in the common stream, then each tenant that has a stream and how many posts are in it.
 local function open(key)
   local made = redis.pcall('XGROUP', 'CREATE', key, ARGV[1], '0', 'MKSTREAM')
@@ -21,7 +21,7 @@ for _, name in ipairs(names) do
   found[#found + 1] = length
   counted = counted + length
 end
-if tonumber(redis.call('GET', KEYS[3]) or '0') ~= counted then
-  redis.call('SET', KEYS[3], counted)
+if tonumber(redis.call('HGET', KEYS[3], '=posts') or '0') ~= counted then
+  redis.call('HSET', KEYS[3], '=posts', counted)
 end
 return found
