@@ -85,6 +85,9 @@ class Turns(Generic[T]):
         """An item of a tenant runs no more."""
         left = self._running[tenant] - 1
         self._total -= 1
+        if tenant in self._paused:
+            # Whatever became of it: where it says nothing of the pause, the next one looks.
+            self._paused[tenant].is_tried = False
         if left:
             self._running[tenant] = left
         else:

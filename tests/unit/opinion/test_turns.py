@@ -85,6 +85,14 @@ def test_what_looked_in_vain_is_the_first_to_look_again() -> None:
     assert turns.begin(6.0) == "a0"
 
 
+def test_what_looked_and_says_nothing_lets_the_next_one_look() -> None:
+    turns = make_turns(9, a=2)
+    turns.pause("a", 5.0)
+    turns.begin(5.0)
+    turns.end("a")
+    assert begin_all(turns, 5.0) == ["a1"]
+
+
 def test_failures_of_one_pause_count_once() -> None:
     turns = make_turns(9, a=2)
     assert turns.failures("a", 0.0) == 0
