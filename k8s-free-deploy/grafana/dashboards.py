@@ -231,6 +231,7 @@ def mesh() -> Dashboard:
             "Posts that wait or are worked on, and dead letters that are kept.",
             "short",
             ("max(ssop_opinion_queue_posts)", "posts"),
+            ("max by (tenant) (ssop_opinion_tenant_queue_posts)", "{{tenant}}"),
             ("max(ssop_opinion_dead_letters_kept)", "dead letters"),
         ),
         series(

@@ -28,12 +28,13 @@ from ssop_cli.terminal import visible
 from ssop_cli.up import UpOptions, run_detached, run_down
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.record import Analysis, Record
+from ssop_opinion.entries import DeadLetter
 from ssop_opinion.files import STDIN, read_file
 from ssop_opinion.intake import Origin
 from ssop_opinion.main import PARTS
 from ssop_opinion.ports import AlertDesk, Analyst, OnField, Sink, SinkAwayError
 from ssop_opinion.process import OpinionProcess, open_process
-from ssop_opinion.queue import DeadLetter, QueueAwayError
+from ssop_opinion.queue import QueueAwayError
 from ssop_opinion.settings import OpinionSettings
 from ssop_opinion.wiring import Parts, Setup
 

@@ -53,6 +53,11 @@ _EVENT: Final = "event_type"
 # What a post itself is at fault of; everything else is the mesh's, the network's or the configuration's.
 _POST_FAULTS: Final = (ContextExceeded, MessageTooLarge, ContentUnsupported)
 _NO_LOGPROBS: Final = "LOGPROBS_UNSUPPORTED"
+# What the mesh refuses to one tenant by its key, its limits or its file. Others are served.
+_TENANT_FAULTS: Final = frozenset({
+    "COLLECTION_UNKNOWN", "KEY_INVALID", "KEY_MISSING", "KEY_UNKNOWN", "MODEL_UNKNOWN", "POLICY_INVALID",
+    "QUOTA_EXHAUSTED", "RATE_LIMITED", "SCOPE_MISSING",
+})  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
@@ -303,7 +308,8 @@ class MeshAnalyst:
     def _away(self, error: SsopError) -> MeshAwayError:
         self._counts.away.labels(error.reason).inc()
         wait_s = error.retry_after_ms / 1000 if error.retry_after_ms is not None else _RETRY_AFTER_S
-        return MeshAwayError(f"the mesh did not answer: {error.reason}", wait_s)
+        is_of_tenant = error.reason in _TENANT_FAULTS
+        return MeshAwayError(f"the mesh did not answer: {error.reason}", wait_s, is_of_tenant=is_of_tenant)
 
 
 def read_probabilities(entries: Sequence[mesh_pb2.FieldLogprob], names: Mapping[int, str]) -> dict[str, float]:

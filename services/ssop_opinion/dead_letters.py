@@ -5,8 +5,9 @@ import hashlib
 import logging
 
 from ssop_opinion.core.post import Channel, PostError
+from ssop_opinion.entries import DeadLetter, Entry
 from ssop_opinion.metrics import OpinionMetrics
-from ssop_opinion.queue import DeadLetter, Entry, PostQueue, QueueAwayError
+from ssop_opinion.queue import PostQueue, QueueAwayError
 
 _RETRY_S = 0.5
 _log = logging.getLogger(__name__)

@@ -83,9 +83,11 @@ class Intake:
 
     async def append(self, posts: Sequence[Post], origin: Origin, nonce: str = "") -> Appended:
         """Append posts; durable when this returns. Raises QueueAwayError and ReplayedError."""
-        appended = await self._queue.append(posts, nonce)
+        appended = await self._queue.append(origin.tenant, posts, nonce)
         for outcome in set(appended.outcomes):
             self._count(origin, _WORDS[outcome], appended.outcomes.count(outcome))
+        if refused := appended.outcomes.count(REFUSED):
+            self._metrics.refused(origin.tenant, refused)
         self._metrics.dropped.inc(appended.dropped)
         return appended
 

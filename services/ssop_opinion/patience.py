@@ -9,8 +9,14 @@ from typing import Final
 _FIRST_S: Final = 0.1
 
 
+def pause_s(failures: int, at_least_s: float, max_wait_s: float, rng: random.Random) -> float:
+    """How long to leave alone what failed so often before: from 0.1 s, doubling up to `max_wait_s`, with jitter."""
+    base_s = _FIRST_S * 2.0 ** min(failures, 32)
+    return min(max_wait_s, max(base_s, at_least_s)) * (0.75 + 0.5 * rng.random())
+
+
 class Patience:
-    """How long to leave one dependency alone: from 0.1 s, doubling up to `max_wait_s`, with jitter.
+    """Leaves one dependency alone while it fails, for `pause_s` each time.
 
     `on_change` is told when it goes away (True) and comes back (False).
     """
@@ -47,9 +53,7 @@ class Patience:
         if self._failures and now_s < self._until_s:
             # Of many that were under way when it went: they are one failure.
             return
-        base_s = _FIRST_S * 2.0 ** min(self._failures, 32)
-        wait_s = min(self._max_wait_s, max(base_s, at_least_s)) * (0.75 + 0.5 * self._rng.random())
-        self._until_s = now_s + wait_s
+        self._until_s = now_s + pause_s(self._failures, at_least_s, self._max_wait_s, self._rng)
         self._failures += 1
         if self._failures == 1:
             self._on_change(True)

@@ -23,11 +23,15 @@ class Analyst(Protocol):
 
 
 class MeshAwayError(Exception):
-    """No answer can be had now; `retry_after_s` is when to try again."""
+    """No answer can be had now; `retry_after_s` is when to try again.
 
-    def __init__(self, message: str, retry_after_s: float) -> None:
+    `is_of_tenant`: the mesh refuses this tenant (a limit, a key), and may well serve others.
+    """
+
+    def __init__(self, message: str, retry_after_s: float, *, is_of_tenant: bool = False) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.is_of_tenant = is_of_tenant
 
 
 @dataclass(frozen=True, slots=True)

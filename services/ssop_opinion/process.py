@@ -113,7 +113,7 @@ async def open_process(
     """Open all parts, and wait for the queue's Redis. Raises SettingsError, SinkAwayError and OSError."""
     setup = Setup(settings, load_tenants(settings.tenants_directory), registry, transport)
     async with AsyncExitStack() as stack:
-        queue = PostQueue(settings)
+        queue = PostQueue(settings, tuple(setup.tenants))
         stack.push_async_callback(queue.close)
         await _prepare(queue)
         sink = await stack.enter_async_context(parts.open_sink(setup))

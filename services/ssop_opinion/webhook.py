@@ -7,6 +7,7 @@ anew; posts that were taken are known by their ids.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from ssop_opinion.core.post import PostError
 from ssop_opinion.core.reading import split_body
 from ssop_opinion.core.signature import SignatureError, Signed, check_signature
+from ssop_opinion.core.turns import may_take
 from ssop_opinion.intake import Intake, Judged, Origin
 from ssop_opinion.metrics import OpinionMetrics
 from ssop_opinion.queue import DUPLICATE, QUEUED, REFUSED, SAMPLED_OUT, Appended, QueueAwayError, ReplayedError
@@ -26,6 +28,8 @@ from ssop_opinion.tenants import MIN_SECRET_BYTES, Tenants, read_secret
 PATH: Final = "/v1/opinion/posts"
 MAX_NAMED_FAULTS: Final = 100
 _RETRY_AFTER: Final = {"retry-after": "1"}
+_STRANGERS: Final = ""
+"""Whose requests count together that name no key."""
 _log = logging.getLogger(__name__)
 
 
@@ -88,7 +92,8 @@ class Webhook:
         self._intake = intake
         self._metrics = metrics
         self._now_ms = now_ms
-        self._running = 0
+        self._running: Counter[str] = Counter()
+        self._is_shared = len({key.origin.tenant for key in keys.values()}) > 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -105,15 +110,19 @@ class Webhook:
         await send({"type": "http.response.body", "body": body})
 
     async def _answer(self, headers: Headers, receive: Receive) -> _Answer:
-        if self._running >= self._settings.max_in_flight:
+        # Whose request it is says the request; whether that is so is known when its body is.
+        named = self._keys.get(headers.get("x-ssop-key", "").strip())
+        tenant = named.origin.tenant if named is not None else _STRANGERS
+        free = self._settings.max_in_flight - self._running.total()
+        if not may_take(self._running[tenant], free, is_shared=self._is_shared):
             raise WebhookError(429, "OVERLOADED", "as many webhooks run as may", _RETRY_AFTER)
-        self._running += 1
+        self._running[tenant] += 1
         try:
             body = await self._read_body(headers, receive)
             key, nonce = self._check(headers, body)
             return await self._take(body, _media_type(headers), key.origin, nonce)
         finally:
-            self._running -= 1
+            self._running[tenant] -= 1
 
     async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
         if headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:

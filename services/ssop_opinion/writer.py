@@ -10,10 +10,11 @@ from typing import Final
 from ssop_chassis.logs import describe
 from ssop_opinion.core.record import Record
 from ssop_opinion.dead_letters import DeadLetterOffice
+from ssop_opinion.entries import Entry
 from ssop_opinion.metrics import OpinionMetrics
 from ssop_opinion.patience import Patience
 from ssop_opinion.ports import AlertDesk, ItemFault, Sink, SinkAwayError
-from ssop_opinion.queue import Entry, PostQueue, QueueAwayError
+from ssop_opinion.queue import PostQueue, QueueAwayError
 from ssop_opinion.settings import OpinionSettings
 
 DESK_TIMEOUT_S: Final = 5.0

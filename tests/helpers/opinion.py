@@ -1,10 +1,11 @@
 """The opinion application in tests: on a real Redis, with an analyst that a test scripts and a desk that notes."""
 
+import asyncio
 import json
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ssop_opinion.core.record import Analysis, Record
 from ssop_opinion.core.signature import sign
 from ssop_opinion.ports import AlertDesk, Analyst, OnField, Sink
 from ssop_opinion.process import OpinionProcess, open_process
+from ssop_opinion.queue import SUMS, QueueAwayError
 from ssop_opinion.settings import OpinionSettings
 from ssop_opinion.sinks import open_sink
 from ssop_opinion.wiring import Parts, Setup
@@ -112,6 +114,34 @@ async def running(
     registry = CollectorRegistry()
     async with open_process(make_settings(folder, redis.url, **values), made, registry) as process:
         yield process, registry
+
+
+@asynccontextmanager
+async def working(process: OpinionProcess) -> AsyncIterator[None]:
+    """The worker of a process at work."""
+    stop = asyncio.Event()
+    task = asyncio.create_task(process.require_worker().run(stop, 10))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+async def emptied(process: OpinionProcess) -> None:
+    """Return when no post waits or is worked on."""
+    async with asyncio.timeout(90):
+        while True:
+            with suppress(QueueAwayError):
+                if not (await process.queue.sizes())[0]:
+                    return
+            await asyncio.sleep(0.02)
+
+
+def sums(redis: RedisServer) -> set[int]:
+    """What the queue says of how much it holds, of all kinds: {0} when it is empty."""
+    held = redis.ask("HVALS", SUMS)
+    return {int(value) for value in [*held, redis.ask("GET", "{ssop.opinion}:bytes") or 0]}
 
 
 def posts(count: int, *, tenant: str = TENANT, seed: int = 0) -> list[Post]:

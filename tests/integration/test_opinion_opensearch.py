@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from helpers.opensearch_node import OpenSearchNode
-from helpers.opinion import GOOD, TENANT, ScriptedAnalyst, parts, posts, running
+from helpers.opinion import GOOD, TENANT, ScriptedAnalyst, emptied, parts, posts, running
 from helpers.redis_server import RedisServer
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.record import Record
 from ssop_opinion.intake import Origin
 from ssop_opinion.ports import Query, SinkAwayError
-from ssop_opinion.queue import PostQueue, QueueAwayError
 from ssop_opinion.settings import SearchSettings
 from ssop_opinion.sinks.opensearch import OpenSearchClient
 from ssop_opinion.sinks.search import SearchSink
@@ -122,26 +121,15 @@ async def test_posts_that_wait_for_a_node_that_was_killed_are_each_there_once(
             stop = asyncio.Event()
             worker = asyncio.create_task(process.require_worker().run(stop, 5))
             await process.intake.append(made[:30], Origin(TENANT, "crm", "webhook"))
-            await _empty(process.queue)
+            await emptied(process)
             await asyncio.to_thread(node.kill)
             await process.intake.append(made[30:], Origin(TENANT, "crm", "webhook"))
             with pytest.raises(SinkAwayError):
                 await process.sink.find(Query(TENANT))
             await asyncio.to_thread(node.start)
-            await _empty(process.queue)
+            await emptied(process)
             stop.set()
             await worker
             await asyncio.to_thread(node.ask, "POST", "/mortal-*/_refresh")
             found = await process.sink.find(Query(TENANT, limit=1_000))
     assert sorted(one.key for one in found.records) == sorted(post.key for post in made)
-
-
-async def _empty(queue: PostQueue) -> None:
-    async with asyncio.timeout(90):
-        while True:
-            try:
-                if not (await queue.sizes())[0]:
-                    return
-            except QueueAwayError:
-                pass
-            await asyncio.sleep(0.05)

@@ -1,15 +1,14 @@
 """Posts through queue and worker into SQLite, on a real Redis: each exactly once, whatever goes away meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.eventually import eventually
-from helpers.opinion import GOOD, TENANT, NotingDesk, ScriptedAnalyst, parts, posts, running
+from helpers.opinion import GOOD, TENANT, NotingDesk, ScriptedAnalyst, emptied, parts, posts, running, sums, working
 from helpers.redis_server import RedisServer
 from ssop_opinion.core.post import Post, PostError
 from ssop_opinion.core.record import Analysis, Record
@@ -27,18 +26,6 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-@asynccontextmanager
-async def working(process: OpinionProcess) -> AsyncIterator[None]:
-    """The worker at work."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(process.require_worker().run(stop, 10))
-    try:
-        yield
-    finally:
-        stop.set()
-        await task
-
-
 async def stored(process: OpinionProcess) -> list[str]:
     """Keys of the records in the sink."""
     page = await process.sink.find(Query(TENANT, limit=10_000))
@@ -46,19 +33,9 @@ async def stored(process: OpinionProcess) -> list[str]:
     return sorted(record.key for record in page.records)
 
 
-async def waiting(process: OpinionProcess) -> bool:
-    """Posts wait or are worked on, or nobody can say."""
-    try:
-        return (await process.queue.sizes())[0] > 0
-    except QueueAwayError:
-        return True
-
-
 async def wait_for(process: OpinionProcess, made: Sequence[Post]) -> None:
     """Wait until the queue is empty, then hold the sink against what was accepted."""
-    async with asyncio.timeout(90):
-        while await waiting(process):
-            await asyncio.sleep(0.02)
+    await emptied(process)
     assert await stored(process) == sorted(post.key for post in made)
 
 
@@ -304,7 +281,7 @@ async def test_bytes_are_bounded_and_given_back(tmp_path: Path, redis: RedisServ
         assert (await process.intake.append(made, ORIGIN)).outcomes == [QUEUED, QUEUED, REFUSED, REFUSED]
         async with working(process):
             await wait_for(process, made[:2])
-    assert int(redis.ask("GET", "{ssop.opinion}:bytes")) == 0
+    assert sums(redis) == {0}
 
 
 async def test_oldest_drops_what_waits_longest_and_never_what_is_worked_on(tmp_path: Path, redis: RedisServer) -> None:
@@ -356,7 +333,7 @@ async def test_a_dead_letter_with_its_post_can_be_queued_again(tmp_path: Path, r
         assert await process.queue.revive(10) == 1
         await wait_for(process, made)
         assert [letter.reason for _, letter in await process.queue.dead_letters(10)] == ["not_json"]
-    assert int(redis.ask("GET", "{ssop.opinion}:bytes")) == 0
+    assert sums(redis) == {0}
 
 
 async def test_a_redis_that_would_forget_is_refused(tmp_path: Path) -> None:
