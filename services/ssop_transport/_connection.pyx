@@ -15,6 +15,7 @@ from libc.string cimport memcpy
 
 from ssop_transport._session cimport DRAIN_MARK, Session, find
 from ssop_transport._stream cimport Stream, copy_headers, read_source
+from ssop_transport._wire cimport Room
 from ssop_transport.nghttp2 cimport *
 
 _log = logging.getLogger(__name__)
@@ -29,27 +30,35 @@ cdef size_t WAITING_FRAMES = 4_096
 # No codes of RFC 9113: the connection is gone, and it went before anything of the call was sent.
 cdef uint32_t _LOST = 0xFFFFFFFF
 cdef uint32_t _UNSENT = 0xFFFFFFFE
+# Looks, once a second: for how long a client may not take what is sent to it, may not begin, and may not hang up.
+cdef int STUCK_TICKS = 60
+cdef int GREETING_TICKS = 10
+cdef int PARTING_TICKS = 10
 
 
 cdef class Connection(Session):
     """An asyncio protocol. `on_stream` takes each stream that a client opens, with its headers whole; None for clients.
 
+    `on_made` is called when it has its transport, after the handshake of TLS; where that fails the connection never is.
     `on_lost` is called once, when the connection is gone and every stream has been told.
     """
 
-    cdef object _on_stream, _on_lost, _flush_callback
+    cdef object _on_stream, _on_made, _on_lost, _flush_callback
     cdef readonly object transport
     cdef readonly bint is_lost
     cdef readonly double heard_s
     """When something came last, on the loop's clock."""
-    cdef bint _is_flush_due, _is_paused, _is_deaf
+    cdef bint _is_flush_due, _is_paused, _is_deaf, _is_sending, _is_hung_up
     cdef uint32_t _max_streams
+    cdef int _ticks, _paused_ticks
 
-    def __init__(self, loop, *, on_stream=None, on_lost=None, size_t max_message_bytes=4_194_304,
-                 size_t max_header_bytes=8_192, uint32_t max_streams=1_024):
+    def __init__(self, loop, *, on_stream=None, on_made=None, on_lost=None, size_t max_message_bytes=4_194_304,
+                 size_t max_header_bytes=8_192, uint32_t max_streams=1_024, Room room=None):
         self._loop = loop
         self._on_stream = on_stream
+        self._on_made = on_made
         self._on_lost = on_lost
+        self.room = room
         self._is_server = on_stream is not None
         self.max_message_bytes = max_message_bytes
         self._max_header_bytes = max_header_bytes
@@ -74,6 +83,8 @@ cdef class Connection(Session):
         settings[3].value = 0
         nghttp2_submit_settings(self.session, NGHTTP2_FLAG_NONE, settings, 3 if self._is_server else 4)
         nghttp2_session_set_local_window_size(self.session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW_BYTES)
+        if self._on_made is not None:
+            self._on_made(self)
         self._flush()
 
     def connection_lost(self, error):
@@ -91,13 +102,15 @@ cdef class Connection(Session):
             nghttp2_session_del(self.session)
             self.session = NULL
         self._tell()
+        self._on_stream = None
         if self._on_lost is not None:
             self._on_lost(self)
 
     def data_received(self, bytes data):
         """See asyncio.Protocol."""
         cdef ssize_t taken
-        if self.session == NULL:
+        # libnghttp2 takes no more after a fault of its peer, and TLS may still hand over what it had read.
+        if self.session == NULL or self._is_hung_up:
             return
         self.heard_s = self._loop.time()
         self._is_reading = True
@@ -108,8 +121,7 @@ cdef class Connection(Session):
         self._flush()
         if taken < 0 and self.transport is not None:
             # What libnghttp2 has to say of it, a GOAWAY, is written.
-            self.is_draining = True
-            self.transport.close()
+            self._hang_up()
         elif (self._is_paused and self._is_server and not self._is_deaf and self.transport is not None
                 and nghttp2_session_get_outbound_queue_size(self.session) > WAITING_FRAMES):
             self._is_deaf = True
@@ -187,6 +199,20 @@ cdef class Connection(Session):
                               NGHTTP2_NO_ERROR, NULL, 0)
         self._flush()
 
+    def look(self):
+        """A server's, once a second: end what a client neither begins, nor takes, nor gives up."""
+        cdef Stream stream
+        if self.transport is None:
+            return
+        self._ticks += 1
+        self._paused_ticks = self._paused_ticks + 1 if self._is_paused else 0
+        if (self._paused_ticks >= STUCK_TICKS or (self._is_hung_up and self._ticks >= PARTING_TICKS)
+                or (not self.is_greeted and self._ticks >= GREETING_TICKS)):
+            self.abort()
+            return
+        for stream in self._streams.values():
+            stream.look(STUCK_TICKS)
+
     def abort(self):
         """Drop everything."""
         self.is_draining = True
@@ -200,7 +226,7 @@ cdef class Connection(Session):
             nghttp2_session_terminate_session(self.session, NGHTTP2_NO_ERROR)
             self._flush()
         if self.transport is not None:
-            self.transport.close()
+            self._hang_up()
 
     # --- inside
 
@@ -231,26 +257,34 @@ cdef class Connection(Session):
 
     def _flush(self):
         """Put on the wire what there is, until the transport is full."""
-        cdef const uint8_t *part
-        cdef ssize_t length
-        cdef size_t used = 0
         cdef char *chunk
         self._is_flush_due = False
-        if self.session == NULL or self.transport is None:
+        # Inside of libnghttp2, which is not entered twice: who is there goes on until there is nothing to send.
+        if self.session == NULL or self.transport is None or self._is_reading or self._is_sending:
             return
         chunk = <char *>PyMem_Malloc(CHUNK_BYTES)
         if chunk == NULL:
             raise MemoryError
+        self._is_sending = True
         try:
             self._send_all(chunk)
         finally:
+            self._is_sending = False
             PyMem_Free(chunk)
         if self._news:
             # Writers that have room again.
             self._tell()
         if self.session != NULL and self.transport is not None and not (
                 nghttp2_session_want_read(self.session) or nghttp2_session_want_write(self.session)):
+            self._hang_up()
+
+    cdef int _hang_up(self) except -1:
+        """Close once what is written is gone."""
+        if not self._is_hung_up:
+            self.is_draining = self._is_hung_up = True
+            self._ticks = 0
             self.transport.close()
+        return 0
 
     cdef int _send_all(self, char *chunk) except -1:
         """Hand over what is there, in pieces of at most CHUNK_BYTES, which `chunk` holds."""

@@ -21,9 +21,11 @@ cdef class Session(Wire):
     cdef readonly size_t begun_count
     """Calls that clients began on it."""
     cdef object _loop
+    cdef readonly bint is_greeted
+    """The peer's first SETTINGS came."""
     cdef bint _is_server, _is_reading
     cdef size_t _max_header_bytes
     cdef double _cheap_full_s
 
-    cdef void begin(self)
-    cdef bint _is_too_much(self)
+    cdef int begin(self) except -1
+    cdef int count_cheap(self) except -1

@@ -42,12 +42,16 @@ cdef class Session(Wire):
         """Calls that run."""
         return len(self._streams)
 
-    cdef void begin(self):
+    cdef int begin(self) except -1:
         """Make libnghttp2's session, of the side that this is."""
+        cdef int failed
         if self._is_server:
-            nghttp2_session_server_new2(&self.session, _callbacks, <void *>self, _option)
+            failed = nghttp2_session_server_new2(&self.session, _callbacks, <void *>self, _option)
         else:
-            nghttp2_session_client_new2(&self.session, _callbacks, <void *>self, _option)
+            failed = nghttp2_session_client_new2(&self.session, _callbacks, <void *>self, _option)
+        if failed:
+            raise MemoryError
+        return 0
 
     cdef void note(self, object noted):
         cdef Stream stream = noted
@@ -55,13 +59,19 @@ cdef class Session(Wire):
             stream.has_news = True
             self._news.append(stream)
 
-    cdef bint _is_too_much(self):
-        """Count a frame that costs the peer nothing; whether it sends too many."""
-        cdef double now_s = self._loop.time()
+    cdef int count_cheap(self) except -1:
+        """Count a frame that costs a client nothing, and end the connection of one that sends too many."""
+        cdef double now_s
+        if not self._is_server:
+            return 0
+        now_s = self._loop.time()
         if self._cheap_full_s < now_s:
             self._cheap_full_s = now_s
         self._cheap_full_s += 1 / CHEAP_FRAMES_PER_S
-        return self._cheap_full_s - now_s > CHEAP_FRAMES_BURST / CHEAP_FRAMES_PER_S
+        if self._cheap_full_s - now_s > CHEAP_FRAMES_BURST / CHEAP_FRAMES_PER_S:
+            self.is_draining = True
+            nghttp2_session_terminate_session(self.session, NGHTTP2_ENHANCE_YOUR_CALM)
+        return 0
 
 
 cdef Stream find(nghttp2_session *session, int32_t stream_id):
@@ -163,21 +173,26 @@ cdef int _take_frame(Session heard, nghttp2_session *session, const nghttp2_fram
                 heard.note(stream)
     elif frame.hd.type == NGHTTP2_GOAWAY:
         heard.is_draining = True
-    elif frame.hd.type == NGHTTP2_RST_STREAM or frame.hd.type == NGHTTP2_SETTINGS:
+    elif frame.hd.type == NGHTTP2_SETTINGS:
+        heard.is_greeted = True
         is_cheap = not frame.hd.flags & NGHTTP2_FLAG_ACK
+    elif frame.hd.type == NGHTTP2_RST_STREAM or frame.hd.type == NGHTTP2_PRIORITY:
+        is_cheap = True
     elif frame.hd.type == NGHTTP2_PING:
         is_cheap = not frame.hd.flags & NGHTTP2_FLAG_ACK
         if not is_cheap and memcmp(frame.ping.opaque_data, DRAIN_MARK, 8) == 0:
             heard.is_drain_heard = True
-    if is_cheap and heard._is_server and heard._is_too_much():
-        heard.is_draining = True
-        nghttp2_session_terminate_session(session, NGHTTP2_ENHANCE_YOUR_CALM)
+    if is_cheap:
+        heard.count_cheap()
     return 0
 
 
 cdef int _on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user_data) noexcept:
     cdef Stream stream
     try:
+        if frame.hd.type == NGHTTP2_RST_STREAM and not _is_own(frame.rst_stream.error_code):
+            # What the peer did made this side reset a stream, which costs as much as its own resets (CVE-2025-8671).
+            (<Session>user_data).count_cheap()
         if not (<Session>user_data)._is_server or not frame.hd.flags & NGHTTP2_FLAG_END_STREAM:
             return 0
         if frame.hd.type == NGHTTP2_HEADERS or frame.hd.type == NGHTTP2_DATA:
@@ -187,6 +202,24 @@ cdef int _on_sent(nghttp2_session *session, const nghttp2_frame *frame, void *us
                 nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream.id, NGHTTP2_NO_ERROR)
     except BaseException:
         _log.exception("a frame could not be followed")
+        return NGHTTP2_ERR_CALLBACK_FAILURE
+    return 0
+
+
+cdef bint _is_own(uint32_t error_code):
+    """Whether a stream is reset with this code by the shells, and not by libnghttp2."""
+    return error_code in (NGHTTP2_NO_ERROR, NGHTTP2_CANCEL, NGHTTP2_INTERNAL_ERROR)
+
+
+cdef int _on_not_sent(nghttp2_session *session, const nghttp2_frame *frame, int cause, void *user_data) noexcept:
+    cdef Stream stream
+    try:
+        stream = find(session, frame.hd.stream_id)
+        if stream is not None and (<Session>user_data)._is_server and frame.hd.type == NGHTTP2_HEADERS:
+            # Larger than what libnghttp2 sends, 64 KiB; without an end its client would wait for it.
+            stream.reset(NGHTTP2_INTERNAL_ERROR)
+    except BaseException:
+        _log.exception("a frame could not be given up")
         return NGHTTP2_ERR_CALLBACK_FAILURE
     return 0
 
@@ -214,15 +247,16 @@ cdef int _on_close(nghttp2_session *session, int32_t stream_id, uint32_t error_c
 
 def _set_up():
     global _callbacks, _option
-    nghttp2_option_new(&_option)
+    if nghttp2_option_new(&_option) or nghttp2_session_callbacks_new(&_callbacks):
+        raise MemoryError
     nghttp2_option_set_no_auto_window_update(_option, 1)
     nghttp2_option_set_no_closed_streams(_option, 1)
-    nghttp2_session_callbacks_new(&_callbacks)
     nghttp2_session_callbacks_set_on_begin_headers_callback(_callbacks, _on_begin_headers)
     nghttp2_session_callbacks_set_on_header_callback(_callbacks, _on_header)
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(_callbacks, _on_data)
     nghttp2_session_callbacks_set_on_frame_recv_callback(_callbacks, _on_frame)
     nghttp2_session_callbacks_set_on_frame_send_callback(_callbacks, _on_sent)
+    nghttp2_session_callbacks_set_on_frame_not_send_callback(_callbacks, _on_not_sent)
     nghttp2_session_callbacks_set_on_stream_close_callback(_callbacks, _on_close)
 
 
