@@ -36,6 +36,9 @@ cdef class Stream:
     cdef size_t _offset
     cdef size_t _pending_bytes
     cdef bint _has_responded, _is_deferred, _is_finished, _is_reset
+    cdef size_t _size
+    cdef size_t _roomed_bytes, _stuck_bytes
+    cdef int _stuck_ticks
     cdef list _own_trailers
 
     cdef void _give_back(self)
@@ -45,3 +48,6 @@ cdef class Stream:
     cdef int feed(self, const uint8_t *data, size_t length) except -1
     cdef ssize_t fill(self, nghttp2_session *session, uint8_t *buffer, size_t length, uint32_t *flags) except? -1
     cdef void end(self, uint32_t error_code)
+    cdef int look(self, int most_ticks) except -1
+    cdef bint _take_room(self, size_t length)
+    cdef void _leave_room(self, size_t length)

@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 
 # What of whole messages nobody has taken before a peer's window is no longer given back.
 cdef size_t READ_AHEAD_BYTES = 32_768
+# A message that is larger has to find room among what all streams of a server hold; it has memory as its bytes come.
+cdef size_t LARGE_BYTES = 65_536
 # What may wait to be sent before a writer has to wait.
 cdef size_t WRITE_AHEAD_BYTES = 32_768
 
@@ -47,7 +49,8 @@ cdef class Stream:
     # `listener` is called without arguments when something came, was sent, or ended. `headers` is the peer's first block,
     # None until it is whole; `trailers` its last. `is_ended`: the peer sends no more. `is_closed`: nothing moves any
     # more, and `error_code` says why. `failure` says why what the peer sent can't be read: `metadata_too_large`,
-    # `message_too_large`, `compressed` (without an encoding that is known), `flag_unknown`, `damaged`, else it is empty.
+    # `message_too_large`, `compressed` (without an encoding that is known), `flag_unknown`, `damaged`, `no_room`, else it
+    # is empty.
     # A message that is packed waits in a tuple, as it came, so that what waits is bounded by what was sent.
 
     # `messages` and `_queue` are None where nothing waits in them: an empty deque is the largest part of an idle stream.
@@ -71,6 +74,11 @@ cdef class Stream:
         """The peer may still send."""
         return not self.is_ended and not self.is_closed
 
+    @property
+    def waiting_count(self):
+        """Whole messages that nobody has taken."""
+        return 0 if self.messages is None else len(self.messages)
+
     def take(self):
         """The next message; None where no whole one is there."""
         cdef bytes message
@@ -82,6 +90,8 @@ cdef class Stream:
         if not self.messages:
             self.messages = None
         self._queued_bytes -= PyBytes_GET_SIZE(message) + 5
+        if self._roomed_bytes and <size_t>PyBytes_GET_SIZE(message) > LARGE_BYTES:
+            self._leave_room(PyBytes_GET_SIZE(message))
         if self._held_bytes and self._queued_bytes < READ_AHEAD_BYTES:
             self._give_back()
         return message if found is message else self._unpack(message)
@@ -192,6 +202,7 @@ cdef class Stream:
         """Take apart what came. Bytes of messages that nobody takes are given back later."""
         cdef size_t part, size
         cdef const uint8_t *end = data + length
+        cdef bytes message
         self._held_bytes += length
         while data < end and not self.failure:
             if self._message is None:
@@ -213,13 +224,25 @@ cdef class Stream:
                         self.failure = "compressed" if self._prefix[0] == 1 else "flag_unknown"
                         break
                 self._is_packed = self._prefix[0] != 0
-                self._message = PyBytes_FromStringAndSize(NULL, size)
+                self._message = PyBytes_FromStringAndSize(NULL, min(size, LARGE_BYTES))
+                self._size = size
                 self._filled = 0
             size = PyBytes_GET_SIZE(self._message)
+            if self._filled == size and size < self._size:
+                size = min(2 * size, self._size)
+                message = PyBytes_FromStringAndSize(NULL, size)
+                memcpy(PyBytes_AS_STRING(message), PyBytes_AS_STRING(self._message), self._filled)
+                self._message = message
             part = min(size - self._filled, <size_t>(end - data))
+            if self._size > LARGE_BYTES and not self._take_room(part):
+                self.failure = "no_room"
+                self._message = None
+                self._leave_room(self._filled)
+                break
             memcpy(PyBytes_AS_STRING(self._message) + self._filled, data, part)
             self._filled += part
             data += part
+            size = self._size
             if self._filled == size:
                 if self.messages is None:
                     self.messages = deque()
@@ -278,8 +301,36 @@ cdef class Stream:
             return NGHTTP2_ERR_DEFERRED
         return used
 
+    cdef bint _take_room(self, size_t length):
+        """Hold bytes of a large message; False where the server holds too many."""
+        if self.wire.room is not None:
+            if self.wire.room.held_bytes + length > self.wire.room.most_bytes:
+                return False
+            self.wire.room.held_bytes += length
+            self._roomed_bytes += length
+        return True
+
+    cdef void _leave_room(self, size_t length):
+        length = min(length, self._roomed_bytes)
+        self._roomed_bytes -= length
+        if self.wire.room is not None:
+            self.wire.room.held_bytes -= length
+
+    cdef int look(self, int most_ticks) except -1:
+        """Once a second: break off what is finished where nothing of it could be sent for so long."""
+        cdef size_t left = self._pending_bytes - self._offset
+        if not self._is_finished or left != self._stuck_bytes:
+            self._stuck_bytes = left
+            self._stuck_ticks = 0
+            return 0
+        self._stuck_ticks += 1
+        if self._stuck_ticks >= most_ticks:
+            self.reset()
+        return 0
+
     cdef void end(self, uint32_t error_code):
         """Nothing moves any more."""
+        self._leave_room(self._roomed_bytes)
         self.is_closed = True
         self.error_code = error_code
         self._queue = None

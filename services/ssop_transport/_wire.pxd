@@ -3,9 +3,16 @@
 from ssop_transport.nghttp2 cimport nghttp2_session
 
 
+cdef class Room:
+    cdef readonly size_t held_bytes
+    cdef size_t most_bytes
+
+
 cdef class Wire:
     cdef nghttp2_session *session
     """NULL once the connection is gone."""
     cdef size_t max_message_bytes
+    cdef Room room
+    """None: no bound beside those of streams."""
     cdef void want_flush(self)
     cdef void note(self, object stream)

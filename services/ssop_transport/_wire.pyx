@@ -2,6 +2,13 @@
 """The part of a connection that its streams know."""
 
 
+cdef class Room:
+    """What the large messages that nobody has taken yet may hold together, on all connections of a server."""
+
+    def __init__(self, size_t most_bytes):
+        self.most_bytes = most_bytes
+
+
 cdef class Wire:
     """Base of Connection."""
 

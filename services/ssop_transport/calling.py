@@ -67,11 +67,13 @@ class Calling(Alarm):
 
     async def wait(self) -> None:
         """Wait for news. Raises MeshError when time is up."""
-        self._waiter = self.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        # It may have been up before the call began, and then nothing would say so again.
+        if not self._is_late:
+            self._waiter = self.loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         if self._is_late:
             raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded")
 

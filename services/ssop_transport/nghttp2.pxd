@@ -28,12 +28,16 @@ cdef extern from "<nghttp2/nghttp2.h>":
     ctypedef struct nghttp2_headers:
         nghttp2_frame_hd hd
         int cat
+    ctypedef struct nghttp2_rst_stream:
+        nghttp2_frame_hd hd
+        uint32_t error_code
     ctypedef struct nghttp2_ping:
         nghttp2_frame_hd hd
         uint8_t opaque_data[8]
     ctypedef union nghttp2_frame:
         nghttp2_frame_hd hd
         nghttp2_headers headers
+        nghttp2_rst_stream rst_stream
         nghttp2_goaway goaway
         nghttp2_ping ping
     ctypedef struct nghttp2_nv:
@@ -54,7 +58,8 @@ cdef extern from "<nghttp2/nghttp2.h>":
         int32_t settings_id
         uint32_t value
 
-    int NGHTTP2_DATA, NGHTTP2_HEADERS, NGHTTP2_RST_STREAM, NGHTTP2_SETTINGS, NGHTTP2_PING, NGHTTP2_GOAWAY
+    int NGHTTP2_DATA, NGHTTP2_HEADERS, NGHTTP2_PRIORITY, NGHTTP2_RST_STREAM, NGHTTP2_SETTINGS, NGHTTP2_PING
+    int NGHTTP2_GOAWAY
     int NGHTTP2_FLAG_END_STREAM, NGHTTP2_FLAG_ACK, NGHTTP2_FLAG_NONE
     int NGHTTP2_DATA_FLAG_EOF, NGHTTP2_DATA_FLAG_NO_END_STREAM
     int NGHTTP2_ERR_DEFERRED, NGHTTP2_ERR_CALLBACK_FAILURE
@@ -81,6 +86,8 @@ cdef extern from "<nghttp2/nghttp2.h>":
         nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept)
     void nghttp2_session_callbacks_set_on_frame_send_callback(
         nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, void *) noexcept)
+    void nghttp2_session_callbacks_set_on_frame_not_send_callback(
+        nghttp2_session_callbacks *, int (*)(nghttp2_session *, const nghttp2_frame *, int, void *) noexcept)
     void nghttp2_session_callbacks_set_on_stream_close_callback(
         nghttp2_session_callbacks *, int (*)(nghttp2_session *, int32_t, uint32_t, void *) noexcept)
 

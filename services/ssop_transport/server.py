@@ -4,7 +4,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -20,11 +20,19 @@ from ssop_chassis.tls import NO_TLS, Tls
 from ssop_transport import compression, silence, wire
 from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
+from ssop_transport._wire import Room
 from ssop_transport.life import NOTICE_S, Life, Lives
 from ssop_transport.listening import BACKLOG, open_address, peer_name
-from ssop_transport.secure import server_context
+from ssop_transport.secure import is_http2, listener_options, server_context
 
 MAX_METADATA_BYTES: Final = 8_192
+MAX_REFLECTIONS: Final = 16
+GATHER_S: Final = 60.0
+"""For the message of a request to come whole, whatever its deadline."""
+# Requests whose message has not come, for each call that may run; gRPC's own transport lets as many wait.
+_GATHERED_PER_CALL: Final = 4
+# Of the largest size, that may wait to be whole or taken, on all connections.
+_ROOM_MESSAGES: Final = 32
 _LOOK_AGAIN_S: Final = 0.005
 _log = logging.getLogger(__name__)
 
@@ -43,21 +51,23 @@ class NativeCall(CallState):
         self._stream = stream
         self._is_packing = is_packing
         self._has_written = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
 
     def news(self) -> None:
         """Something happened on the stream."""
         if self._stream.is_closed and self.task is not None:
             self.task.cancel()
-        elif self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        elif self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        # A session reads and writes at the same time, so that there may be several who wait.
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
 
     async def read(self) -> bytes | None:
         """See Call.read."""
@@ -141,9 +151,17 @@ def unreadable(stream: Stream) -> MeshError:
     if stream.failure == "metadata_too_large":
         text = f"metadata larger than max ({stream.failed_bytes} bytes)"
         return MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
+    if stream.failure == "no_room":
+        text = "too many bytes of requests at once"
+        return MeshError(ErrorReason.ERROR_REASON_OVERLOADED, text, retry_after_ms=1_000)
     if stream.failure:
         return MeshError(ErrorReason.ERROR_REASON_INTERNAL, _FAILURES.get(stream.failure, stream.failure))
     return MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, "the stream ended in the middle of a message")
+
+
+def too_many() -> MeshError:
+    """For a call above a bound of the server."""
+    return MeshError(ErrorReason.ERROR_REASON_OVERLOADED, "too many calls at once", retry_after_ms=1_000)
 
 
 class NativeServer:
@@ -170,7 +188,10 @@ class NativeServer:
         self._max_concurrent_calls = max_concurrent_calls
         self._lives = lives
         self._is_packing = choice == "gzip"
+        self._room = Room(_ROOM_MESSAGES * max_message_bytes)
         self._connections: dict[Connection, Life] = {}
+        self._is_stopped = False
+        self._gathering: set[_Gathering] = set()
         self._silence = silence.Silence()
         self._watch: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -185,30 +206,41 @@ class NativeServer:
             found = address
         else:
             sockets = open_address(address)
+            options = listener_options(context)
             for one in sockets:
-                self._listeners.append(await loop.create_server(self._connect, sock=one, ssl=context, backlog=BACKLOG))
+                self._listeners.append(await loop.create_server(self._connect, sock=one, backlog=BACKLOG, **options))
             found = f"{address.rpartition(':')[0]}:{sockets[0].getsockname()[1]}"
         self.addresses += (found,)
 
     def _connect(self) -> Connection:
         connection: Connection = Connection(
             asyncio.get_running_loop(),
-            on_stream=lambda stream: self._begin(connection, stream),
+            on_stream=lambda stream: self._take(connection, stream),
+            on_made=self._made,
             on_lost=self._lost,
             max_message_bytes=self._max_message_bytes,
             max_header_bytes=MAX_METADATA_BYTES,
             max_streams=self._max_concurrent_calls,
+            room=self._room,
         )
+        return connection
+
+    def _made(self, connection: Connection) -> None:
+        """A client connected. One whose handshake in TLS fails never comes here."""
+        if self._is_stopped or not is_http2(connection.transport):
+            connection.abort()
+            return
         self._connections[connection] = Life(connection, self._lives)
         if self._watch is None:
             self._watch = asyncio.get_running_loop().call_later(silence.TICK_S, self._look)
-        return connection
 
     def _look(self) -> None:
         """A client that went without a word ends its calls; without this they would last until their deadlines."""
         self._watch = None
-        # Those whose handshake goes on have no streams.
-        self._silence.look(tuple(self._connections))
+        connections = tuple(self._connections)
+        for connection in connections:
+            connection.look()
+        self._silence.look(connections)
         if self._connections:
             self._watch = asyncio.get_running_loop().call_later(silence.TICK_S, self._look)
 
@@ -217,9 +249,14 @@ class NativeServer:
         if life is not None:
             life.end()
 
+    def _take(self, connection: Connection, stream: Stream) -> None:
+        stream.listener = _nothing
+        # It may have been reset in the read in which it came.
+        if not stream.is_closed:
+            self._begin(connection, stream)
+
     def _begin(self, connection: Connection, stream: Stream) -> None:
         """A client opened a stream: judge its headers, and gather what its method needs to begin."""
-        stream.listener = _nothing
         headers = dict(stream.headers or ())
         encoding = headers.get(b"grpc-encoding")
         if encoding is not None and not compression.is_known(encoding):
@@ -256,14 +293,24 @@ class NativeServer:
         deadline_s = time.monotonic() + timeout_s
         call = NativeCall(method, stream, peer, metadata, deadline_s, is_packing=is_packing)
         if is_bidi:
-            self._start(method, call, stream)
+            self.start(method, call, stream)
         else:
-            _Gathering(self._start, method, call, stream).news()
+            _Gathering(self, method, call, stream).news()
 
-    def _start(self, method: Method, call: NativeCall, stream: Stream) -> None:
+    def gather(self, gathering: "_Gathering") -> bool:
+        """Count a request whose message has not come; False where there are too many."""
+        if len(self._gathering) >= _GATHERED_PER_CALL * self._max_concurrent_calls:
+            return False
+        self._gathering.add(gathering)
+        return True
+
+    def leave(self, gathering: "_Gathering") -> None:
+        """It is over."""
+        self._gathering.discard(gathering)
+
+    def start(self, method: Method, call: NativeCall, stream: Stream) -> None:
         if len(self._tasks) >= self._max_concurrent_calls:
-            text = "too many calls at once"
-            finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_OVERLOADED, text, retry_after_ms=1_000)))
+            finish(stream, failed(too_many()))
             return
         stream.listener = call.news
         call.task = asyncio.ensure_future(self._serve(method, call, stream))
@@ -281,9 +328,10 @@ class NativeServer:
 
     async def stop(self, grace_s: float) -> None:
         """Take no new call, let those that run finish for `grace_s` seconds, then cancel them."""
+        self._is_stopped = True
         for listener in self._listeners:
             listener.close()
-        for connection in self._connections:
+        for connection in tuple(self._connections):
             connection.announce_drain()
         for _ in range(int(min(NOTICE_S, grace_s) / _LOOK_AGAIN_S)):
             if all(connection.is_drain_heard for connection in self._connections):
@@ -304,14 +352,8 @@ class NativeServer:
 class _Gathering:
     """Waits until the one message of a request is whole."""
 
-    def __init__(
-        self,
-        start: Callable[[Method, NativeCall, Stream], None],
-        method: Method,
-        call: NativeCall,
-        stream: Stream,
-    ) -> None:
-        self._start, self._method, self._call, self._stream = start, method, call, stream
+    def __init__(self, server: NativeServer, method: Method, call: NativeCall, stream: Stream) -> None:
+        self._server, self._method, self._call, self._stream = server, method, call, stream
         self._timer: asyncio.TimerHandle | None = None
 
     def news(self) -> None:
@@ -321,25 +363,28 @@ class _Gathering:
             self._refuse(unreadable(stream))
         elif stream.is_closed:
             self._stop_timer()
-        elif stream.is_ended:
+        elif stream.is_ended or stream.waiting_count > 1:
             self._end()
         elif self._timer is None:
+            if not self._server.gather(self):
+                self._refuse(too_many())
+                return
             stream.listener = self.news
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._call.remaining_s(), self._expire)
+            self._timer = loop.call_later(min(self._call.remaining_s(), GATHER_S), self._expire)
 
     def _end(self) -> None:
         message, more = self._stream.take(), self._stream.take()
         if self._stream.failure:
             self._refuse(unreadable(self._stream))
             return
-        if message is None or more is not None:
+        if message is None or more is not None or not self._stream.is_ended:
             text = "the method takes one message"
             self._refuse(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, text))
             return
         self._stop_timer()
         self._call.request = message
-        self._start(self._method, self._call, self._stream)
+        self._server.start(self._method, self._call, self._stream)
 
     def _expire(self) -> None:
         text = "the request did not arrive before its deadline"
@@ -353,6 +398,7 @@ class _Gathering:
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._server.leave(self)
 
 
 def _nothing() -> None:
@@ -367,8 +413,20 @@ def _peer_of(connection: Connection) -> str:
 def _reflecting(names: Sequence[str]) -> Service:
     """The reflection service, answered by gRPC's own servicer."""
     servicer = reflection.ReflectionServicer([*names, reflection.SERVICE_NAME], MethodPool())
+    running = 0
 
     async def info(call: Call) -> None:
+        nonlocal running
+        # It needs no key and may last, so it must not fill what a server takes of calls.
+        if running >= MAX_REFLECTIONS:
+            raise too_many()
+        running += 1
+        try:
+            await answer(call)
+        finally:
+            running -= 1
+
+    async def answer(call: Call) -> None:
         while (message := await call.read()) is not None:
             request = reflection_pb2.ServerReflectionRequest.FromString(message)
             for response in servicer.ServerReflectionInfo(iter((request,)), None):
