@@ -73,7 +73,7 @@ def _open_all(places: list[Place], port: int) -> list[socket.socket]:
 
 def _listen(family: int, address: tuple[Any, ...], *, is_dual: bool = False) -> socket.socket:
     with ExitStack() as undo:
-        made = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        made = undo.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
         made.setblocking(False)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

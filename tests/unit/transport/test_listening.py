@@ -1,5 +1,6 @@
 """What the native server listens on."""
 
+import asyncio
 import errno
 import socket
 from collections.abc import Callable, Iterator
@@ -108,6 +109,26 @@ def test_address_that_the_machine_lacks_is_left_out(
 
     monkeypatch.setattr(socket.socket, "bind", refuse)
     assert [one.getsockname()[0] for one in opened("two.test", 0)] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::"])
+async def test_what_is_written_on_an_accepted_connection_leaves_at_once(
+    opened: Callable[..., list[socket.socket]], host: str
+) -> None:
+    accepted: asyncio.Queue[int] = asyncio.Queue()
+
+    def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found = writer.get_extra_info("socket")
+        accepted.put_nowait(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    (one,) = opened(host, 0)
+    async with await asyncio.start_server(take, sock=one):
+        _, writer = await asyncio.open_connection("127.0.0.1", one.getsockname()[1])
+        async with asyncio.timeout(60):
+            assert await accepted.get() == 1
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.mark.parametrize(
