@@ -1,21 +1,22 @@
 """Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
 
 from collections.abc import Awaitable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ssop.v1.cache_pb2 import StoredAnswer
 from ssop.v1.frame_pb2 import Frame, FrameKind
 from ssop.v1.mesh_pb2 import (
     Accounting,
-    CacheLevel,
+    CacheReason,
+    CascadeReason,
     Decision,
     DeliveryState,
     DeliveryStatus,
-    NodeReason,
+    RetrievalReason,
     Tier,
-    TierReason,
 )
 from ssop_codec import Survey, bodies, mesh_chunk, survey
+from ssop_router.core.decision import Decision as Made
 from ssop_router.core.frames import END_BIT, pack_frames, split_frames
 from ssop_router.core.ladder import Target
 from ssop_router.job import Ending, Job, Reading
@@ -35,6 +36,7 @@ class Delivery:
     def __init__(self, job: Job, outlet: Outlet, metrics: RouterMetrics) -> None:
         self._job = job
         self._outlet = outlet
+        self._timeline = job.timeline
         self._metrics = metrics
         self.is_open = False
         self.is_closed = False
@@ -138,7 +140,7 @@ class Delivery:
             await finish(self._send(self._accounting(0), 0))
 
     def _send(self, chunk: bytes, frames: int, found: Survey | None = None) -> Awaitable[None] | None:
-        timeline = self._job.timeline
+        timeline = self._timeline
         if timeline.is_on:
             if found is None:
                 found = survey(chunk)
@@ -147,47 +149,65 @@ class Delivery:
 
     def _accounting(self, more_frames: int) -> bytes:
         job = self._job
-        accounting = Accounting(
-            usage=job.ending.usage,
-            is_billed=job.is_billed,
-            admission_ms=job.admission_ms,
-            retrieval_wait_ms=job.retrieval_wait_ms,
-            first_field_ms=job.first_field_ms,
-            total_ms=job.elapsed_ms(),
-            rag_overlap_ms=job.rag_overlap_ms,
-            prefetch_hits=job.prefetch_hits,
-            prefetch_wasted=max(0, job.intake.prefetches.started - job.prefetch_hits),
-            prefetches=job.intake.prefetches.started,
-            prefetch_tokens=job.intake.prefetches.tokens,
-            frames_sent=job.frames_sent + more_frames,
-            failed_attempts=len(job.failed),
-            discarded_usage=job.discarded_usage,
-            continuations=len(job.continuations),
-        )
+        # What is zero is not on the wire, and costs as much to set as what is.
+        accounting = Accounting(usage=job.ending.usage, total_ms=job.elapsed_ms())
+        if job.is_billed:
+            accounting.is_billed = True
+        if job.admission_ms:
+            accounting.admission_ms = job.admission_ms
+        if job.retrieval_wait_ms:
+            accounting.retrieval_wait_ms = job.retrieval_wait_ms
+        if job.first_field_ms:
+            accounting.first_field_ms = job.first_field_ms
+        if job.frames_sent or more_frames:
+            accounting.frames_sent = job.frames_sent + more_frames
+        if job.failed:
+            accounting.failed_attempts = len(job.failed)
+        if job.discarded_usage is not None:
+            accounting.discarded_usage.CopyFrom(job.discarded_usage)
+        if job.continuations:
+            accounting.continuations = len(job.continuations)
+        prefetches = job.intake.prefetches
+        if prefetches.started or job.prefetch_hits or job.rag_overlap_ms or prefetches.tokens:
+            accounting.rag_overlap_ms = job.rag_overlap_ms
+            accounting.prefetch_hits = job.prefetch_hits
+            accounting.prefetch_wasted = max(0, prefetches.started - job.prefetch_hits)
+            accounting.prefetches = prefetches.started
+            accounting.prefetch_tokens = prefetches.tokens
         return mesh_chunk(_ACCOUNTING, accounting.SerializeToString())
 
     def _decision(self) -> Decision:
-        return describe_decision(self._job, self._job.target)
+        return describe_decision(gather(self._job))
 
     def _status(self, stored: StoredAnswer | None, similarity: float = 0.0) -> DeliveryStatus:
         job = self._job
         level = job.degraded_level
-        return DeliveryStatus(
+        status = DeliveryStatus(
             state=DeliveryState.DELIVERY_STATE_DEGRADED if level else DeliveryState.DELIVERY_STATE_OK,
-            degraded_level=level,
-            degraded_reason=job.degraded_reason,
-            fallback_used=bool(level),
             constraint_mode=job.reading.constraint_mode,
-            is_cached=stored is not None,
-            age_ms=stored.age_ms if stored is not None else 0,
-            similarity=similarity,
             served_by=job.served_by,
-            cache_level=stored.level if stored is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED,
-            engine_limits=job.reading.engine_limits,
-            unavailable=job.unavailable,
-            passages=[passage.ref for passage in job.passages],
-            continuations=job.continuations,
         )
+        if level:
+            status.degraded_level = level
+            status.degraded_reason = job.degraded_reason
+            status.fallback_used = True
+        elif job.degraded_reason:
+            status.degraded_reason = job.degraded_reason
+        if stored is not None:
+            status.is_cached = True
+            status.age_ms = stored.age_ms
+            status.cache_level = stored.level
+        if similarity:
+            status.similarity = similarity
+        if job.reading.engine_limits:
+            status.engine_limits.extend(job.reading.engine_limits)
+        if job.unavailable:
+            status.unavailable.extend(job.unavailable)
+        if job.passages:
+            status.passages.extend(passage.ref for passage in job.passages)
+        if job.continuations:
+            status.continuations.extend(job.continuations)
+        return status
 
 
 def take_ends(ending: Ending, chunk: bytes) -> None:
@@ -201,37 +221,79 @@ def count_frames(chunk: bytes) -> int:
     return survey(chunk).documents
 
 
-def describe_decision(job: Job, target: Target | None) -> Decision:
-    """The DECISION frame's message. `target` is where the request really went; None where no node generates."""
-    decision = job.decision
-    if job.features.policy.is_cascade and target is None:
-        # A stored answer, or another's: which tier it came from is not known.
-        decision = decision._replace(tier=Tier.TIER_UNSPECIFIED, tier_reason=TierReason.TIER_REASON_UNSPECIFIED)
-    found = Decision(
-        request_id=job.request_id,
-        tier=decision.tier,
-        tier_reason=decision.tier_reason,
-        node=target.candidate.node if target is not None else "",
-        node_reason=target.node_reason if target is not None else NodeReason.NODE_REASON_UNSPECIFIED,
-        model=target.candidate.model if target is not None else "",
-        cache_reason=job.cache_reason,
-        retrieval_reason=job.retrieval_reason,
-        decision_us=job.decision_us,
-        policy=job.features.policy.text,
-        is_shared_model=target is not None and target.candidate.is_shared_model,
-        rule=decision.rule.name if decision.rule is not None else "",
-        is_cache_first=decision.is_cache_first,
-        is_canary=target is not None and target.candidate.is_canary,
-        weak_signals=decision.weak_signals,
-        cascade_reason=job.cascade_reason,
-        cascade_confidence=job.cascade.confidence if job.cascade is not None else None,
+class DecisionFacts(NamedTuple):
+    """What a Decision message says, without a text of the request. `target`: where it really went; None: to no node."""
+
+    request_id: str
+    decision: Made
+    policy: str
+    is_cascade: bool
+    target: Target | None
+    cache_reason: CacheReason.ValueType
+    retrieval_reason: RetrievalReason.ValueType
+    decision_us: int
+    cascade_reason: CascadeReason.ValueType
+    cascade_confidence: float | None
+
+
+def gather(job: Job) -> DecisionFacts:
+    """The facts as they are now."""
+    policy = job.features.policy
+    return DecisionFacts(
+        job.request_id,
+        job.decision,
+        policy.text,
+        policy.is_cascade,
+        job.target,
+        job.cache_reason,
+        job.retrieval_reason,
+        job.decision_us,
+        job.cascade_reason,
+        job.cascade.confidence if job.cascade is not None else None,
     )
+
+
+def describe_decision(facts: DecisionFacts) -> Decision:
+    """The DECISION frame's message."""
+    decision, target = facts.decision, facts.target
+    found = Decision(
+        request_id=facts.request_id,
+        cache_reason=facts.cache_reason,
+        retrieval_reason=facts.retrieval_reason,
+        decision_us=facts.decision_us,
+        policy=facts.policy,
+    )
+    if target is not None or not facts.is_cascade:
+        # Of a cascade's stored answer, or another's, it is not known which tier it came from.
+        found.tier, found.tier_reason = decision.tier, decision.tier_reason
+    if target is not None:
+        candidate = target.candidate
+        found.node, found.node_reason, found.model = candidate.node, target.node_reason, candidate.model
+        if candidate.is_shared_model:
+            found.is_shared_model = True
+        if candidate.is_canary:
+            found.is_canary = True
+    if facts.cascade_reason:
+        found.cascade_reason = facts.cascade_reason
+    if facts.cascade_confidence is not None:
+        found.cascade_confidence = facts.cascade_confidence
+    _add_reasons(found, decision)
+    return found
+
+
+def _add_reasons(found: Decision, decision: Made) -> None:
+    if decision.rule is not None:
+        found.rule = decision.rule.name
+    if decision.is_cache_first:
+        found.is_cache_first = True
+    if decision.weak_signals:
+        found.weak_signals.extend(decision.weak_signals)
     if decision.complexity is not None:
-        found.abstention = decision.complexity.abstention
+        if decision.complexity.abstention:
+            found.abstention = decision.complexity.abstention
         if decision.complexity.score is not None:
             found.complexity = decision.complexity.score
     if decision.score is not None:
         found.score = decision.score.value
         found.score_spread = decision.score.spread
         found.threshold = decision.score.threshold
-    return found

@@ -9,6 +9,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ContinueFrom, InferenceServiceGenerateRequest
 from ssop.v1.mesh_pb2 import NodeReason
 from ssop_chassis.errors import MeshError
+from ssop_codec.wire import bytes_field
 from ssop_router.attempt import Attempt, ContinuedAttempt
 from ssop_router.core.ladder import (
     Situation,
@@ -34,6 +35,7 @@ from ssop_router.similar import Similar
 from ssop_router.succession import Succession
 
 R = ErrorReason
+_PROMPT: Final = InferenceServiceGenerateRequest.PROMPT_FIELD_NUMBER
 GENERATE: Final = "/ssop.v1.InferenceService/Generate"
 
 
@@ -197,16 +199,7 @@ class Generator:
     async def attempt(self, job: Job, target: Target, attempt: Attempt) -> None:
         """Run an attempt at its node to the end. Raises what the node says, and BACKEND_FAILED for what it breaks."""
         self._metrics.node_choices.labels(NodeReason.Name(target.node_reason)).inc()
-        request = InferenceServiceGenerateRequest(
-            request_id=job.request_id,
-            model=target.candidate.model,
-            prompt=job.request.prompt,
-            passages=job.passages,
-            confidence_tokens=attempt.confidence_tokens,
-        )
-        if attempt.is_continued:
-            beginning = ContinueFrom(chunk=job.transcript.chunk, next_seq=job.transcript.last_seq + 1)
-            request.continue_from.CopyFrom(beginning)
+        request = _make_request(job, target, attempt)
         attempt.stall_s = self._settings.stall_timeout_ms / 1000 or None
         job.stage = "continuation" if attempt.is_continued else "first_field"
         job.mark("attempt", target.candidate.node or target.candidate.address)
@@ -220,7 +213,7 @@ class Generator:
                 attempt.on_first_field = wait.end
                 await node.peer.stream(
                     GENERATE,
-                    request.SerializeToString(),
+                    request,
                     attempt.take,
                     timeout_s=max(0.001, job.remaining_s() - self._settings.hop_margin_ms / 1000),
                     metadata=job.inner_metadata,
@@ -244,6 +237,20 @@ class Generator:
     def _record(self, address: str, outcome: Outcome, latency_ms: float) -> None:
         self._metrics.attempt_outcomes.labels(outcome.value).inc()
         self._nodes.record(address, outcome, latency_ms)
+
+
+def _make_request(job: Job, target: Target, attempt: Attempt) -> bytes:
+    """The bytes of an InferenceServiceGenerateRequest."""
+    request = InferenceServiceGenerateRequest(request_id=job.request_id, model=target.candidate.model)
+    if job.passages:
+        request.passages.extend(job.passages)
+    if attempt.confidence_tokens:
+        request.confidence_tokens = attempt.confidence_tokens
+    if attempt.is_continued:
+        beginning = ContinueFrom(chunk=job.transcript.chunk, next_seq=job.transcript.last_seq + 1)
+        request.continue_from.CopyFrom(beginning)
+    # Put into the message the prompt would be copied, which costs more than all of this.
+    return request.SerializeToString() + bytes_field(_PROMPT, job.request.prompt.SerializeToString())
 
 
 def _blame(error: MeshError, job: Job) -> MeshError:

@@ -38,7 +38,7 @@ from ssop_router.core.ladder import Target
 from ssop_router.core.membership import STATIC
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.score import Score
-from ssop_router.delivery import describe_decision
+from ssop_router.delivery import describe_decision, gather
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 from ssop_router.discovery import Discovery
 from ssop_router.job import Intake, Job
@@ -114,7 +114,7 @@ class Inspection:
         target = None
         if candidate is not None and job.cache_reason != CacheReason.CACHE_REASON_HIT:
             target = Target(candidate, job.decision.tier, job.decision.node_reason)
-        decision = describe_decision(job, target)
+        decision = describe_decision(gather(job)._replace(target=target))
         if target is None:
             decision.node_reason = NodeReason.NODE_REASON_UNSPECIFIED
         return ExplainDecisionResponse(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ssop.v1.frame_pb2 import Verdict
 from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason
-from ssop_chassis.logs import FIELDS
+from ssop_chassis.logs import note
 from ssop_router.core.cascade import Judgement
 from ssop_router.footprint import describe_reasons
 from ssop_router.job import Job
@@ -47,37 +47,36 @@ class Reports:
         self.traffic.record(job, outcome)
         self.trials.end(job)
         target, decision = job.target, job.decision
-        _log.info(
+        note(
+            _log,
             "request",
-            extra={
-                FIELDS: {
-                    "request_id": job.request_id,
-                    "tenant": job.tenant,
-                    "outcome": outcome,
-                    "tier": Tier.Name(decision.tier),
-                    "tier_reason": TierReason.Name(decision.tier_reason),
-                    **describe_reasons(decision),
-                    "node": target.candidate.node if target is not None else "",
-                    "node_reason": NodeReason.Name(target.node_reason) if target is not None else "",
-                    "cache_reason": CacheReason.Name(job.cache_reason),
-                    "retrieval_reason": RetrievalReason.Name(job.retrieval_reason),
-                    "degraded_level": job.degraded_level,
-                    "failed_attempts": len(job.failed),
-                    "continuations": len(job.continuations),
-                    "unavailable": job.unavailable,
-                    "cascade_reason": CascadeReason.Name(job.cascade_reason),
-                    "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,
-                    "verdict": Verdict.Name(job.ending.verdict),
-                    "frames_sent": job.frames_sent,
-                    "admission_ms": job.admission_ms,
-                    "retrieval_wait_ms": job.retrieval_wait_ms,
-                    "rag_overlap_ms": job.rag_overlap_ms,
-                    "prefetches": job.intake.prefetches.started,
-                    "prefetch_hits": job.prefetch_hits,
-                    "first_field_ms": job.first_field_ms,
-                    "total_ms": job.elapsed_ms(),
-                    **({"explanation": job.explanation} if job.request.debug else {}),
-                }
+            {
+                "request_id": job.request_id,
+                "tenant": job.tenant,
+                "outcome": outcome,
+                "tier": Tier.Name(decision.tier),
+                "tier_reason": TierReason.Name(decision.tier_reason),
+                **describe_reasons(decision),
+                "node": target.candidate.node if target is not None else "",
+                "node_reason": NodeReason.Name(target.node_reason) if target is not None else "",
+                "cache_reason": CacheReason.Name(job.cache_reason),
+                "retrieval_reason": RetrievalReason.Name(job.retrieval_reason),
+                "degraded_level": job.degraded_level,
+                "failed_attempts": len(job.failed),
+                "continuations": len(job.continuations),
+                "unavailable": tuple(job.unavailable),
+                "cascade_reason": CascadeReason.Name(job.cascade_reason),
+                "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,
+                "verdict": Verdict.Name(job.ending.verdict),
+                "frames_sent": job.frames_sent,
+                "admission_ms": job.admission_ms,
+                "retrieval_wait_ms": job.retrieval_wait_ms,
+                "rag_overlap_ms": job.rag_overlap_ms,
+                "prefetches": job.intake.prefetches.started,
+                "prefetch_hits": job.prefetch_hits,
+                "first_field_ms": job.first_field_ms,
+                "total_ms": job.elapsed_ms(),
+                **({"explanation": job.explanation} if job.request.debug else {}),
             },
         )
 

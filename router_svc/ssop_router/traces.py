@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.mesh_pb2 import Decision
 from ssop.v1.router_pb2 import GetTraceResponse, TraceChunk, TraceFrame, TraceMark
 from ssop_chassis.errors import MeshError
 from ssop_codec import FieldNode, FieldStep, read_heads
 from ssop_router.core.timeline import MAX_FRAMES, MAX_FRAMES_DEBUG, Timeline
-from ssop_router.delivery import describe_decision
+from ssop_router.delivery import DecisionFacts, describe_decision, gather
 from ssop_router.job import Job
 from ssop_router.receipts import Receipts
 
@@ -27,7 +26,7 @@ class _Entry:
     nodes: Sequence[FieldNode]
     job: Job | None
     outcome: str = ""
-    decision: Decision | None = None
+    decision: DecisionFacts | None = None
     degraded_level: int = 0
 
 
@@ -58,7 +57,7 @@ class Traces:
         job.mark("ended", outcome)
         entry = self._entries.get((job.tenant, job.request_id))
         if entry is not None and entry.job is job:
-            entry.outcome, entry.decision = outcome, describe_decision(job, job.target)
+            entry.outcome, entry.decision = outcome, gather(job)
             entry.degraded_level, entry.job = job.degraded_level, None
 
     def find(self, tenant: str, request_id: str) -> GetTraceResponse:
@@ -71,13 +70,14 @@ class Traces:
                 metadata={"request_id": request_id},
             )
         job, timeline = entry.job, entry.timeline
+        decision = gather(job) if job is not None else entry.decision
         sent, received, verified = self._receipts.of_request(tenant, request_id)
         return GetTraceResponse(
             request_id=request_id,
             started_at_ms=entry.started_at_ms,
             is_running=job is not None,
             outcome=entry.outcome,
-            decision=describe_decision(job, job.target) if job is not None else entry.decision,
+            decision=describe_decision(decision) if decision is not None else None,
             degraded_level=job.degraded_level if job is not None else entry.degraded_level,
             marks=[TraceMark(at_us=mark.at_us, name=mark.name, detail=mark.detail) for mark in timeline.marks],
             chunks=[

@@ -99,11 +99,6 @@ class Alarm:
             self._handle.cancel()
             self._handle = None
 
-    @property
-    def is_set(self) -> bool:
-        """It will ring."""
-        return self._alarms is not None or self._handle is not None
-
     def come(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ring in the next turn, where one that fails fails alone; until then it can be stopped."""
         self._alarms = None
@@ -165,7 +160,9 @@ class Deadline(Alarm):
             self._due_s = None
             return
         due_s = self._due_s = self.loop.time() + delay_s
-        if self._task is not None and not self._is_over and not (self.is_set and self._rings_s <= due_s):
+        if due_s >= self._rings_s and (self._alarms is not None or self._handle is not None):
+            return
+        if self._task is not None and not self._is_over:
             self._rings_s = due_s
             self.start(delay_s)
 

@@ -11,8 +11,9 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Final, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 request_id: ContextVar[str] = ContextVar("ssop_request_id", default="")
 """Id of the request that the current task serves; empty outside of one."""
@@ -52,6 +53,21 @@ class JsonFormatter(logging.Formatter):
             fields["cause"] = describe(record.exc_info[1])
         return _encode(fields)
 
+    def format_event(self, event: "Event") -> str:
+        """The same of an event."""
+        whole_s = int(event.at_s)
+        return _encode(
+            {
+                "time": f"{self._name_second(whole_s)}.{int((event.at_s - whole_s) * 1000):03d}Z",
+                "level": "info",
+                "service": self._service,
+                "logger": event.logger,
+                "message": event.message,
+                **({"request_id": event.request_id} if event.request_id else {}),
+                **event.fields,
+            }
+        )
+
     def _name_second(self, second: int) -> str:
         known, name = self._second
         if known != second:
@@ -60,16 +76,28 @@ class JsonFormatter(logging.Formatter):
         return name
 
 
+class Event(NamedTuple):
+    """A line of level `info` that is made where it is written. `fields` are never changed; `at_s` is of the wall."""
+
+    at_s: float
+    logger: str
+    message: str
+    request_id: str
+    fields: Mapping[str, Any]
+
+
 class BatchingHandler(logging.Handler):
     """Writes lines together, from a thread, so that no request waits for a write; warnings and worse at once.
 
     At most 10,000 lines wait. What comes beyond is dropped, and a line says how many were.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, formatter: JsonFormatter) -> None:
         super().__init__()
+        self.setFormatter(formatter)
+        self._json = formatter
         self._stream = stream
-        self._lines: deque[str] = deque()
+        self._lines: deque[str | Event] = deque()
         self._dropped = 0
         self._is_due = threading.Event()
         self._writing = threading.Lock()
@@ -82,19 +110,24 @@ class BatchingHandler(logging.Handler):
         except Exception:  # noqa: BLE001 - as every handler of the standard library
             self.handleError(record)
             return
+        self.take(line)
+        if record.levelno >= logging.WARNING:
+            self.flush()
+
+    def take(self, line: str | Event) -> None:
+        """A line, to be written with others."""
         if len(self._lines) >= _MOST_LINES:
             self._dropped += 1
             return
         self._lines.append(line)
-        if record.levelno >= logging.WARNING:
-            self.flush()
-        elif not self._is_due.is_set():
+        if not self._is_due.is_set():
             self._is_due.set()
 
     def flush(self) -> None:
         """Write what waits."""
         with self._writing:
-            lines = [self._lines.popleft() for _ in range(len(self._lines))]
+            taken = [self._lines.popleft() for _ in range(len(self._lines))]
+            lines = [line if isinstance(line, str) else self._write_out(line) for line in taken]
             dropped, self._dropped = self._dropped, 0
             if dropped:
                 told = {"message": "log lines were dropped: nobody took them in time", "dropped": dropped}
@@ -106,6 +139,13 @@ class BatchingHandler(logging.Handler):
                 except (OSError, ValueError):
                     # Nobody reads what is said any more; there is nowhere to say so.
                     pass
+
+    def _write_out(self, event: Event) -> str:
+        try:
+            return self._json.format_event(event)
+        except Exception as error:  # noqa: BLE001 - whatever stands in one line, the others are written
+            told = {"message": "a log line could not be made", "of": event.message, "cause": describe(error)}
+            return _encode({"level": "error", "logger": __name__, **told})
 
     def close(self) -> None:
         """See logging.Handler."""
@@ -132,6 +172,20 @@ def describe(error: BaseException) -> str:
     return " because of ".join(parts)
 
 
+def note(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:
+    """Log many fields at level `info`, as `logger.info` with FIELDS does, for less: the line is made by its writer.
+
+    What `fields` holds must not change any more.
+    """
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    handlers = logging.root.handlers
+    if len(handlers) == 1 and isinstance(handler := handlers[0], BatchingHandler):
+        handler.take(Event(time.time(), logger.name, message, request_id.get(), fields))
+    else:
+        logger.info(message, extra={FIELDS: fields})
+
+
 def set_level(level: str) -> None:
     """Log from `level` on."""
     logging.getLogger().setLevel(level.upper())
@@ -142,6 +196,5 @@ def configure(service: str, level: str) -> None:
     # What no line shows is not looked for ("Optimization" in the logging HOWTO).
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - named there
-    handler = BatchingHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter(service))
+    handler = BatchingHandler(sys.stderr, JsonFormatter(service))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

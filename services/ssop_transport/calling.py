@@ -17,6 +17,7 @@ from ssop_transport._stream import Stream
 
 # Codes have two digits; int() refuses to read thousands of them.
 _STATUS_DIGITS: Final = 4
+_GRPC: Final = (b"content-type", b"application/grpc")
 
 
 class Calling(Alarm):
@@ -186,6 +187,8 @@ def judge(stream: Stream | None) -> Metadata:
 
 def _judge_head(stream: Stream) -> None:
     """What came in place of an answer in gRPC, such as the page of a proxy, is judged by its HTTP status."""
+    if _GRPC in (stream.headers or ()):
+        return
     headers = dict(stream.headers or ())
     if not headers or wire.is_grpc(headers.get(b"content-type", b"")) or b"grpc-status" in dict(stream.trailers or ()):
         return

@@ -26,15 +26,20 @@ class Sent(NamedTuple):
 class Timeline:
     """Marks and chunks of a request, up to `max_frames` frames; what comes later is counted. 0: nothing is kept."""
 
-    __slots__ = ("_frames", "_max_frames", "left_out", "marks", "sent")
+    __slots__ = ("_frames", "_max_frames", "_sent", "left_out", "marks")
 
     def __init__(self, max_frames: int = 0) -> None:
         self._max_frames = max_frames
         self._frames = 0
         self.marks: list[Mark] = []
-        self.sent: list[Sent] = []
+        self._sent: list[tuple[int, int, bytes]] = []
         self.left_out = 0
         """Chunks that are not in `sent`."""
+
+    @property
+    def sent(self) -> list[Sent]:
+        """The chunks that are kept."""
+        return [Sent(*chunk) for chunk in self._sent]
 
     @property
     def is_on(self) -> bool:
@@ -57,4 +62,4 @@ class Timeline:
             self._frames = self._max_frames
             return
         self._frames += frames
-        self.sent.append(Sent(at_us, size_bytes, heads))
+        self._sent.append((at_us, size_bytes, heads))

@@ -4,7 +4,7 @@ import io
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -39,9 +39,19 @@ def stream() -> _Stream:
 
 
 @pytest.fixture
+def listen_alone(logger: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> Callable[[], logging.Logger]:
+    """Makes the logger's handler the only one of the process: pytest adds others once a test has begun."""
+
+    def listen() -> logging.Logger:
+        monkeypatch.setattr(logging.root, "handlers", list(logger.handlers))
+        return logger
+
+    return listen
+
+
+@pytest.fixture
 def logger(stream: _Stream) -> Iterator[logging.Logger]:
-    handler = BatchingHandler(stream)
-    handler.setFormatter(JsonFormatter("test"))
+    handler = BatchingHandler(stream, JsonFormatter("test"))
     logger = logging.Logger("test", logging.INFO)  # noqa: LOG001 - one that no other test sees
     logger.addHandler(handler)
     yield logger
@@ -96,3 +106,54 @@ def test_time_of_a_line_is_its_own(stream: _Stream, logger: logging.Logger) -> N
     second = logging.makeLogRecord({"created": 61.5, "msecs": 500.0, "msg": "b"})
     times = [json.loads(formatter.format(record))["time"] for record in (first, second, first)]
     assert times == ["1970-01-01T00:00:00.250Z", "1970-01-01T00:01:01.500Z", "1970-01-01T00:00:00.250Z"]
+
+
+def test_what_is_noted_is_the_line_that_a_logger_writes(
+    stream: _Stream, listen_alone: Callable[[], logging.Logger]
+) -> None:
+    alone = listen_alone()
+    token = logs.request_id.set("one")
+    fields = {"number": 1, "names": ("a", "b"), "nothing": None}
+    alone.info("a line", extra={logs.FIELDS: fields})
+    logs.note(alone, "a line", fields)
+    logs.request_id.reset(token)
+    alone.handlers[0].close()
+    by_logger, noted = stream.lines
+    assert by_logger.pop("time")[:10] == noted.pop("time")[:10]
+    assert noted == by_logger
+    assert noted["request_id"] == "one"
+
+
+def test_what_is_noted_stays_in_order(stream: _Stream, listen_alone: Callable[[], logging.Logger]) -> None:
+    alone = listen_alone()
+    logs.note(alone, "first", {})
+    alone.info("second")
+    logs.note(alone, "third", {})
+    alone.warning("fourth")
+    assert [line["message"] for line in stream.lines] == ["first", "second", "third", "fourth"]
+
+
+def test_what_is_noted_below_the_level_is_no_line(stream: _Stream, listen_alone: Callable[[], logging.Logger]) -> None:
+    alone = listen_alone()
+    alone.setLevel(logging.WARNING)
+    logs.note(alone, "unheard", {})
+    alone.handlers[0].close()
+    assert stream.lines == []
+
+
+def test_a_line_that_can_not_be_made_costs_no_other(
+    stream: _Stream, listen_alone: Callable[[], logging.Logger]
+) -> None:
+    alone = listen_alone()
+    circle: dict[str, Any] = {}
+    circle["self"] = circle
+    logs.note(alone, "broken", circle)
+    logs.note(alone, "whole", {})
+    alone.handlers[0].close()
+    assert [line["message"] for line in stream.lines] == ["a log line could not be made", "whole"]
+
+
+def test_where_others_listen_too_all_hear_what_is_noted(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ssop.test"):
+        logs.note(logging.getLogger("ssop.test"), "heard", {"number": 1})
+    assert [(record.getMessage(), vars(record)[logs.FIELDS]) for record in caplog.records] == [("heard", {"number": 1})]
