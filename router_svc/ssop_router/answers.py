@@ -1,6 +1,7 @@
 """The cache service as requests see it: admission with look-up, leases that others follow, settlement."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -167,7 +168,7 @@ class Answers:
         async def has_kept(error: Unavailable) -> bool:
             return await self.find_kept(job, key, error) is not None
 
-        asked_s = asyncio.get_running_loop().time()
+        asked_s = time.monotonic()
         response = await self._promises.keep(
             ask,
             key,
@@ -179,7 +180,7 @@ class Answers:
         if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
             lease = Lease(self, key, response.fencing_token, job)
         if self.renewals is not None and response.outcome not in _NOT_GENERATING:
-            self.renewals.hold(job, lease, age_s=asyncio.get_running_loop().time() - asked_s)
+            self.renewals.hold(job, lease, age_s=time.monotonic() - asked_s)
         return Admission(response.outcome, response.answer, lease)
 
     async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:

@@ -5,6 +5,7 @@ time, each with all that waits by then, and the time of a call is the service's 
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -247,7 +248,7 @@ class Crowd:
             commit.conclude(None)
 
     async def _call(self, method: str, request: bytes, metadata: InnerMetadata) -> bytes:
-        now_s = asyncio.get_running_loop().time()
+        now_s = time.monotonic()
         started_s = self._cache.clock_s
         bound_s = self._pace.bound_s(now_s)
         try:

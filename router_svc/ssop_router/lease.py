@@ -36,6 +36,7 @@ class Lease:
         self._sending: asyncio.Task[None] | None = None
         self._pending_bytes = 0
         self._is_closed = False
+        self._has_appended = False
         self._commit: Commit | None = None
 
     def add(self, chunk: bytes) -> None:
@@ -126,6 +127,7 @@ class Lease:
             chunk=b"".join(self._pending) if is_stored else b"",
             is_complete=is_stored,
             model=model,
+            is_all=not self._has_appended,
         )
 
     def _judge(self, failure: Unavailable | MeshError | None, *, is_stored: bool) -> None:
@@ -135,6 +137,7 @@ class Lease:
             self._answers.metrics.not_stored.labels(self.is_spoiled or "incomplete").inc()
 
     def _send(self) -> None:
+        self._has_appended = True
         self._sending = self._answers.start(self._append())
 
     async def _append(self) -> None:

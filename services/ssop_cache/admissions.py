@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import Answer, AnswerStore, Wanted
 from ssop_cache.checks import check_key, check_lease, check_request_id, check_share
 from ssop_cache.core import scripts
+from ssop_cache.core.grants import Grants
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.scripts import Admission, Admit, Limits, Outcome
 from ssop_cache.metrics import CacheMetrics
@@ -33,12 +35,20 @@ class Admissions:
     """Looks answers up and admits. What it says of one request is no other's."""
 
     def __init__(
-        self, state: RedisStore, answers: AnswerStore, layout: Layout, limits: Limits, metrics: CacheMetrics
+        self,
+        state: RedisStore,
+        answers: AnswerStore,
+        layout: Layout,
+        limits: Limits,
+        metrics: CacheMetrics,
+        *,
+        grants: Grants,
     ) -> None:
         self._state = state
         self._answers = answers
         self._layout = layout
         self._limits = limits
+        self._grants = grants
         self._metrics = metrics
         self._told = cache_pb2.TenantLimits(
             max_rps=limits.max_rps,
@@ -126,8 +136,14 @@ class Admissions:
             for request, answer, fence in zip(requests, answers, seen, strict=True)
         ]
         call = scripts.admit(self._layout.of_tenant(tenant), limits, asked)
+        asked_s = time.monotonic()
         reply = await self._state.run(call, max(left_s, self._state.timeout_s / 2))
-        return list(zip(scripts.parse_admissions(reply), answers, strict=True))
+        admissions = scripts.parse_admissions(reply)
+        for one, admission in zip(asked, admissions, strict=True):
+            if admission.outcome is Outcome.LEASE:
+                until_s = asked_s + (one.lease_ms - scripts.SEAL_MS) / 1000
+                self._grants.give(tenant, one.cache_key, admission.fence, until_s)
+        return list(zip(admissions, answers, strict=True))
 
     async def _find(self, tenant: str, requests: Sequence[AdmitRequest]) -> Sequence[Answer | None]:
         answers: list[Answer | None] = [None] * len(requests)

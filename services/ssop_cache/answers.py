@@ -19,6 +19,7 @@ from ssop_cache.metrics import CacheMetrics
 from ssop_cache.store import RedisStore
 from ssop_chassis.errors import MeshError
 
+_REPLACED: int = 2
 _FOREVER: int = 2**53
 """A fence above all others."""
 
@@ -148,20 +149,20 @@ class AnswerStore:
             nonce=secrets.token_bytes(16),
         )
         changes = self._changes
-        stored = [bool(one) for one in await self._store.run(call)]
+        outcomes = await self._store.run(call)
         if self.local is not None:
-            for one, record, is_stored in zip(fresh, records, stored, strict=True):
-                if is_stored:
+            for one, record, outcome in zip(fresh, records, outcomes, strict=True):
+                if outcome:
                     self.local.put(
                         (keys.tag, one.cache_key),
                         record,
                         fence=one.fence,
                         age_ms=0,
                         ttl_ms=one.ttl_ms,
-                        is_new=True,
+                        is_newer=outcome == _REPLACED,
                         changes=changes,
                     )
-        return stored
+        return [bool(outcome) for outcome in outcomes]
 
     async def drop(self, tenant: str, cache_key: bytes) -> None:
         """Delete an answer at every level and on every host. Raises as RedisStore."""
@@ -237,7 +238,7 @@ class AnswerStore:
             return None
         if self.local is not None and ttl_ms > 0:
             self.local.put(
-                (keys.tag, cache_key), data, fence=fence, age_ms=age_ms, ttl_ms=ttl_ms, is_new=False, changes=changes
+                (keys.tag, cache_key), data, fence=fence, age_ms=age_ms, ttl_ms=ttl_ms, is_newer=False, changes=changes
             )
         return Answer(record.chunk, record.model, age_ms)
 

@@ -4,7 +4,9 @@ A settlement does not depend on what becomes of the answer beside it, nor the an
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +15,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import AnswerStore, Fresh
 from ssop_cache.checks import check_key, check_request_id, check_ttl
 from ssop_cache.core import scripts
+from ssop_cache.core.grants import Grants
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.records import is_whole
 from ssop_cache.core.scripts import Ending, Settlement
@@ -24,6 +27,8 @@ from ssop_chassis.errors import MeshError, invalid_request
 
 MAX_MODEL_BYTES: Final = 256
 _MOST_CHARGED: Final = 2**32 - 1
+
+_log = logging.getLogger(__name__)
 
 Settled = SettleResponse | MeshError
 Committed = CommitResponse | MeshError
@@ -43,7 +48,14 @@ class Conclusions:
     """Settles and stores."""
 
     def __init__(
-        self, state: RedisStore, answers: AnswerStore, layout: Layout, settings: CacheSettings, metrics: CacheMetrics
+        self,
+        state: RedisStore,
+        answers: AnswerStore,
+        layout: Layout,
+        settings: CacheSettings,
+        metrics: CacheMetrics,
+        *,
+        grants: Grants,
     ) -> None:
         self._state = state
         self._answers = answers
@@ -51,6 +63,7 @@ class Conclusions:
         self._settings = settings
         self._limits = settings.limits
         self._metrics = metrics
+        self._grants = grants
 
     async def settle(self, tenant: str, request: SettleRequest) -> SettleResponse:
         """Settle one. Raises what CacheService.Settle may answer with."""
@@ -78,32 +91,32 @@ class Conclusions:
             (storing if is_storing else others).append(one)
         if storing and others:
             # Who only settles does not wait for the other instance.
-            await asyncio.gather(self._write(tenant, others, {}), self._store(tenant, storing))
+            await asyncio.gather(self._write(tenant, others), self._store(tenant, storing))
         elif storing:
             await self._store(tenant, storing)
         elif others:
-            await self._write(tenant, others, {})
+            await self._write(tenant, others)
 
     async def _store(self, tenant: str, asked: Sequence[Conclusion]) -> None:
         """Those with a whole answer: it is where it can be found before its lease ends."""
-        keys = self._layout.of_tenant(tenant)
         commits = [(one, one.commit) for one in asked if one.commit is not None]
-        try:
-            leases = [(commit.cache_key, commit.fencing_token) for _, commit in commits]
-            _, _, *sealed = await self._state.run(scripts.seal(keys, leases))
-        except MeshError as error:
-            for one, _ in commits:
-                one.committed = error
-            await self._write(tenant, asked, {})
-            return
+        now_s = time.monotonic()
+        # What is certainly held, and whole as it comes, needs no look at the state.
+        held = {
+            id(one)
+            for one, commit in commits
+            if self._grants.take(tenant, commit.cache_key, commit.fencing_token, now_s) and commit.is_all
+        }
+        chunks = {id(one): commit.chunk for one, commit in commits if id(one) in held}
+        chunks |= await self._seal(tenant, [(one, commit) for one, commit in commits if id(one) not in held])
         fresh: list[Fresh] = []
         storing: list[Conclusion] = []
         unfit: set[int] = set()
-        for (one, commit), outcome, appended in zip(commits, sealed[::2], sealed[1::2], strict=True):
-            chunk = scripts.data(appended) + commit.chunk if appended else commit.chunk
-            if outcome == b"lost":
-                one.committed = _lease_lost()
-            elif outcome == b"overflowed" or len(chunk) > self._settings.max_answer_bytes:
+        for one, commit in commits:
+            chunk = chunks.get(id(one))
+            if chunk is None:
+                continue
+            if len(chunk) > self._settings.max_answer_bytes:
                 self._metrics.not_stored.labels("too_large").inc()
             elif is_whole(chunk):
                 ttl_ms = commit.ttl_ms or self._settings.answer_ttl_ms
@@ -112,13 +125,42 @@ class Conclusions:
             else:
                 unfit.add(id(one))
                 self._metrics.not_stored.labels("not_whole").inc()
-        stored = await self._put(tenant, fresh) if fresh else ()
-        await self._write(
-            tenant,
-            asked,
-            {id(one): is_stored for one, is_stored in zip(storing, stored, strict=True)},
-            unfit=frozenset(unfit),
-        )
+        kept = await self._put(tenant, fresh) if fresh else ()
+        stored = {id(one) for one, is_stored in zip(storing, kept, strict=True) if is_stored}
+        await self._write(tenant, asked, frozenset(stored), unfit=frozenset(unfit))
+        for one, commit in commits:
+            if id(one) in stored & held and _is_lost(one.committed):
+                await self._take_back(tenant, commit.cache_key)
+
+    async def _seal(self, tenant: str, commits: Sequence[tuple[Conclusion, CommitRequest]]) -> Mapping[int, bytes]:
+        """Hold the leases while their answers are stored; what is generated of each that may be stored."""
+        if not commits:
+            return {}
+        leases = [(commit.cache_key, commit.fencing_token) for _, commit in commits]
+        try:
+            _, _, *sealed = await self._state.run(scripts.seal(self._layout.of_tenant(tenant), leases))
+        except MeshError as error:
+            for one, _ in commits:
+                one.committed = error
+            return {}
+        chunks = {}
+        for (one, commit), outcome, appended in zip(commits, sealed[::2], sealed[1::2], strict=True):
+            if outcome == b"lost":
+                one.committed = _lease_lost()
+            elif outcome == b"overflowed":
+                self._metrics.not_stored.labels("too_large").inc()
+            else:
+                chunks[id(one)] = scripts.data(appended) + commit.chunk if appended else commit.chunk
+        return chunks
+
+    async def _take_back(self, tenant: str, cache_key: bytes) -> None:
+        """The state has forgotten a lease that it gave: whoever has it now stores an answer with a later fence."""
+        _log.warning("a lease was forgotten by the state; its answer is taken back", extra={"tenant": tenant})
+        self._metrics.not_stored.labels("superseded").inc()
+        try:
+            await self._answers.drop(tenant, cache_key)
+        except MeshError as error:
+            _log.warning("an answer could not be taken back", extra={"tenant": tenant, "reason": error.reason_name})
 
     async def _put(self, tenant: str, fresh: Sequence[Fresh]) -> Sequence[bool]:
         try:
@@ -131,7 +173,12 @@ class Conclusions:
         return stored
 
     async def _write(
-        self, tenant: str, asked: Sequence[Conclusion], stored: dict[int, bool], *, unfit: frozenset[int] = frozenset()
+        self,
+        tenant: str,
+        asked: Sequence[Conclusion],
+        stored: frozenset[int] = frozenset(),
+        *,
+        unfit: frozenset[int] = frozenset(),
     ) -> None:
         """Settle and end what is not judged yet, in one script."""
         keys = self._layout.of_tenant(tenant)
@@ -146,7 +193,7 @@ class Conclusions:
                 commit.fencing_token,
                 commit.chunk,
                 is_complete=commit.is_complete and id(one) not in unfit,
-                is_stored=stored.get(id(one), False),
+                is_stored=id(one) in stored,
             )
             for one, commit in ending
         ]
@@ -207,6 +254,10 @@ def _error_of(outcome: Settled | Committed | None) -> MeshError:
     if not isinstance(outcome, MeshError):
         raise TypeError("a request was concluded without an outcome")
     return outcome
+
+
+def _is_lost(outcome: Committed | None) -> bool:
+    return isinstance(outcome, MeshError) and outcome.reason == ErrorReason.ERROR_REASON_LEASE_LOST
 
 
 def _lease_lost() -> MeshError:

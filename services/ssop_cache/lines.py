@@ -155,12 +155,14 @@ class Lines:
         self._count = count
         self._waiting: list[_Entry] = []
         self._is_due = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._wires: dict[_Wire, None] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     def send(self, words: Words) -> "asyncio.Future[Any]":
         """The reply to a command. Raises RedisError and OSError. Whoever loses interest cancels the future."""
-        loop = asyncio.get_running_loop()
+        # Asked for once: on Python 3.11 each time is a system call.
+        loop = self._loop = self._loop or asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((words, future))
         if not self._is_due:

@@ -125,9 +125,9 @@ class LocalLevel:
         return max(0, self._wall_ms() - answer.stored_ms)
 
     def put(
-        self, name: Name, record: bytes, *, fence: int, age_ms: int, ttl_ms: int, is_new: bool, changes: int
+        self, name: Name, record: bytes, *, fence: int, age_ms: int, ttl_ms: int, is_newer: bool, changes: int
     ) -> None:
-        """Keep an answer. `is_new`: it was made now, and other hosts are told to forget older ones.
+        """Keep an answer. `is_newer`: it was made now in place of another, which other hosts are told to forget.
 
         `changes`: the number of them before Redis was asked. Where more are known by now, they may be about this
         answer, and it is left to Redis.
@@ -141,7 +141,7 @@ class LocalLevel:
         if gone is not None:
             self._metrics.local_evictions.inc(len(gone))
             self._mark(name, *gone)
-        if is_new:
+        if is_newer:
             self._pending[name] = fence
             if len(self._pending) > _PENDING:
                 # Another host may then replay its older answer until that lapses.
@@ -235,7 +235,10 @@ class LocalLevel:
                 for change in news.changes:
                     self.apply(change)
                 self._cursor = news.cursor
-                if news.is_end:
+                if news.is_end and not news.cursor.epoch:
+                    # One that has a name is missed when it is lost, though nothing was written to it yet.
+                    await self.tell()
+                elif news.is_end:
                     self._synced_s = time.monotonic()
                     return
         except MeshError as error:

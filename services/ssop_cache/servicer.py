@@ -14,6 +14,7 @@ from ssop_cache.batches import Batches
 from ssop_cache.checks import check_key, check_lease, check_ttl
 from ssop_cache.conclusions import Conclusions
 from ssop_cache.core import scripts
+from ssop_cache.core.grants import Grants
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.usage import read_days
 from ssop_cache.feeds import Feeds
@@ -47,8 +48,9 @@ class CacheServicer:
         authenticate: Authenticate,
     ) -> None:
         self._state = state
-        self._admissions = Admissions(state, answers, layout, settings.limits, metrics)
-        self._conclusions = Conclusions(state, answers, layout, settings, metrics)
+        grants = Grants()
+        self._admissions = Admissions(state, answers, layout, settings.limits, metrics, grants=grants)
+        self._conclusions = Conclusions(state, answers, layout, settings, metrics, grants=grants)
         self._batches = Batches(authenticate, self._admissions, self._conclusions)
         self._answers = answers
         self._feeds = feeds

@@ -10,6 +10,7 @@ others nothing.
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib import resources
@@ -116,7 +117,7 @@ class RedisStore:
     @property
     def timeout_s(self) -> float:
         """Most that an instance may cost a call now, in seconds of `clock_s`."""
-        return self._pace.bound_s(asyncio.get_running_loop().time())
+        return self._pace.bound_s(time.monotonic())
 
     @property
     def clock_s(self) -> float:
@@ -218,7 +219,7 @@ class RedisStore:
         finally:
             self._slots.release()
         route.shard.circuit.succeed()
-        self._pace.observe(self._attention.now_s - started_s, asyncio.get_running_loop().time())
+        self._pace.observe(self._attention.now_s - started_s, time.monotonic())
         return reply
 
     async def _send(self, route: _Route, forms: Sequence[tuple[Word, ...]]) -> Any:
@@ -248,7 +249,7 @@ class RedisStore:
 
     def _take_refusal(self, shard: _Shard, error: ResponseError) -> None:
         """The instance answers and refuses: out of memory, loading, read-only, or a fault in a script."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = time.monotonic()
         if now_s - self._told_refusal_s >= _TELL_AGAIN_S:
             # While it is full it refuses every call; the metric counts them.
             self._told_refusal_s = now_s
@@ -315,7 +316,7 @@ class RedisStore:
             _log.debug("a new instance was not checked: %s", describe(error), extra={"role": self.role})
 
     def _fail(self, shard: _Shard, *, is_gone: bool) -> None:
-        if shard.circuit.fail(asyncio.get_running_loop().time(), is_gone=is_gone):
+        if shard.circuit.fail(time.monotonic(), is_gone=is_gone):
             told = {"role": self.role, "instance": shard.instance.name}
             _log.error("the store does not answer; calls fail at once until it does", extra=told)
             self.changes += 1
@@ -354,7 +355,7 @@ class RedisStore:
 
     def _learn_pace(self, shard: _Shard) -> None:
         """An instance that was silent for a moment was slow: an answer may take so long."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = time.monotonic()
         silent_s = shard.circuit.open_s(now_s) + self.timeout_s
         if not shard.is_gone and silent_s < self._pace.most_s:
             self._pace.observe(silent_s, now_s)

@@ -204,7 +204,12 @@ async def bench_cache(bench: Bench, stack: ExitStack) -> None:
         entries = []
         for at, (key, one) in enumerate(zip(keys, admitted, strict=True)):
             commit = cache_pb2.CommitRequest(
-                cache_key=key, fencing_token=one.fencing_token, chunk=ANSWER, is_complete=True, model="replay"
+                cache_key=key,
+                fencing_token=one.fencing_token,
+                chunk=ANSWER,
+                is_complete=True,
+                model="replay",
+                is_all=True,
             )
             entries.append(cache_pb2.BatchEntry(principal=principal, settle=settlement(number, at), commit=commit))
         await run(entries)

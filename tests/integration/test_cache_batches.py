@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
-from helpers.cache_service import CacheUnderTest, answer, running_cache
+from helpers.cache_service import CacheUnderTest, answer, pieces, running_cache
 from helpers.redis_server import RedisServer, redis_pair
 from ssop.v1.cache_pb2 import (
     AdmitRequest,
@@ -84,12 +84,12 @@ async def test_admissions_and_settlements_go_together(under_test: CacheUnderTest
     assert sorted(one.settled.charged_tokens for one in outcomes if one.HasField("settled")) == [0, 7]
 
 
-def conclude(tenant: str, request_id: str, fence: int, *, chunk: bytes, key: bytes = KEY) -> BatchEntry:
-    return BatchEntry(
-        principal=tenant.encode(),
-        settle=SettleRequest(request_id=request_id, usage=Usage(output_tokens=4)),
-        commit=CommitRequest(cache_key=key, fencing_token=fence, chunk=chunk, is_complete=True, model="m"),
-    )
+def conclude(
+    tenant: str, request_id: str, fence: int, *, chunk: bytes, key: bytes = KEY, is_all: bool = True
+) -> BatchEntry:
+    commit = CommitRequest(cache_key=key, fencing_token=fence, chunk=chunk, is_complete=True, model="m", is_all=is_all)
+    settle = SettleRequest(request_id=request_id, usage=Usage(output_tokens=4))
+    return BatchEntry(principal=tenant.encode(), settle=settle, commit=commit)
 
 
 async def test_an_answer_is_stored_and_charged_in_one_call(under_test: CacheUnderTest) -> None:
@@ -98,6 +98,41 @@ async def test_an_answer_is_stored_and_charged_in_one_call(under_test: CacheUnde
     assert (outcome.WhichOneof("end"), outcome.settled.charged_tokens) == ("committed", 4)
     found = (await under_test.client("acme").admit("b", KEY)).answer
     assert (found.chunk, found.model) == (answer(), "m")
+
+
+async def test_what_was_appended_is_stored_with_the_rest(under_test: CacheUnderTest) -> None:
+    client = under_test.client("acme")
+    first, rest = pieces("one", "two")
+    fence = (await client.admit("a", KEY)).fencing_token
+    await client.append(KEY, fence, first)
+    (outcome,) = await run(under_test, [conclude("acme", "a", fence, chunk=rest, is_all=False)])
+    assert outcome.WhichOneof("end") == "committed"
+    assert (await client.admit("b", KEY)).answer.chunk == first + rest
+
+
+async def test_an_answer_whose_lease_the_state_forgot_is_taken_back(
+    under_test: CacheUnderTest, servers: tuple[RedisServer, RedisServer]
+) -> None:
+    (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])
+    # As a failover may.
+    servers[0].ask("FLUSHALL")
+    (outcome,) = await run(under_test, [conclude("acme", "a", admitted.admitted.fencing_token, chunk=answer())])
+    assert parse_status(outcome.commit_status).reason_name == "LEASE_LOST"
+    assert (await under_test.client("acme").admit("b", KEY)).outcome == CacheOutcome.CACHE_OUTCOME_LEASE
+
+
+async def test_a_lease_that_lapsed_stores_nothing(under_test: CacheUnderTest) -> None:
+    client = under_test.client("acme")
+    fence = (await client.admit("a", KEY, lease_ms=1)).fencing_token
+    other = 0
+    while not other:
+        # Until it has lapsed this one follows.
+        other = (await client.admit("b", KEY)).fencing_token
+    (outcome,) = await run(under_test, [conclude("acme", "a", fence, chunk=answer())])
+    assert parse_status(outcome.commit_status).reason_name == "LEASE_LOST"
+    (outcome,) = await run(under_test, [conclude("acme", "b", other, chunk=answer("the other's"))])
+    assert outcome.WhichOneof("end") == "committed"
+    assert (await client.admit("c", KEY)).answer.chunk == answer("the other's")
 
 
 async def test_a_call_that_is_repeated_charges_and_stores_once(under_test: CacheUnderTest) -> None:

@@ -138,6 +138,14 @@ async def test_newer_answer_replaces_the_one_on_another_host(servers: Servers) -
         assert (await here.client().lookup(KEY)).answer.chunk == answer("new")
 
 
+async def test_first_answer_of_a_key_is_told_to_nobody(servers: Servers) -> None:
+    async with host(servers) as here:
+        before = servers[0].ask("XLEN", "ssop:{changes}:log")
+        await here.client().store("a", KEY, answer("one"))
+        await told(here)
+        assert servers[0].ask("XLEN", "ssop:{changes}:log") == before
+
+
 async def test_generation_that_began_before_a_flush_stores_nothing(servers: Servers) -> None:
     async with host(servers) as here:
         client = here.client()
@@ -412,6 +420,6 @@ async def test_record_under_a_wrong_name_is_not_served(servers: Servers) -> None
         layout = Layout(WIRE_VERSION, CODEC_VERSION)
         record = local.answers.peek((layout.of_tenant("acme").tag, KEY)).record
         name = (layout.of_tenant("umbrella").tag, KEY)
-        local.put(name, record, fence=1, age_ms=0, ttl_ms=1_000, is_new=False, changes=local.changes)
+        local.put(name, record, fence=1, age_ms=0, ttl_ms=1_000, is_newer=False, changes=local.changes)
         assert (await here.client("umbrella").lookup(KEY)).outcome == MISS
         assert here.metric("ssop_cache_answers_unusable_total") == 1

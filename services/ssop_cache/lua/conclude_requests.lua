@@ -113,7 +113,8 @@ local function commit(lease_key, log_key, fence, rest, is_complete, is_stored, c
   if is_complete and is_stored then
     local until_ms = text(now_ms + tonumber(ARGV[6]))
     redis.call('HSET', lease_key, 'state', 'done', 'expires_ms', until_ms)
-    redis.call('PEXPIREAT', lease_key, until_ms)
+    -- A key that lasts longer anyway need not be written to the log.
+    if redis.call('PTTL', lease_key) < tonumber(ARGV[6]) then redis.call('PEXPIREAT', lease_key, until_ms) end
   else
     redis.call('DEL', lease_key)
   end

@@ -2,7 +2,7 @@
 -- Stores answers, unless a later generation has stored one or their generations began before a flush.
 -- KEYS: flush, then the answers
 -- ARGV: 1 name of the mark, where there is none, then for each answer: fence, record, ttl_ms
--- Returns: for each 1 when stored
+-- Returns: for each 1 when stored, 2 when it took the place of another, else 0
 local time = redis.call('TIME')
 local now_ms = string.format('%.0f', math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000))
 local mark = redis.call('HMGET', KEYS[1], 'epoch', 'floor')
@@ -18,7 +18,7 @@ local function put(key, fence, record, ttl_ms)
   end
   redis.call('HSET', key, 'fence', fence, 'stored_ms', now_ms, 'record', record, 'epoch', epoch)
   redis.call('PEXPIRE', key, ttl_ms)
-  return 1
+  return before[1] and 2 or 1
 end
 
 local reply = {}

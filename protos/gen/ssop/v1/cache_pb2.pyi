@@ -753,6 +753,7 @@ class CommitRequest(_message.Message):
     IS_COMPLETE_FIELD_NUMBER: _builtins.int
     TTL_MS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    IS_ALL_FIELD_NUMBER: _builtins.int
     cache_key: _builtins.bytes
     """As in Admit."""
     fencing_token: _builtins.int
@@ -765,6 +766,8 @@ class CommitRequest(_message.Message):
     """How long it is kept, in milliseconds. 0: the configured time."""
     model: _builtins.str
     """The model that made it."""
+    is_all: _builtins.bool
+    """Nothing was appended: `chunk` is all of the answer."""
     def __init__(
         self,
         *,
@@ -774,10 +777,11 @@ class CommitRequest(_message.Message):
         is_complete: _builtins.bool = ...,
         ttl_ms: _builtins.int = ...,
         model: _builtins.str = ...,
+        is_all: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key", "chunk", b"chunk", "fencing_token", b"fencing_token", "is_complete", b"is_complete", "model", b"model", "ttl_ms", b"ttl_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_key", b"cache_key", "chunk", b"chunk", "fencing_token", b"fencing_token", "is_all", b"is_all", "is_complete", b"is_complete", "model", b"model", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,32 @@
+"""Leases that this service gave, so that it need not ask whether one is held that nobody can have taken yet. Pure.
+
+A lease lasts by the clock of the state instance; the time from before it was asked for is no later than that. What the
+state forgets, at a failover, is seen when the lease is ended, which is always checked.
+"""
+
+from typing import Final
+
+MOST: Final = 16_384
+"""Beyond this the oldest are asked about."""
+
+
+class Grants:
+    """Fence and end of each lease by tenant and key. Times in seconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self._grants: dict[tuple[str, bytes], tuple[int, float]] = {}
+
+    def give(self, tenant: str, cache_key: bytes, fence: int, until_s: float) -> None:
+        """A lease was given; it lasts until then, at least."""
+        self._grants.pop((tenant, cache_key), None)
+        self._grants[tenant, cache_key] = fence, until_s
+        if len(self._grants) > MOST:
+            del self._grants[next(iter(self._grants))]
+
+    def take(self, tenant: str, cache_key: bytes, fence: int, now_s: float) -> bool:
+        """Whether it is held still, for all that is known here. It is said once: who asks is about to end it."""
+        given, until_s = self._grants.get((tenant, cache_key), (0, 0.0))
+        if given != fence:
+            return False
+        del self._grants[tenant, cache_key]
+        return now_s < until_s
