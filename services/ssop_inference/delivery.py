@@ -8,6 +8,7 @@ from typing import Final
 from ssop.v1 import content_pb2, frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
+from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameKind, Schema, scan_heads
 from ssop_codec.probes import chunk_sent, stream_number
@@ -19,7 +20,6 @@ from ssop_inference.core.constraint import Constraint, Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending
 from ssop_inference.core.tool_answer import ToolAnswerWriter
 from ssop_inference.metrics import ModelMetrics
-from ssop_inference.time_limit import TimeLimit
 
 # What is kept of the deadline so that the END frame still arrives.
 _MARGIN_SHARE: Final = 0.1
@@ -76,7 +76,6 @@ class Delivery:
         self._number = stream_number(request_id)
         self.mode = constraint.mode
         self._metrics = metrics
-        self._loop = loop
         self._clock = loop.time
         self._started_s = self._clock()
         self._first_token_s: float | None = None
@@ -160,7 +159,7 @@ class Delivery:
 
     async def _stream(self, generation: Generation) -> Ending:
         try:
-            with TimeLimit(self._loop, self.deadline_s):
+            with Deadline(self.deadline_s - self._clock()):
                 await self._write_fields(generation)
         except TimeoutError as error:
             generation.cancel()
