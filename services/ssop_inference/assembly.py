@@ -49,7 +49,9 @@ def _build_backend(settings: InferenceSettings, model: ModelSettings, node: Node
             recording = read_recording(model.path or Path())
         except RecordingError as error:
             raise ModelError(f"model {model.name}: {error}") from error
-        return ReplayBackend(model.name, recording, slots=model.slots, max_waiting=settings.max_waiting)
+        return ReplayBackend(
+            model.name, recording, slots=model.slots, max_waiting=settings.max_waiting, on_change=node.notify
+        )
     return build_upstream(settings, model, on_change=node.notify, on_lost=lambda: node.bring_back(model.name))
 
 

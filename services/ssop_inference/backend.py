@@ -79,6 +79,11 @@ class Generation(Protocol):
         """How it ended; before the end, what it has consumed so far."""
         ...
 
+    @property
+    def is_over(self) -> bool:
+        """The model has stopped: from now on `read` gives what is left, and nothing, without waiting."""
+        ...
+
     async def read(self) -> Sequence[Token]:
         """Everything generated since the last call, at least one token; empty when the model has stopped.
 

@@ -8,23 +8,25 @@ from typing import Final
 from ssop.v1 import content_pb2, frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
+from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameKind, Schema, scan_heads
 from ssop_codec.probes import chunk_sent, stream_number
 from ssop_inference.backend import Generation, Outcome, Stop, Token
 from ssop_inference.core.beginning import Beginning
-from ssop_inference.core.buffer import BufferEstimate
+from ssop_inference.core.buffer import BufferEstimate, SplitCounter, join_chunks
 from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.constraint import Constraint, Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending
 from ssop_inference.core.tool_answer import ToolAnswerWriter
-from ssop_inference.metrics import NodeMetrics
+from ssop_inference.metrics import ModelMetrics
 
 # What is kept of the deadline so that the END frame still arrives.
 _MARGIN_SHARE: Final = 0.1
 _MAX_MARGIN_S: Final = 0.1
 # The model has nothing to say any more, so this is a token or two.
 _COUNTS_WAIT_S: Final = 0.2
+_FIRST_MESH_KIND: Final = int(FrameKind.DECISION)
 
 _ENDINGS: Final = {
     Stop.END: (frame_pb2.FINISH_REASON_STOP, frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY),
@@ -36,34 +38,45 @@ _ENDINGS: Final = {
     ),
     Stop.CANCELLED: (frame_pb2.FINISH_REASON_ABORTED, frame_pb2.INCOMPLETE_REASON_CANCELLED),
 }
+_VERDICTS: Final[dict[int, str]] = {
+    number: name.removeprefix("VERDICT_").lower() for name, number in frame_pb2.Verdict.items()
+}
+"""As they stand in metrics."""
 
 
 class Delivery:
-    """Reads tokens, writes chunks, and ends the document for whatever reason it ends."""
+    """Reads tokens, writes chunks, and ends the document for whatever reason it ends.
+
+    What is ready at the same time leaves in one message, as far as a chunk may hold it: each message wakes whoever
+    passes it on. Nothing leaves before the first field, since nobody can use it before.
+    """
 
     def __init__(
         self,
         call: Call,
         *,
+        loop: asyncio.AbstractEventLoop,
         request_id: str,
-        model: str,
         schema: Schema,
         constraint: Constraint,
         buffer: BufferEstimate | None,
         prompt: content_pb2.Prompt,
-        metrics: NodeMetrics,
+        metrics: ModelMetrics,
         deadline_s: float,
+        status: bytes = b"",
         confidence: ConfidenceWriter | None = None,
         beginning: Beginning | None = None,
         open_calls: Callable[[Callable[[], DocumentWriter], int], ToolAnswerWriter] | None = None,
     ) -> None:
-        """`open_calls` makes the writer of an answer that may call tools, from what opens its main document."""
+        """`open_calls` makes the writer of an answer that may call tools, from what opens its main document.
+
+        `status` is a chunk that goes before everything else.
+        """
         self._call = call
         self._number = stream_number(request_id)
-        self._model = model
-        self._mode = constraint.mode
+        self.mode = constraint.mode
         self._metrics = metrics
-        self._clock = asyncio.get_running_loop().time
+        self._clock = loop.time
         self._started_s = self._clock()
         self._first_token_s: float | None = None
         # The first field of a document that goes on was another node's.
@@ -71,14 +84,22 @@ class Delivery:
         self.has_lost_constraint = False
         # What was consumed so far is told with the confidence alone.
         self._tells_usage = confidence is not None
-        # A size that the caller fixed says nothing about the schema.
-        self._buffer = None if prompt.stream_buffer_size or beginning is not None else buffer
         fixed_bytes = prompt.stream_buffer_size if beginning is None else beginning.stream_buffer_bytes
+        # A size that the caller fixed says nothing about the schema.
+        self._buffer = None if fixed_bytes or beginning is not None else buffer
+        self._most_bytes = fixed_bytes or (
+            schema.auto_buffer_bytes if self._buffer is None else self._buffer.buffer_bytes
+        )
+        self._splits = SplitCounter()
+        self._ready: list[bytes] = [status] if status else []
+        self._holds_back = confidence is None
+        """Until the first field; who is told the confidence hears of it before."""
+        self._frames = 0
 
         def open_document() -> DocumentWriter:
             return DocumentWriter(
                 schema,
-                stream_buffer_bytes=fixed_bytes if self._buffer is None else self._buffer.buffer_bytes,
+                stream_buffer_bytes=self._most_bytes,
                 is_envelope=constraint.mode is Mode.ENVELOPE,
                 has_logprobs=prompt.logprobs,
                 confidence=confidence,
@@ -97,20 +118,20 @@ class Delivery:
 
     async def run(self, generation: Generation) -> None:
         """Deliver to the END frame. Raises BACKEND_FAILED and DEADLINE_EXCEEDED before the first field only."""
-        self._metrics.observe_start(self._model, self._mode, generation.queue_s)
+        self._metrics.observe_start(self.mode, generation.queue_s)
         outcome = "cancelled"
         try:
             ending = await self._stream(generation)
-            for chunk in self._writer.finish(ending):
-                await self._write(chunk)
+            self._ready += self._writer.finish(ending)
+            await self._send()
             if self._buffer is not None and isinstance(self._writer, DocumentWriter):
-                self._buffer.observe(self._writer.splits)
-            outcome = frame_pb2.Verdict.Name(frame_pb2.Verdict.ValueType(self._writer.verdict)).removeprefix("VERDICT_")
+                self._buffer.observe(self._splits)
+            outcome = _VERDICTS[self._writer.verdict]
         except MeshError as error:
-            outcome = error.reason_name
+            outcome = error.reason_name.lower()
             raise
         finally:
-            self._observe_end(outcome.lower(), generation.outcome)
+            self._observe_end(outcome, generation.outcome)
 
     @property
     def _is_over(self) -> bool:
@@ -118,18 +139,27 @@ class Delivery:
 
     async def end_whole(self) -> None:
         """Write the end that a whole document lacks; no model runs, and nothing is consumed."""
-        for chunk in self._writer.finish(Ending(frame_pb2.FINISH_REASON_STOP)):
-            await self._write(chunk)
+        self._ready += self._writer.finish(Ending(frame_pb2.FINISH_REASON_STOP))
+        await self._send()
+        self._metrics.frames.inc(self._frames)
 
-    async def _write(self, chunk: bytes) -> None:
-        frames = sum(kind < FrameKind.DECISION for kind, _, _ in scan_heads(chunk))
-        chunk_sent(self._number, frames, len(chunk))
-        await self._call.write(chunk)
-        self._metrics.observe_frames(self._model, frames)
+    async def _send(self) -> None:
+        """Put what is ready on its way."""
+        chunks, self._ready = self._ready, []
+        for message in join_chunks(chunks, self._most_bytes):
+            heads = scan_heads(message)
+            frames = 0
+            for kind, _, _ in heads:
+                frames += kind < _FIRST_MESH_KIND
+            self._frames += frames
+            self._splits.take(heads)
+            chunk_sent(self._number, frames, len(message))
+            if (pending := self._call.send(message)) is not None:
+                await pending
 
     async def _stream(self, generation: Generation) -> Ending:
         try:
-            async with asyncio.timeout_at(self.deadline_s):
+            with Deadline(self.deadline_s - self._clock()):
                 await self._write_fields(generation)
         except TimeoutError as error:
             generation.cancel()
@@ -154,18 +184,21 @@ class Delivery:
         while tokens := await generation.read():
             if self._first_token_s is None:
                 self._first_token_s = self._clock()
-                self._metrics.observe_first_token(self._model, self._first_token_s - self._started_s)
-            chunks = self._feed(tokens, _usage(generation.outcome) if self._tells_usage else None)
-            if self._writer.is_settled and (self._writer.is_invalid or not generation.outcome.is_estimated):
-                generation.cancel()
-            for chunk in chunks:
-                await self._write(chunk)
+                self._metrics.first_token.observe(self._first_token_s - self._started_s)
+            self._ready += self._feed(tokens, _usage(generation.outcome) if self._tells_usage else None)
             if not self._has_first_field and self._writer.has_field:
                 self._has_first_field = True
-                self._metrics.observe_first_field(self._model, self._clock() - self._started_s)
+                self._metrics.first_field.observe(self._clock() - self._started_s)
             if self._writer.is_settled:
+                if self._writer.is_invalid or not generation.outcome.is_estimated:
+                    generation.cancel()
+                    return
+                await self._send()
                 await self._await_counts(generation)
                 return
+            # What comes last goes along with the end, which is known at once.
+            if self._ready and not generation.is_over and (self._has_first_field or not self._holds_back):
+                await self._send()
 
     def _feed(self, tokens: Sequence[Token], usage: mesh_pb2.Usage | None) -> list[bytes]:
         if isinstance(self._writer, ToolAnswerWriter):
@@ -174,17 +207,16 @@ class Delivery:
 
     async def _await_counts(self, generation: Generation) -> None:
         """The document is whole: a server that says its counts last is about to. Whatever else comes is prose."""
-        if not self._writer.is_invalid and generation.outcome.is_estimated:
-            with suppress(TimeoutError, MeshError):
-                async with asyncio.timeout(_COUNTS_WAIT_S):
-                    while await generation.read():
-                        pass
+        with suppress(TimeoutError, MeshError):
+            async with asyncio.timeout(_COUNTS_WAIT_S):
+                while await generation.read():
+                    pass
         generation.cancel()
 
     def _natural_ending(self, outcome: Outcome) -> Ending:
         if self._writer.is_invalid:
-            self._metrics.observe_violation(self._model, self._mode)
-            self.has_lost_constraint = is_lost(self._mode, self._writer.violation_rule)
+            self._metrics.observe_violation(self.mode)
+            self.has_lost_constraint = is_lost(self.mode, self._writer.violation_rule)
             return _ending(outcome, frame_pb2.FINISH_REASON_ABORTED)
         if self._writer.is_done or self._is_over:
             # The limit may have been reached with the token that closed the document.
@@ -196,14 +228,14 @@ class Delivery:
                     ErrorReason.ERROR_REASON_BACKEND_FAILED, "the model calls no tool, where it was told that it must"
                 )
             return _ending(outcome, finish, incomplete)
-        if outcome.stop is Stop.END and self._mode is Mode.TEXT:
+        if outcome.stop is Stop.END and self.mode is Mode.TEXT:
             incomplete = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED
         return _ending(outcome, finish, incomplete)
 
     def _observe_end(self, outcome: str, usage: Outcome) -> None:
         now_s = self._clock()
+        self._metrics.frames.inc(self._frames)
         self._metrics.observe_end(
-            self._model,
             outcome,
             usage,
             total_s=now_s - self._started_s,

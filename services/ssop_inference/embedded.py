@@ -144,6 +144,11 @@ class EmbeddedGeneration:
         """See `backend.Generation`."""
         return Outcome(self._stop, self._budget.input_tokens, self._output_tokens, self._cached_tokens)
 
+    @property
+    def is_over(self) -> bool:
+        """See `backend.Generation`."""
+        return self._stream.is_closed
+
     async def read(self) -> Sequence[Token]:
         """See `backend.Generation`."""
         tokens = await self._stream.read()

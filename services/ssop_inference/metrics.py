@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,7 +18,7 @@ from ssop_chassis.metrics import (
     GEN_AI_TOKEN_USAGE,
     TOKEN_BUCKETS,
 )
-from ssop_chassis.tallies import Counter, Gauge, Histogram
+from ssop_chassis.tallies import Count, Counter, Distribution, Gauge, Histogram
 from ssop_inference.backend import Load, Outcome
 from ssop_inference.core.constraint import Mode
 from ssop_inference.gpu import GpuSample
@@ -83,36 +84,22 @@ class NodeMetrics:
         self._kv = gauge("ssop_inference_kv_used_ratio", "Share of the server's KV cache in use; NaN: it does not say.")
         self._rate = gauge("ssop_inference_output_tokens_per_second", "Tokens generated per second over all slots.")
 
-    def observe_start(self, model: str, mode: Mode, queue_s: float) -> None:
-        """A generation got its slot."""
-        self._modes.labels(model, mode.name.lower()).inc()
-        self._queue.labels(model).observe(queue_s)
-
-    def observe_first_token(self, model: str, elapsed_s: float) -> None:
-        """The first token came, so long after the request."""
-        self._first_token.labels(model).observe(elapsed_s)
-
-    def observe_first_field(self, model: str, elapsed_s: float) -> None:
-        """The first field frame was ready, so long after the request."""
-        self._first_field.labels(model).observe(elapsed_s)
-
-    def observe_violation(self, model: str, mode: Mode) -> None:
-        """An answer broke its schema."""
-        self._violations.labels(model, mode.name.lower()).inc()
-
-    def observe_frames(self, model: str, frames: int) -> None:
-        """Document frames went out."""
-        self._frames.labels(model).inc(frames)
-
-    def observe_end(self, model: str, outcome: str, usage: Outcome, *, total_s: float, decode_s: float) -> None:
-        """A generation ended; `decode_s` is the time after its first token."""
-        self._duration.labels(model, outcome).observe(total_s)
-        self._usage.labels(model, "input").observe(usage.input_tokens)
-        self._usage.labels(model, "output").observe(usage.output_tokens)
-        self._cached.labels(model).inc(usage.cached_input_tokens)
-        self._estimated.labels(model).inc(usage.is_estimated)
-        if usage.output_tokens > 1:
-            self._per_token.labels(model).observe(decode_s / (usage.output_tokens - 1))
+    def of(self, model: str) -> "ModelMetrics":
+        """What is counted of one model."""
+        return ModelMetrics(
+            first_token=self._first_token.labels(model),
+            first_field=self._first_field.labels(model),
+            per_token=self._per_token.labels(model),
+            queue=self._queue.labels(model),
+            input_tokens=self._usage.labels(model, "input"),
+            output_tokens=self._usage.labels(model, "output"),
+            cached=self._cached.labels(model),
+            estimated=self._estimated.labels(model),
+            frames=self._frames.labels(model),
+            ends=lambda outcome: self._duration.labels(model, outcome),
+            modes=lambda mode: self._modes.labels(model, mode.name.lower()),
+            violations=lambda mode: self._violations.labels(model, mode.name.lower()),
+        )
 
     def track_load(self, model: str, load_now: Callable[[], Load]) -> None:
         """Ask how busy a model is whenever the metrics are read; `load_now` is called in any thread."""
@@ -120,6 +107,54 @@ class NodeMetrics:
         self._waiting.labels(model).set_function(lambda: load_now().queue_length)
         self._rate.labels(model).set_function(lambda: load_now().output_tokens_per_s)
         self._kv.labels(model).set_function(lambda: _or_nan(load_now().kv_used_ratio))
+
+
+@dataclass(slots=True)
+class ModelMetrics:
+    """The counts of one model, each looked up once."""
+
+    first_token: Distribution
+    """From the request to the first token, seconds."""
+    first_field: Distribution
+    """From the request to the first field frame, seconds."""
+    per_token: Distribution
+    queue: Distribution
+    input_tokens: Distribution
+    output_tokens: Distribution
+    cached: Count
+    estimated: Count
+    frames: Count
+    """Document frames that went out."""
+    ends: Callable[[str], Distribution]
+    modes: Callable[[Mode], Count]
+    violations: Callable[[Mode], Count]
+    _ends: dict[str, Distribution] = field(default_factory=dict)
+    _modes: dict[Mode, Count] = field(default_factory=dict)
+
+    def observe_start(self, mode: Mode, queue_s: float) -> None:
+        """A generation got its slot."""
+        count = self._modes.get(mode)
+        if count is None:
+            count = self._modes[mode] = self.modes(mode)
+        count.inc()
+        self.queue.observe(queue_s)
+
+    def observe_violation(self, mode: Mode) -> None:
+        """An answer broke its schema."""
+        self.violations(mode).inc()
+
+    def observe_end(self, outcome: str, usage: Outcome, *, total_s: float, decode_s: float) -> None:
+        """A generation ended; `decode_s` is the time after its first token."""
+        end = self._ends.get(outcome)
+        if end is None:
+            end = self._ends[outcome] = self.ends(outcome)
+        end.observe(total_s)
+        self.input_tokens.observe(usage.input_tokens)
+        self.output_tokens.observe(usage.output_tokens)
+        self.cached.inc(usage.cached_input_tokens)
+        self.estimated.inc(usage.is_estimated)
+        if usage.output_tokens > 1:
+            self.per_token.observe(decode_s / (usage.output_tokens - 1))
 
 
 def _or_nan(value: float | None) -> float:

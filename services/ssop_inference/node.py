@@ -15,6 +15,7 @@ from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.core.request import SamplingOptions
 from ssop_inference.gpu import GpuSample
 from ssop_inference.resource import Memory, read_memory
+from ssop_inference.status_feed import StatusFeed, StatusWatch
 
 _TIERS: Final = {"lite": mesh_pb2.TIER_LITE, "full": mesh_pb2.TIER_FULL}
 _MEMORY_PERIOD_S: Final = 1.0
@@ -64,7 +65,10 @@ class Node:
     _timeout_s: float = 60.0
     _is_starting: bool = False
     _memory: _MemorySample | None = None
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _feed: StatusFeed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._feed = StatusFeed(lambda: self.status().SerializeToString(), self._load)
 
     def find(self, name: str) -> Model:
         """The model of that name; "" is the first one. Raises MODEL_UNKNOWN."""
@@ -178,7 +182,8 @@ class Node:
         """Take nothing new; those who watch the status are told so, and their streams end. Idempotent."""
         self.is_draining = True
         for model in self.models:
-            self._set(model, inference_pb2.MODEL_STATE_DRAINING)
+            model.state = inference_pb2.MODEL_STATE_DRAINING
+        self._feed.change()
 
     async def close(self) -> None:
         """Drain, and close every backend."""
@@ -192,17 +197,19 @@ class Node:
 
     def _set(self, model: Model, state: inference_pb2.ModelState.ValueType) -> None:
         model.state = state
-        self.notify()
+        self._feed.change()
 
     def notify(self) -> None:
-        """Wake those who watch the status."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        """The load of a model may have changed: those who watch the status hear of it soon."""
+        self._feed.change_load()
 
-    @property
-    def changed(self) -> asyncio.Event:
-        """Is set at the next change; take it before reading the status."""
-        return self._changed
+    def watch(self) -> StatusWatch:
+        """Watch the status."""
+        return self._feed.watch()
+
+    def _load(self) -> tuple[tuple[int, int], ...]:
+        loads = [model.backend.load_now() for model in self.models]
+        return tuple((load.slots_busy, load.queue_length) for load in loads)
 
     def status(self) -> inference_pb2.WatchStatusResponse:
         """What the node is now."""

@@ -11,7 +11,7 @@ BACKEND_FAILED. `match` (optional) plays a line only for prompts whose last mess
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -82,16 +82,16 @@ def _parse(line: str, where: str) -> Recorded:
 class ReplayGeneration:
     """See `backend.Generation`."""
 
-    def __init__(self, recorded: Recorded, slot: Slot, input_tokens: int, meter: ThroughputMeter, wheel: Wheel) -> None:
+    def __init__(self, recorded: Recorded, slot: Slot, input_tokens: int, backend: "ReplayBackend") -> None:
         self._recorded = recorded
-        self._meter = meter
-        self._wheel = wheel
-        self._clock = asyncio.get_running_loop().time
+        self._meter = backend.meter
+        self._wheel = backend.wheel
+        self._clock = backend.clock
         self._waiting: asyncio.Future[bool] | None = None
         self._is_cancelled = False
         self._next = 0
         self._stop = Stop.CANCELLED
-        self._input_tokens = recorded.input_tokens or input_tokens
+        self._input_tokens = input_tokens
         self._due_s = self._clock()
         self.queue_s = slot.queue_s
 
@@ -99,6 +99,11 @@ class ReplayGeneration:
     def outcome(self) -> Outcome:
         """See `backend.Generation`."""
         return Outcome(self._stop, self._input_tokens, self._next, is_estimated=not self._recorded.input_tokens)
+
+    @property
+    def is_over(self) -> bool:
+        """See `backend.Generation`."""
+        return self._is_cancelled or self._next == len(self._recorded.tokens)
 
     async def read(self) -> Sequence[Token]:
         """See `backend.Generation`. Tokens that are due together come together, as from an engine."""
@@ -138,23 +143,34 @@ class ReplayGeneration:
 class ReplayBackend:
     """See `backend.Backend`. Holds no model to any schema: its mode is `envelope`."""
 
-    def __init__(self, name: str, recording: Sequence[Recorded], *, slots: int = 4, max_waiting: int = 64) -> None:
+    def __init__(
+        self,
+        name: str,
+        recording: Sequence[Recorded],
+        *,
+        slots: int = 4,
+        max_waiting: int = 64,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_change` is called when `load_now` changes."""
         self.name = name
         self.control = ControlTokens()
         has_logprobs = all(token.logprob is not None for recorded in recording for token in recorded.tokens)
         self.capabilities = Capabilities(_CONTEXT_TOKENS, slots, has_logprobs=has_logprobs, kind="replay")
         self._recording = recording
         self._turns = cycle(range(len(recording)))
-        self._meter = ThroughputMeter()
-        self._wheel = Wheel(asyncio.get_running_loop())
-        self._queue = SlotQueue(slots, max_waiting=max_waiting, clock=asyncio.get_running_loop().time)
+        self.meter = ThroughputMeter()
+        loop = asyncio.get_running_loop()
+        self.clock = loop.time
+        self.wheel = Wheel(loop)
+        self._queue = SlotQueue(slots, max_waiting=max_waiting, clock=self.clock, on_change=on_change)
 
     async def load(self) -> None:
         """See `backend.Backend`."""
 
     def load_now(self) -> Load:
         """See `backend.Backend`."""
-        return Load(self._queue.busy, self._queue.waiting, self._queue.queue_s, self._meter.tokens_per_s)
+        return Load(self._queue.busy, self._queue.waiting, self._queue.queue_s, self.meter.tokens_per_s)
 
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:  # noqa: ARG002 - the port's
         """See `backend.Backend`."""
@@ -164,13 +180,13 @@ class ReplayBackend:
     async def generate(self, request: GenerateRequest) -> AsyncIterator[ReplayGeneration]:
         """See `backend.Backend`."""
         slot = await self._queue.take(priority=request.priority, deadline_s=request.deadline_s)
-        loop = asyncio.get_running_loop()
-        self._meter.start(loop.time())
+        self.meter.start(self.clock())
         try:
             recorded = self._choose(request.messages)
-            yield ReplayGeneration(recorded, slot, estimate_tokens(request.messages), self._meter, self._wheel)
+            input_tokens = recorded.input_tokens or estimate_tokens(request.messages)
+            yield ReplayGeneration(recorded, slot, input_tokens, self)
         finally:
-            self._meter.stop(loop.time())
+            self.meter.stop(self.clock())
             slot.release()
 
     def _choose(self, messages: Sequence[ChatMessage]) -> Recorded:

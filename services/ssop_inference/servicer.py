@@ -5,14 +5,16 @@ import hashlib
 import json
 import logging
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from ssop.v1 import content_pb2, inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
-from ssop_chassis.tracing import AttributeValue, generation_span
+from ssop_chassis.tracing import AttributeValue, generation_span, is_traced
 from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
 from ssop_inference.backend import GenerateRequest, Outcome
 from ssop_inference.core.beginning import Beginning, read_beginning, refuse_continuing
@@ -28,17 +30,15 @@ from ssop_inference.metrics import NodeMetrics
 from ssop_inference.node import Model, Node
 from ssop_inference.tool_plan import ToolPlan, plan_tools
 
-_STATUS_PERIOD_S: Final = 1.0
-# Bursts of changes go out as one message.
-_STATUS_PAUSE_S: Final = 0.02
 # Compiling takes milliseconds for schemas of this size, more for larger ones.
 _INLINE_SCHEMA_CHARS: Final = 4096
 # Reading takes 10 to 20 microseconds a frame.
 _INLINE_BEGINNING_BYTES: Final = 4096
 _log = logging.getLogger(__name__)
+_PlanKey = tuple[str, str, str, bool]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """A schema as the codec and the model's engine see it."""
 
@@ -47,6 +47,11 @@ class Plan:
     text: str = ""
     """The schema as it stands in a prompt."""
     buffer: BufferEstimate | None = None
+
+    @cached_property
+    def status(self) -> bytes:
+        """What an answer without passages begins with."""
+        return _status_chunk(self.constraint, ())
 
 
 _TEXT_PLAN: Final = Plan(text_schema(), TEXT)
@@ -57,12 +62,12 @@ class InferenceServicer:
 
     def __init__(self, node: Node, metrics: NodeMetrics, *, max_schemas: int, warm_up_timeout_s: float) -> None:
         self._node = node
-        self._metrics = metrics
         self._max_schemas = max_schemas
         self._warm_up_timeout_s = warm_up_timeout_s
+        self._metrics = {model.name: metrics.of(model.name) for model in node.models}
         for model in node.models:
             metrics.track_load(model.name, model.backend.load_now)
-        self._plans: OrderedDict[tuple[str, str, bool], Plan] = OrderedDict()
+        self._plans: OrderedDict[_PlanKey, Plan] = OrderedDict()
         self._tool_plans: OrderedDict[tuple[str, bytes], ToolPlan] = OrderedDict()
 
     async def generate(self, call: Call) -> None:
@@ -87,17 +92,20 @@ class InferenceServicer:
             beginning, rest = _read_rest(model, plan, request)
         else:
             beginning, rest = await asyncio.to_thread(_read_rest, model, plan, request)
-        deadline_s = asyncio.get_running_loop().time() + call.remaining_s()
+        loop = asyncio.get_running_loop()
+        announced = plan.constraint if tools is None else tools.announced
+        is_plain = tools is None and not request.passages
         delivery = Delivery(
             call,
+            loop=loop,
             request_id=request.request_id,
-            model=model.name,
             schema=plan.schema,
             constraint=plan.constraint,
             buffer=plan.buffer,
             prompt=prompt,
-            metrics=self._metrics,
-            deadline_s=deadline_s,
+            metrics=self._metrics[model.name],
+            deadline_s=loop.time() + call.remaining_s(),
+            status=plan.status if is_plain else _status_chunk(announced, request.passages),
             confidence=confidence,
             beginning=beginning,
             open_calls=None if tools is None else tools.writer(prompt),
@@ -113,36 +121,39 @@ class InferenceServicer:
             beginning=beginning.text if beginning is not None else "",
             tools=None if tools is None or tools.is_marked else tools.use,
         )
-        status = _status_chunk(plan.constraint if tools is None else tools.announced, request)
         if beginning is not None and delivery.is_whole:
-            await call.write(status)
             await delivery.end_whole()
             return
-        attributes: dict[str, AttributeValue] = {
-            "gen_ai.request.temperature": sampling.temperature,
-            "gen_ai.output.type": "text" if plan.constraint.mode is Mode.TEXT else "json",
-        }
-        with generation_span(model.name, attributes) as annotate:
+        if is_traced():
+            await self._generate_traced(model, backend_request, delivery)
+        else:
             async with model.backend.generate(backend_request) as generation:
-                await call.write(status)
                 await delivery.run(generation)
-                annotate(_usage_attributes(generation.outcome))
         if source is not None and tools is None and delivery.has_lost_constraint:
             self._downgrade(model, source, plan)
 
+    async def _generate_traced(self, model: Model, request: GenerateRequest, delivery: Delivery) -> None:
+        attributes: dict[str, AttributeValue] = {
+            "gen_ai.request.temperature": request.sampling.temperature,
+            "gen_ai.output.type": "text" if delivery.mode is Mode.TEXT else "json",
+        }
+        with generation_span(model.name, attributes) as annotate:
+            async with model.backend.generate(request) as generation:
+                await delivery.run(generation)
+                annotate(_usage_attributes(generation.outcome))
+
     async def watch_status(self, call: Call) -> None:
         """See inference.proto."""
-        while True:
-            changed = self._node.changed
-            await call.write(self._node.status().SerializeToString())
-            if self._node.is_draining:
-                return
-            await asyncio.sleep(_STATUS_PAUSE_S)
-            try:
-                async with asyncio.timeout(_STATUS_PERIOD_S - _STATUS_PAUSE_S):
-                    await changed.wait()
-            except TimeoutError:
-                continue
+        watch = self._node.watch()
+        try:
+            while True:
+                message = await watch.read()
+                is_last = self._node.is_draining
+                await call.write(message)
+                if is_last:
+                    return
+        finally:
+            watch.close()
 
     async def warm_up(self, call: Call) -> None:
         """See inference.proto."""
@@ -186,7 +197,7 @@ class InferenceServicer:
         if output_schema is None:
             return _TEXT_PLAN
         key = _plan_key(model, output_schema)
-        _, text, asserts = key
+        text, asserts = key[2:]
         if (plan := self._plans.get(key)) is not None:
             self._plans.move_to_end(key)
             return plan
@@ -260,10 +271,10 @@ def _read_rest(
     return beginning, replace(constraint, grammar=grammar)
 
 
-def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> tuple[str, str, bool]:
+def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> _PlanKey:
     asserts = output_schema.format_assertion if output_schema.HasField("format_assertion") else True
     # Another server may have come in place of the one that the constraint is for.
-    return f"{model.name} {model.backend.capabilities.kind}", output_schema.json_schema, asserts
+    return model.name, model.backend.capabilities.kind, output_schema.json_schema, asserts
 
 
 def _tools_key(prompt: content_pb2.Prompt) -> bytes:
@@ -305,12 +316,12 @@ def _usage_attributes(outcome: Outcome) -> dict[str, AttributeValue]:
     return {"gen_ai.usage.input_tokens": outcome.input_tokens, "gen_ai.usage.output_tokens": outcome.output_tokens}
 
 
-def _status_chunk(constraint: Constraint, request: inference_pb2.InferenceServiceGenerateRequest) -> bytes:
+def _status_chunk(constraint: Constraint, passages: Iterable[inference_pb2.Passage]) -> bytes:
     status = mesh_pb2.DeliveryStatus(
         state=mesh_pb2.DELIVERY_STATE_OK,
         constraint_mode=_mode(constraint.mode),
         engine_limits=constraint.engine_limits,
-        passages=[passage.ref for passage in request.passages],
+        passages=[passage.ref for passage in passages],
     )
     return mesh_chunk(FrameKind.STATUS, status.SerializeToString())
 

@@ -71,21 +71,24 @@ class SlotQueue:
         Raises OVERLOADED with a retry delay when the queue is full, DEADLINE_EXCEEDED (metadata `stage`) when
         the deadline passes in it.
         """
-        queue_s = await self._acquire(priority, deadline_s)
+        started_s = self._clock()
+        if self.busy < self._slots and not self._waiters:
+            self.busy += 1
+            self.queue_s -= _SMOOTHING * self.queue_s
+            self._on_change()
+            return Slot(self._release, 0.0, started_s)
+        await self._wait(priority, deadline_s, started_s)
+        now_s = self._clock()
+        queue_s = now_s - started_s
         self.queue_s += _SMOOTHING * (queue_s - self.queue_s)
-        return Slot(self._release, queue_s, self._clock())
+        return Slot(self._release, queue_s, now_s)
 
     def _release(self, started_s: float) -> None:
         self._held_s += _SMOOTHING * (self._clock() - started_s - self._held_s)
         self.busy -= 1
         self._grant()
 
-    async def _acquire(self, priority: int, deadline_s: float) -> float:
-        started_s = self._clock()
-        if self.busy < self._slots and not self._waiters:
-            self.busy += 1
-            self._on_change()
-            return 0.0
+    async def _wait(self, priority: int, deadline_s: float, started_s: float) -> None:
         if len(self._waiters) >= self._max_waiting:
             raise MeshError(
                 ErrorReason.ERROR_REASON_OVERLOADED,
@@ -107,7 +110,6 @@ class SlotQueue:
                     metadata={"stage": "queue"},
                 ) from error
             raise
-        return self._clock() - started_s
 
     def _abandon(self, waiter: _Waiter) -> None:
         if waiter.granted.done() and not waiter.granted.cancelled():

@@ -20,7 +20,8 @@ class TokenStream:
         self._changed = asyncio.Event()
         self._room = threading.Condition()
         self._tokens: list[Token] = []
-        self._is_closed = False
+        self.is_closed = False
+        """No more tokens come than those that nobody has read."""
         self._error: BaseException | None = None
         self.is_cancelled = False
         """Read by the engine's thread; a plain flag, since both sides only ever set it."""
@@ -43,7 +44,7 @@ class TokenStream:
     def finish(self, error: BaseException | None = None) -> None:
         """Say that no more tokens come; `error` is raised from `read` after the tokens before it."""
         with self._room:
-            self._is_closed = True
+            self.is_closed = True
             self._error = error
         self._notify()
 
@@ -61,7 +62,7 @@ class TokenStream:
         while True:
             with self._room:
                 tokens, self._tokens = self._tokens, []
-                is_closed, error = self._is_closed, self._error
+                is_closed, error = self.is_closed, self._error
                 self._room.notify()
             if tokens:
                 return tokens

@@ -51,6 +51,11 @@ class UpstreamGeneration:
         )
 
     @property
+    def is_over(self) -> bool:
+        """See `backend.Generation`."""
+        return self._is_over
+
+    @property
     def _is_counted(self) -> bool:
         return self._is_over and self._stop is not Stop.CANCELLED and self.reader.counts.output_tokens is not None
 

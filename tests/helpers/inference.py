@@ -194,6 +194,10 @@ class ScriptedGeneration:
         stop = Stop.CANCELLED if self.is_cancelled else self._script.stop
         return Outcome(stop, self._script.input_tokens, self._output_tokens)
 
+    @property
+    def is_over(self) -> bool:
+        return self.is_cancelled or not self._pieces
+
     async def read(self) -> Sequence[Token]:
         while self._pieces and not self.is_cancelled:
             piece = self._pieces.pop(0)

@@ -136,6 +136,11 @@ class ReplayGeneration:
         """See Generation."""
         return Outcome(Stop.CANCELLED if self._is_cancelled else Stop.END, self._input_tokens, self._output_tokens)
 
+    @property
+    def is_over(self) -> bool:
+        """See Generation. Its end takes as long as a token."""
+        return False
+
     async def read(self) -> Sequence[Token]:
         """See Generation."""
         await asyncio.sleep(_TOKEN_S)

@@ -106,7 +106,7 @@ async def test_schema(vendor: Vendor) -> None:
 async def waiting_call(node: UpstreamNode, vendor: Vendor) -> Callable[[], Awaitable[Any]]:
     """A call that has reached the server and got no token."""
     before = len(node.upstream.of(vendor.path))
-    call = await begin(node, None, messages=1)
+    call = await begin(node, None, messages=0)
     await eventually(lambda: len(node.upstream.of(vendor.path)) > before)
     return call.aclose
 
@@ -128,7 +128,7 @@ async def test_cancel_in_the_middle_frees_the_server(vendor: Vendor) -> None:
     async with hanging(vendor, *HALF) as node:
 
         async def start() -> Callable[[], Awaitable[Any]]:
-            return (await begin(node, SCHEMA, messages=2)).aclose
+            return (await begin(node, SCHEMA, messages=1)).aclose
 
         assert await freed_within_s(node, vendor, start) <= stretched(FREED_WITHIN_S)
 
@@ -423,7 +423,8 @@ async def test_calls_over_the_queue_are_overloaded() -> None:
     vendor = VENDORS["vllm"]
     async with hanging(vendor) as node:
         node.backend._queue._max_waiting = 0
-        calls = [await begin(node, None, messages=1) for _ in range(4)]
+        calls = [await begin(node, None, messages=0) for _ in range(4)]
+        await eventually(lambda: node.backend._queue.busy == 4)
         assert (await failure(node)).reason == R.ERROR_REASON_OVERLOADED
         for call in calls:
             await call.aclose()

@@ -74,7 +74,7 @@ async def test_cancel_frees_the_slot_while_the_prompt_is_read(
     await idle(running)
     words = " ".join(f"item{n * 7919 % 10_007}" for n in range(350))
     stream = running.client.open(user_prompt(words, max_output_tokens=4))
-    assert await stream.read() is not None
+    await eventually(lambda: backend_of(running).load_now().slots_busy == 1)
     started_ms = now_ms()
     await stream.cancel()
     await idle(running)

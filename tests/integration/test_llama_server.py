@@ -161,7 +161,7 @@ async def test_cancel_in_the_middle_frees_the_slot(server: LlamaServer) -> None:
 async def test_cancel_before_the_first_token_frees_the_slot(server: LlamaServer) -> None:
     async with node_of(server) as running:
         # The server looks between two batches of a prompt, and how long these take is not the node's to say.
-        took_s = await freed_within_s(server, running, lambda: begin(running, UNREAD, messages=1))
+        took_s = await freed_within_s(server, running, lambda: begin(running, UNREAD, messages=0))
         assert took_s <= stretched(BATCHES_WITHIN_S)
 
 

@@ -1,14 +1,34 @@
-"""`stream_buffer_size` `auto`, corrected by what a schema's answers look like (DESIGN: stream_buffer_size)."""
+"""`stream_buffer_size`: what `auto` stands for by what a schema's answers look like, and messages of that size."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ssop_codec import FrameKind, scan_heads
+from ssop_codec import FrameKind
 from ssop_inference.core.request import MAX_BUFFER_BYTES
 
 # So many values of one schema say more than an estimate from its bounds.
 _ENOUGH_VALUES: Final = 200
 _SPLIT_SHARE: Final = 0.01
+_PART: Final = int(FrameKind.PART)
+_VALUE: Final = int(FrameKind.VALUE)
+
+
+def join_chunks(chunks: Sequence[bytes], most_bytes: int) -> Sequence[bytes]:
+    """The same frames in as few chunks as hold at most `most_bytes` each; a larger chunk stays as it is.
+
+    Within one answer the bytes of two chunks put together are a chunk (SPEC).
+    """
+    if len(chunks) < 2:
+        return chunks
+    if sum(map(len, chunks)) <= most_bytes:
+        return (b"".join(chunks),)
+    joined: list[bytes] = []
+    for chunk in chunks:
+        if joined and len(joined[-1]) + len(chunk) <= most_bytes:
+            joined[-1] += chunk
+        else:
+            joined.append(chunk)
+    return joined
 
 
 class SplitCounter:
@@ -19,16 +39,15 @@ class SplitCounter:
         self.split_values = 0
         self._is_in_parts = False
 
-    def take(self, chunks: Iterable[bytes]) -> None:
-        """Chunks in their order."""
-        for chunk in chunks:
-            for kind, _, _ in scan_heads(chunk):
-                if kind == FrameKind.PART:
-                    self._is_in_parts = True
-                elif kind == FrameKind.VALUE:
-                    self.values += 1
-                    self.split_values += self._is_in_parts
-                    self._is_in_parts = False
+    def take(self, heads: Iterable[tuple[int, int, int]]) -> None:
+        """Heads of frames in their order, as `scan_heads` gives them."""
+        for kind, _, _ in heads:
+            if kind == _VALUE:
+                self.values += 1
+                self.split_values += self._is_in_parts
+                self._is_in_parts = False
+            elif kind == _PART:
+                self._is_in_parts = True
 
 
 class BufferEstimate:

@@ -9,7 +9,6 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_codec import DONE, INVALID, Encoder, FrameKind, Schema, mesh_chunk
 from ssop_inference.core.beginning import Beginning, refuse_continuing
-from ssop_inference.core.buffer import SplitCounter
 from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
 
@@ -68,7 +67,6 @@ class DocumentWriter:
         self._confidence = confidence
         self._offset = 0
         self._is_envelope = is_envelope
-        self.splits = SplitCounter()
         self.is_invalid = False
         self.is_done = False
         self._final = beginning.frames if beginning is not None else ()
@@ -119,15 +117,22 @@ class DocumentWriter:
 
         `usage` is what the generation has consumed so far, for those who are told the confidence.
         """
+        if self._scorer is None:
+            # The codec reads on after the end of a document, and has nothing to say of it.
+            if not self.is_settled:
+                self._feed(tokens[0][0] if len(tokens) == 1 else b"".join([text for text, _ in tokens]))
+            return self._collect(usage)
         for text, logprob in tokens:
             if self.is_settled:
                 break
-            if self._scorer is not None:
-                self._score(self._scorer, text, logprob)
-            flags = self._encoder.feed(text)
-            self.is_invalid = bool(flags & INVALID)
-            self.is_done = bool(flags & DONE)
+            self._score(self._scorer, text, logprob)
+            self._feed(text)
         return self._collect(usage)
+
+    def _feed(self, text: bytes) -> None:
+        flags = self._encoder.feed(text)
+        self.is_invalid = bool(flags & INVALID)
+        self.is_done = bool(flags & DONE)
 
     def finish(self, ending: Ending) -> list[bytes]:
         """The last chunks, END included."""
@@ -138,6 +143,8 @@ class DocumentWriter:
             output_tokens=ending.output_tokens,
             cached_input_tokens=ending.cached_input_tokens,
         )
+        if self._scorer is None:
+            return self._collect(None)
         return self._collect(
             mesh_pb2.Usage(
                 input_tokens=ending.input_tokens,
@@ -178,7 +185,6 @@ class DocumentWriter:
             return chunks
         if self._repeated < len(self._final):
             chunks = self._drop_final(chunks)
-        self.splits.take(chunks)
         if self._scorer is None:
             return chunks
         spans = [FieldSpan(*span) for span in self._encoder.take_spans()]

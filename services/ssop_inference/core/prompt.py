@@ -18,6 +18,7 @@ from ssop_chassis.errors import MeshError, invalid_request
 _BREAK: Final = "\u200b"
 _COMMON_CONTROL: Final = r"<\|[^|<>\s]{1,64}\|>|</?(?:s|start_of_turn|end_of_turn|bos|eos|pad|unk)>|\[/?INST\]"
 _MOST_FIRSTS: Final = 8
+_MOST_INSTRUCTIONS: Final = 256
 
 _ROLES: Final = {
     content_pb2.ROLE_SYSTEM: "system",
@@ -25,6 +26,8 @@ _ROLES: Final = {
     content_pb2.ROLE_ASSISTANT: "assistant",
     content_pb2.ROLE_TOOL: "tool",
 }
+_CONFORM: Final = "Answer with one JSON document and nothing else. It must conform to this JSON Schema:\n"
+_SPEAKERS: Final = {number: role for number, role in _ROLES.items() if role != "tool"}
 IMAGE: Final = "image"
 TOOLS: Final = "tools"
 _IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
@@ -73,6 +76,7 @@ class ControlTokens:
         self._firsts = {spelling[0] for spelling in own} or {"<", "["}
         # A look-ahead finds overlapping tokens too, so one pass is enough.
         self._starts = re.compile(f"(?s)(?={inner})(.)")
+        self._instructions: dict[str, str] = {}
 
     def break_up(self, text: str) -> str:
         """The text with every control token split after its first character."""
@@ -80,6 +84,15 @@ class ControlTokens:
         if len(self._firsts) <= _MOST_FIRSTS and not any(first in text for first in self._firsts):
             return text
         return self._starts.sub("\\1" + _BREAK, text)
+
+    def break_up_instruction(self, text: str) -> str:
+        """The same for a text of the mesh's own that comes with many prompts, such as a schema: done once."""
+        known = self._instructions.get(text)
+        if known is None:
+            if len(self._instructions) >= _MOST_INSTRUCTIONS:
+                self._instructions.clear()
+            known = self._instructions[text] = self.break_up(text)
+        return known
 
 
 def _any_of(words: Iterable[str]) -> str:
@@ -131,26 +144,20 @@ def build_messages(
     if passages:
         last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1)
         context = "\n\n".join(f"[{n}] {passage.text}" for n, passage in enumerate(passages, 1))
-        before = f"Use these passages where they help.\n\n{context}"
+        shown = f"Use these passages where they help.\n\n{context}"
         turn = turns[last]
         turns[last] = replace(
-            turn, content=f"{before}\n\n{turn.content}", parts=(before, *turn.parts) if turn.parts else ()
+            turn, content=f"{shown}\n\n{turn.content}", parts=(shown, *turn.parts) if turn.parts else ()
         )
-    if schema_hint is not None:
-        _instruct(
-            turns,
-            "Answer with one JSON document and nothing else. It must conform to this JSON Schema:\n" + schema_hint,
-        )
+    instruction = "" if schema_hint is None else _CONFORM + schema_hint
     if tool_hint:
-        _instruct(turns, tool_hint)
-    return tuple(_broken(turn, control) for turn in turns)
-
-
-def _instruct(turns: list[ChatMessage], instruction: str) -> None:
-    if turns[0].role == "system":
+        instruction = f"{instruction}\n\n{tool_hint}" if instruction else tool_hint
+    before: tuple[ChatMessage, ...] = ()
+    if instruction and turns[0].role == "system":
         turns[0] = replace(turns[0], content=f"{turns[0].content}\n\n{instruction}")
-    else:
-        turns.insert(0, ChatMessage("system", instruction))
+    elif instruction:
+        before = (ChatMessage("system", control.break_up_instruction(instruction)),)
+    return (*before, *[_broken(turn, control) for turn in turns])
 
 
 def _broken(turn: ChatMessage, control: ControlTokens) -> ChatMessage:
@@ -192,6 +199,10 @@ def compact_schema(schema: Any) -> str:
 
 
 def _turn(message: content_pb2.Message, number: int, features: Collection[str]) -> ChatMessage:
+    if not message.tool_calls and len(message.parts) == 1 and message.parts[0].HasField("text"):
+        role = _SPEAKERS.get(message.role)
+        if role is not None:
+            return ChatMessage(role, message.parts[0].text)
     where = f"prompt.messages[{number}]"
     if (message.role == content_pb2.ROLE_TOOL or message.tool_calls) and TOOLS not in features:
         raise refuse_content(TOOLS, where)

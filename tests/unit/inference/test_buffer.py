@@ -2,8 +2,8 @@
 
 import pytest
 
-from ssop_codec import Encoder, compile_schema
-from ssop_inference.core.buffer import BufferEstimate, SplitCounter
+from ssop_codec import Encoder, compile_schema, scan_heads
+from ssop_inference.core.buffer import BufferEstimate, SplitCounter, join_chunks
 
 SCHEMA = compile_schema({"type": "array", "items": {"type": "string"}})
 
@@ -13,11 +13,29 @@ def count(texts: list[str], buffer_bytes: int = 1024) -> SplitCounter:
     counter = SplitCounter()
     for index, text in enumerate(texts):
         encoder.feed((("," if index else "[") + f'"{text}"').encode())
-        counter.take(encoder.drain())
+        counter.take(scan_heads(b"".join(encoder.drain())))
     encoder.feed(b"]")
     encoder.finish()
-    counter.take(encoder.drain(flush=True))
+    counter.take(scan_heads(b"".join(encoder.drain(flush=True))))
     return counter
+
+
+@pytest.mark.parametrize(
+    ("sizes", "joined"),
+    [
+        ([], []),
+        ([9], [9]),
+        ([3, 4], [7]),
+        ([4, 4, 4], [8, 4]),
+        ([4, 7, 1, 2], [4, 8, 2]),
+        ([20, 1, 1], [20, 2]),
+    ],
+)
+def test_chunks_are_joined_up_to_the_buffer(sizes: list[int], joined: list[int]) -> None:
+    chunks = [bytes([number]) * size for number, size in enumerate(sizes)]
+    found = join_chunks(chunks, 8)
+    assert [len(chunk) for chunk in found] == joined
+    assert b"".join(found) == b"".join(chunks)
 
 
 def test_values_in_parts_are_counted_once() -> None:

@@ -52,10 +52,38 @@ async def test_status_says_mode_limits_and_passages() -> None:
 async def test_completed_field_leaves_before_the_next_token() -> None:
     running, backend = node_of(Script([b'{"a": 1, "b"', 60.0, b': "x"}']))
     async with running.client.open(user_prompt("x", schema=SCHEMA)) as stream:
-        await stream.read()
         frames = frame_pb2.Chunk.FromString(await stream.read() or b"").frames
-    assert [frame.kind for frame in frames] == [frame_pb2.FRAME_KIND_HEADER, frame_pb2.FRAME_KIND_VALUE]
+    kinds = [frame_pb2.FRAME_KIND_STATUS, frame_pb2.FRAME_KIND_HEADER, frame_pb2.FRAME_KIND_VALUE]
+    assert [frame.kind for frame in frames] == kinds
     assert backend.generations[0].is_cancelled
+
+
+async def test_answer_that_is_there_at_once_is_one_message() -> None:
+    running, _ = node_of(Script([[Token(b'{"a": 1, '), Token(b'"b": "x"'), Token(b"}")]]))
+    answer = await running.client.generate(user_prompt("x", schema=SCHEMA))
+    (message,) = answer.messages
+    assert [message.frames[0].kind, message.frames[-1].kind] == [
+        frame_pb2.FRAME_KIND_STATUS,
+        frame_pb2.FRAME_KIND_END,
+    ]
+
+
+async def test_nothing_leaves_before_the_first_field() -> None:
+    running, _ = node_of(Script([b"{", b'"a"', b": 1", b", "]))
+    answer = await running.client.generate(user_prompt("x", schema=SCHEMA))
+    assert frame_pb2.FRAME_KIND_VALUE in [frame.kind for frame in answer.messages[0].frames]
+
+
+async def test_messages_of_what_is_ready_together_keep_to_the_buffer() -> None:
+    items = ", ".join(f'"{n:030}"' for n in range(40))
+    running, _ = node_of(Script([f"[{items}]".encode()]))
+    prompt = user_prompt("x", schema={"type": "array", "items": {"type": "string"}})
+    prompt.stream_buffer_size = 256
+    answer = await running.client.generate(prompt)
+    sizes = [message.ByteSize() for message in answer.messages]
+    assert max(sizes) <= 256
+    assert len(sizes) < 14
+    assert answer.end.verdict == frame_pb2.VERDICT_OK
 
 
 async def test_first_violation_stops_the_model_and_ends_the_document() -> None:
