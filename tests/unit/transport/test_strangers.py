@@ -11,6 +11,7 @@ import pytest
 from helpers.damaged_wire import PRIORITY
 from helpers.memory_wire import LIMIT_BYTES, SERVICE, MemoryTransport, frames_of, open_server
 from helpers.raw_http2 import (
+    ACK,
     CALL,
     DATA,
     GOAWAY,
@@ -73,7 +74,7 @@ async def end(server: Any, *clients: Client) -> None:
     await settle()
     assert not server._connections
     assert not server._tasks
-    assert not server._gathering
+    assert not server._gatherings
     assert server._room.held_bytes == 0
 
 
@@ -170,7 +171,7 @@ async def test_what_comes_after_a_fault_is_not_read() -> None:
 
 
 async def test_request_may_not_gather_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssop_transport.server.GATHER_S", 0.0)
+    monkeypatch.setattr("ssop_transport.gathering.GATHER_S", 0.0)
     server = await open_server()
     client = Client(server)
     client.send(call(1, path(b"Echo", *FOR_EVER)) + message(1, b"half", is_last=False))
@@ -393,3 +394,30 @@ async def test_reflection_leaves_room_for_calls() -> None:
     await settle()
     assert client.frames(DATA, 41)
     await end(server, client)
+
+
+async def test_connections_are_bounded_and_the_longest_silent_one_makes_place() -> None:
+    server = await open_server()
+    server._most_connections = 3
+    clients = [Client(server) for _ in range(3)]
+    clients[0].send(call(1, path(b"Hang")))
+    await settle()
+    # Two are idle; the one that was heard first goes.
+    clients[1].send(frame(SETTINGS, ACK, 0))
+    late = Client(server)
+    assert [client.transport.is_closed for client in (*clients, late)] == [False, False, True, False]
+    clients[2].lose()
+    await end(server, *clients[:2], late)
+
+
+async def test_connection_for_which_there_is_no_place_is_dropped() -> None:
+    server = await open_server()
+    server._most_connections = 2
+    clients = [Client(server) for _ in range(2)]
+    for client in clients:
+        client.send(call(1, path(b"Hang")))
+    late = Client(server)
+    assert late.transport.is_closed
+    assert not any(client.transport.is_closed for client in clients)
+    late.lose()
+    await end(server, *clients)
