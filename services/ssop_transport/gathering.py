@@ -70,16 +70,11 @@ class _Gathering:
             self._timer = loop.call_later(min(self._call.remaining_s(), GATHER_S), self._expire)
 
     def _end(self) -> None:
-        message, more = self._stream.take(), self._stream.take()
-        if self._stream.failure:
-            self._refuse(unreadable(self._stream))
-            return
-        if message is None or more is not None or not self._stream.is_ended:
+        if self._stream.waiting_count != 1 or not self._stream.is_ended:
             text = "the method takes one message"
             self._refuse(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, text))
             return
         self._stop_timer()
-        self._call.request = message
         self._all.start(self._method, self._call, self._stream)
 
     def _expire(self) -> None:

@@ -24,7 +24,7 @@ class NativeCall(CallState):
         self, method: Method, stream: Stream, peer: str, metadata: Metadata, deadline_s: float, *, is_packing: bool
     ) -> None:
         super().__init__(method.path, metadata, deadline_s)
-        self.request = b""
+        self._request: bytes | None = b"" if method.arity is Arity.BIDI else None
         self.peer = peer
         self.is_unary = method.arity is Arity.UNARY
         self.task: asyncio.Task[None] | None = None
@@ -32,6 +32,16 @@ class NativeCall(CallState):
         self._is_packing = is_packing
         self._has_written = False
         self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def request(self) -> bytes:
+        """See Call.request. Read when it is asked for: unpacking costs much more than sending, so callers prove who
+        they are first. Raises MeshError."""
+        if self._request is None:
+            self._request = self._stream.take()
+            if self._request is None:
+                raise unreadable(self._stream)
+        return self._request
 
     def news(self) -> None:
         """Something happened on the stream."""

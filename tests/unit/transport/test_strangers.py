@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -24,9 +23,11 @@ from helpers.raw_http2 import (
     frame,
     message,
 )
-from ssop_chassis.call import Arity, Call, Method, Service
+from ssop_chassis.call import Arity, Call
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.transport import server_starter
+from ssop_transport import compression
+from unit.chassis.transports import one_method
 
 pytestmark = pytest.mark.needs("native_transport")
 GREETING = PREFACE + frame(SETTINGS, 0, 0)
@@ -305,14 +306,9 @@ async def test_nothing_is_sent_from_inside_of_a_read() -> None:
     await end(server, client)
 
 
-def serving(arity: Arity, handler: Any) -> Sequence[Service]:
-    return [Service("test.T", [Method("/test.T/M", arity, handler, needs_principal=False)])]
-
-
-async def start(arity: Arity, handler: Any, **options: Any) -> Any:
-    return await server_starter("native", "test")(
-        serving(arity, handler), [], authenticate=inner_authenticate(bytes(32)), **options
-    )
+async def start(arity: Arity, handler: Any, *, needs_principal: bool = False) -> Any:
+    service = one_method(arity, handler, needs_principal=needs_principal)
+    return await server_starter("native", "test")([service], [], authenticate=inner_authenticate(bytes(32)))
 
 
 async def test_session_may_read_while_its_writer_waits_for_room() -> None:
@@ -421,3 +417,25 @@ async def test_connection_for_which_there_is_no_place_is_dropped() -> None:
     assert not any(client.transport.is_closed for client in clients)
     late.lose()
     await end(server, *clients)
+
+
+async def test_message_is_unpacked_for_those_alone_who_prove_who_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[int] = []
+
+    def note(encoding: bytes, packed: bytes, most_bytes: int) -> bytes:
+        unpacked.append(len(packed))
+        return compression.unpack(encoding, packed, most_bytes)
+
+    async def echo(call_: Call) -> None:
+        await call_.write(call_.request)
+
+    monkeypatch.setattr("ssop_transport._stream.unpack", note)
+    server = await start(Arity.UNARY, echo, needs_principal=True)
+    client = Client(server)
+    bomb = compression.pack(bytes(1_000_000))
+    client.send(call(1, [*CALL, (b"grpc-encoding", b"gzip")]) + message(1, bomb, flag=1))
+    await settle()
+    assert client.connection.stream_count == 0
+    assert client.frames(HEADERS, 1)
+    assert unpacked == []
+    await end(server, client)
