@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from opentelemetry import propagate, trace
+from opentelemetry import trace
 from opentelemetry.trace import ProxyTracerProvider, Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ssop_chassis.call import Metadata
 from ssop_chassis.errors import MeshError
 
 _LOOK_S: Final = 1.0
+_PARENT: Final = "traceparent"
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
 _looked_s = -math.inf
 _is_traced = False
 
@@ -45,12 +48,15 @@ def server_span(method: str, metadata: Metadata) -> Iterator[None]:
     if not is_traced():
         yield
         return
-    carrier = {key: value for key, value in metadata.items() if isinstance(value, str)}
+    # Nothing else that a client says of its trace goes further: its baggage may be as large as all that an inner call
+    # may carry, and hold what is nobody's business.
+    parent = metadata.get(_PARENT)
+    carrier = {_PARENT: parent} if isinstance(parent, str) else {}
     service, _, name = method.removeprefix("/").partition("/")
     with (
         trace.get_tracer("ssop").start_as_current_span(
             method.removeprefix("/"),
-            context=propagate.extract(carrier),
+            context=_PROPAGATOR.extract(carrier),
             kind=SpanKind.SERVER,
             attributes={"rpc.system": "grpc", "rpc.service": service, "rpc.method": name},
             record_exception=False,
@@ -113,5 +119,5 @@ def inject(metadata: Metadata | None) -> Metadata:
     if not is_traced():
         return metadata or {}
     carrier: dict[str, str] = {}
-    propagate.inject(carrier)
+    _PROPAGATOR.inject(carrier)
     return {**(metadata or {}), **carrier}

@@ -5,6 +5,9 @@ The end is that of every drain: the client is told first, and what it has on its
 
 import asyncio
 import random
+import resource
+import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +18,25 @@ NOTICE_S: Final = 1.0
 # Of one that does not hang up, and of one that is gone without a word.
 _PARTING_S: Final = 10.0
 _JITTER: Final = 0.1
+# Connections that are asked to go while others come, beside those that a process may hold.
+_MOST_PARTING: Final = 64
+
+
+def most_connections() -> int:
+    """How many a server may hold: three quarters of the files that its process may open; it calls others too."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if files == resource.RLIM_INFINITY else files * 3 // 4
+
+
+def make_place(connections: Collection[Connection], most: int) -> bool:
+    """Whether one more may come. Above `most` the one without calls that has been silent longest has to go for it."""
+    if len(connections) < most:
+        return True
+    idle = [connection for connection in connections if not connection.stream_count and not connection.is_draining]
+    if not idle or len(connections) >= most + _MOST_PARTING:
+        return False
+    min(idle, key=lambda connection: connection.heard_s).close()
+    return True
 
 
 @dataclass(frozen=True, slots=True)

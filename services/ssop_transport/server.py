@@ -1,167 +1,34 @@
 """Services over gRPC on libnghttp2."""
 
 import asyncio
-import logging
 import ssl
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from google.rpc import code_pb2
-from grpc_reflection.v1alpha import reflection, reflection_pb2
-
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Call, Metadata, Method, Service
-from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
+from ssop_chassis.call import Arity, Method, Service
+from ssop_chassis.dispatch import Authenticate, Dispatcher, Observer
 from ssop_chassis.errors import MeshError
-from ssop_chassis.reflection import MethodPool
 from ssop_chassis.tls import NO_TLS, Tls
 from ssop_transport import compression, silence, wire
 from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
 from ssop_transport._wire import Room
-from ssop_transport.life import NOTICE_S, Life, Lives
+from ssop_transport.gathering import Gatherings
+from ssop_transport.life import NOTICE_S, Life, Lives, make_place, most_connections
 from ssop_transport.listening import BACKLOG, open_address, peer_name
+from ssop_transport.reflecting import reflecting
 from ssop_transport.secure import is_http2, listener_options, server_context
+from ssop_transport.served import NativeCall, failed, finish, too_many, unreadable
 
 MAX_METADATA_BYTES: Final = 8_192
-MAX_REFLECTIONS: Final = 16
-GATHER_S: Final = 60.0
-"""For the message of a request to come whole, whatever its deadline."""
 # Requests whose message has not come, for each call that may run; gRPC's own transport lets as many wait.
 _GATHERED_PER_CALL: Final = 4
 # Of the largest size, that may wait to be whole or taken, on all connections.
 _ROOM_MESSAGES: Final = 32
 _LOOK_AGAIN_S: Final = 0.005
-_log = logging.getLogger(__name__)
-
-
-class NativeCall(CallState):
-    """Server side of a call."""
-
-    def __init__(
-        self, method: Method, stream: Stream, peer: str, metadata: Metadata, deadline_s: float, *, is_packing: bool
-    ) -> None:
-        super().__init__(method.path, metadata, deadline_s)
-        self.request = b""
-        self.peer = peer
-        self.is_unary = method.arity is Arity.UNARY
-        self.task: asyncio.Task[None] | None = None
-        self._stream = stream
-        self._is_packing = is_packing
-        self._has_written = False
-        self._waiters: list[asyncio.Future[None]] = []
-
-    def news(self) -> None:
-        """Something happened on the stream."""
-        if self._stream.is_closed and self.task is not None:
-            self.task.cancel()
-        elif self._waiters:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-
-    async def _wait(self) -> None:
-        # A session reads and writes at the same time, so that there may be several who wait.
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-
-    async def read(self) -> bytes | None:
-        """See Call.read."""
-        while (message := self._stream.take()) is None:
-            if self._stream.failure or (self._stream.is_ended and self._stream.is_truncated):
-                raise unreadable(self._stream)
-            if self._stream.is_ended:
-                return None
-            await self._wait()
-        return message
-
-    async def write(self, message: bytes) -> None:
-        """See Call.write."""
-        if (pending := self.send(message)) is not None:
-            await pending
-
-    def send(self, message: bytes) -> Awaitable[None] | None:
-        """See Call.send."""
-        if self.is_unary and self._has_written:
-            raise RuntimeError(f"{self.method} is unary: it writes one message")
-        self._has_written = True
-        stream = self._stream
-        if not stream.has_responded:
-            stream.respond(_PACKING_HEADERS if self._is_packing else _PLAIN_HEADERS)
-        if self._is_packing and len(message) >= compression.LEAST_BYTES:
-            stream.write(compression.pack(message), True)
-        else:
-            stream.write(message)
-        return None if stream.has_room else self._wait_for_room()
-
-    async def _wait_for_room(self) -> None:
-        while not self._stream.has_room:
-            await self._wait()
-
-    async def send_initial_metadata(self, metadata: Metadata) -> None:
-        """See Call.send_initial_metadata."""
-        self._stream.respond(wire.response_headers(metadata, is_packing=self._is_packing))
-
-    def end(self, error: MeshError | None) -> None:
-        """Send the trailers."""
-        if error is None and self.is_unary and not self._has_written:
-            error = MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the handler wrote no response")
-        try:
-            pairs = wire.trailers(code_pb2.OK, "", self.trailing) if error is None else failed(error, self.trailing)
-        except wire.WireError:
-            _log.exception("trailers that can't be sent", extra={"method": self.method})
-            pairs = failed(MeshError(ErrorReason.ERROR_REASON_INTERNAL, "internal error"))
-        finish(self._stream, pairs)
-
-
-_PLAIN_HEADERS: Final = wire.response_headers({})
-_PACKING_HEADERS: Final = wire.response_headers({}, is_packing=True)
-
-
-def failed(error: MeshError, trailing: Metadata | None = None) -> wire.Pairs:
-    """Trailers of a call that ended badly."""
-    details = {wire.STATUS_DETAILS: error.to_status().SerializeToString()}
-    return wire.trailers(error.code, error.message, {**(trailing or {}), **details})
-
-
-def finish(stream: Stream, pairs: wire.Pairs) -> None:
-    """End a stream; with trailers alone where nothing was sent yet."""
-    if stream.has_responded:
-        stream.finish(pairs)
-    else:
-        stream.refuse([*_PLAIN_HEADERS, *pairs])
-
-
-_FAILURES: Final = {
-    "compressed": "a message is flagged as compressed, and no encoding was named",
-    "flag_unknown": "a message has a flag that gRPC does not have",
-    "damaged": "a compressed message can't be unpacked",
-}
-
-
-def unreadable(stream: Stream) -> MeshError:
-    """What a client did wrong with its messages or headers."""
-    if stream.failure == "message_too_large":
-        text = f"Received message larger than max ({stream.failed_bytes} bytes)"
-        return MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
-    if stream.failure == "metadata_too_large":
-        text = f"metadata larger than max ({stream.failed_bytes} bytes)"
-        return MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
-    if stream.failure == "no_room":
-        text = "too many bytes of requests at once"
-        return MeshError(ErrorReason.ERROR_REASON_OVERLOADED, text, retry_after_ms=1_000)
-    if stream.failure:
-        return MeshError(ErrorReason.ERROR_REASON_INTERNAL, _FAILURES.get(stream.failure, stream.failure))
-    return MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, "the stream ended in the middle of a message")
-
-
-def too_many() -> MeshError:
-    """For a call above a bound of the server."""
-    return MeshError(ErrorReason.ERROR_REASON_OVERLOADED, "too many calls at once", retry_after_ms=1_000)
 
 
 class NativeServer:
@@ -190,8 +57,9 @@ class NativeServer:
         self._is_packing = choice == "gzip"
         self._room = Room(_ROOM_MESSAGES * max_message_bytes)
         self._connections: dict[Connection, Life] = {}
+        self._most_connections = most_connections()
         self._is_stopped = False
-        self._gathering: set[_Gathering] = set()
+        self._gatherings = Gatherings(_GATHERED_PER_CALL * max_concurrent_calls, self._start)
         self._silence = silence.Silence()
         self._watch: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -227,7 +95,8 @@ class NativeServer:
 
     def _made(self, connection: Connection) -> None:
         """A client connected. One whose handshake in TLS fails never comes here."""
-        if self._is_stopped or not is_http2(connection.transport):
+        has_place = make_place(self._connections, self._most_connections)
+        if self._is_stopped or not has_place or not is_http2(connection.transport):
             connection.abort()
             return
         self._connections[connection] = Life(connection, self._lives)
@@ -293,22 +162,11 @@ class NativeServer:
         deadline_s = time.monotonic() + timeout_s
         call = NativeCall(method, stream, peer, metadata, deadline_s, is_packing=is_packing)
         if is_bidi:
-            self.start(method, call, stream)
+            self._start(method, call, stream)
         else:
-            _Gathering(self, method, call, stream).news()
+            self._gatherings.begin(method, call, stream)
 
-    def gather(self, gathering: "_Gathering") -> bool:
-        """Count a request whose message has not come; False where there are too many."""
-        if len(self._gathering) >= _GATHERED_PER_CALL * self._max_concurrent_calls:
-            return False
-        self._gathering.add(gathering)
-        return True
-
-    def leave(self, gathering: "_Gathering") -> None:
-        """It is over."""
-        self._gathering.discard(gathering)
-
-    def start(self, method: Method, call: NativeCall, stream: Stream) -> None:
+    def _start(self, method: Method, call: NativeCall, stream: Stream) -> None:
         if len(self._tasks) >= self._max_concurrent_calls:
             finish(stream, failed(too_many()))
             return
@@ -349,58 +207,6 @@ class NativeServer:
             connection.close()
 
 
-class _Gathering:
-    """Waits until the one message of a request is whole."""
-
-    def __init__(self, server: NativeServer, method: Method, call: NativeCall, stream: Stream) -> None:
-        self._server, self._method, self._call, self._stream = server, method, call, stream
-        self._timer: asyncio.TimerHandle | None = None
-
-    def news(self) -> None:
-        """Begin, wait on, or refuse."""
-        stream = self._stream
-        if stream.failure or (stream.is_ended and stream.is_truncated):
-            self._refuse(unreadable(stream))
-        elif stream.is_closed:
-            self._stop_timer()
-        elif stream.is_ended or stream.waiting_count > 1:
-            self._end()
-        elif self._timer is None:
-            if not self._server.gather(self):
-                self._refuse(too_many())
-                return
-            stream.listener = self.news
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(min(self._call.remaining_s(), GATHER_S), self._expire)
-
-    def _end(self) -> None:
-        message, more = self._stream.take(), self._stream.take()
-        if self._stream.failure:
-            self._refuse(unreadable(self._stream))
-            return
-        if message is None or more is not None or not self._stream.is_ended:
-            text = "the method takes one message"
-            self._refuse(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, text))
-            return
-        self._stop_timer()
-        self._call.request = message
-        self._server.start(self._method, self._call, self._stream)
-
-    def _expire(self) -> None:
-        text = "the request did not arrive before its deadline"
-        self._refuse(MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, text))
-
-    def _refuse(self, error: MeshError) -> None:
-        self._stop_timer()
-        self._stream.listener = _nothing
-        finish(self._stream, failed(error))
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._server.leave(self)
-
-
 def _nothing() -> None:
     """The listener of a stream that is over for us."""
 
@@ -408,32 +214,6 @@ def _nothing() -> None:
 def _peer_of(connection: Connection) -> str:
     transport: asyncio.BaseTransport | None = connection.transport
     return peer_name(None if transport is None else transport.get_extra_info("peername"))
-
-
-def _reflecting(names: Sequence[str]) -> Service:
-    """The reflection service, answered by gRPC's own servicer."""
-    servicer = reflection.ReflectionServicer([*names, reflection.SERVICE_NAME], MethodPool())
-    running = 0
-
-    async def info(call: Call) -> None:
-        nonlocal running
-        # It needs no key and may last, so it must not fill what a server takes of calls.
-        if running >= MAX_REFLECTIONS:
-            raise too_many()
-        running += 1
-        try:
-            await answer(call)
-        finally:
-            running -= 1
-
-    async def answer(call: Call) -> None:
-        while (message := await call.read()) is not None:
-            request = reflection_pb2.ServerReflectionRequest.FromString(message)
-            for response in servicer.ServerReflectionInfo(iter((request,)), None):
-                await call.write(response.SerializeToString())
-
-    path = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
-    return Service(reflection.SERVICE_NAME, [Method(path, Arity.BIDI, info, needs_principal=False)])
 
 
 async def start_server(
@@ -454,7 +234,7 @@ async def start_server(
     compression: compression.Choice = "none",
 ) -> NativeServer:
     """Serve on every address of `listen` (`host:port`, `unix:/path`). Raises OSError when one can't be bound."""
-    served = [*services, _reflecting([service.name for service in services])] if has_reflection else list(services)
+    served = [*services, reflecting([service.name for service in services])] if has_reflection else list(services)
     server = NativeServer(
         served,
         Dispatcher(authenticate, observer),

@@ -24,7 +24,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.settings import TlsSettings
 from ssop_chassis.tls import NO_TLS, Tls, open_tls
 from ssop_chassis.transport import Kind, Server, server_starter
-from ssop_transport.server import NativeCall
+from ssop_transport.served import NativeCall
 
 ECHO_INITIAL: Final = "x-grpc-test-echo-initial"
 ECHO_TRAILING: Final = "x-grpc-test-echo-trailing-bin"

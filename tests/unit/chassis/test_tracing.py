@@ -52,6 +52,31 @@ async def test_inner_call_continues_the_trace_of_the_outer_one(spans: InMemorySp
     assert served.attributes["rpc.system"] == "grpc"
 
 
+async def test_of_what_a_client_says_of_its_trace_only_the_parent_goes_further(spans: InMemorySpanExporter) -> None:
+    heard: list[dict[str, str | bytes]] = []
+
+    async def hear(call: Call) -> None:
+        heard.append(dict(call.metadata))
+        await call.write(b"")
+
+    inner = MemoryPeer([one_method(Arity.UNARY, hear)], lambda _: PRINCIPAL)
+
+    async def forward(call: Call) -> None:
+        await call.write(await inner.unary("/test.T/M", b"", timeout_s=5, metadata=inject({})))
+
+    outer = MemoryPeer([one_method(Arity.UNARY, forward)], lambda _: PRINCIPAL)
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    sent = {
+        "traceparent": f"00-{trace_id}-b7ad6b7169203331-01",
+        "tracestate": "a=b",
+        "baggage": "secret=" + "x" * 4_000,
+    }
+    await outer.unary("/test.T/M", b"", timeout_s=5, metadata=sent)
+    assert [list(metadata) for metadata in heard] == [["traceparent"]]
+    assert trace_id in str(heard[0]["traceparent"])
+    assert len(spans.get_finished_spans()) == 2
+
+
 async def test_text_of_a_foreign_exception_reaches_no_span(spans: InMemorySpanExporter) -> None:
     async def fail(_: Call) -> None:
         with generation_span("m", {}):

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from helpers.damaged_wire import PRIORITY
 from helpers.memory_wire import LIMIT_BYTES, SERVICE, MemoryTransport, frames_of, open_server
 from helpers.raw_http2 import (
+    ACK,
     CALL,
     DATA,
     GOAWAY,
@@ -23,9 +23,11 @@ from helpers.raw_http2 import (
     frame,
     message,
 )
-from ssop_chassis.call import Arity, Call, Method, Service
+from ssop_chassis.call import Arity, Call
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.transport import server_starter
+from ssop_transport import compression
+from unit.chassis.transports import one_method
 
 pytestmark = pytest.mark.needs("native_transport")
 GREETING = PREFACE + frame(SETTINGS, 0, 0)
@@ -73,7 +75,7 @@ async def end(server: Any, *clients: Client) -> None:
     await settle()
     assert not server._connections
     assert not server._tasks
-    assert not server._gathering
+    assert not server._gatherings
     assert server._room.held_bytes == 0
 
 
@@ -170,7 +172,7 @@ async def test_what_comes_after_a_fault_is_not_read() -> None:
 
 
 async def test_request_may_not_gather_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssop_transport.server.GATHER_S", 0.0)
+    monkeypatch.setattr("ssop_transport.gathering.GATHER_S", 0.0)
     server = await open_server()
     client = Client(server)
     client.send(call(1, path(b"Echo", *FOR_EVER)) + message(1, b"half", is_last=False))
@@ -304,14 +306,9 @@ async def test_nothing_is_sent_from_inside_of_a_read() -> None:
     await end(server, client)
 
 
-def serving(arity: Arity, handler: Any) -> Sequence[Service]:
-    return [Service("test.T", [Method("/test.T/M", arity, handler, needs_principal=False)])]
-
-
-async def start(arity: Arity, handler: Any, **options: Any) -> Any:
-    return await server_starter("native", "test")(
-        serving(arity, handler), [], authenticate=inner_authenticate(bytes(32)), **options
-    )
+async def start(arity: Arity, handler: Any, *, needs_principal: bool = False) -> Any:
+    service = one_method(arity, handler, needs_principal=needs_principal)
+    return await server_starter("native", "test")([service], [], authenticate=inner_authenticate(bytes(32)))
 
 
 async def test_session_may_read_while_its_writer_waits_for_room() -> None:
@@ -392,4 +389,53 @@ async def test_reflection_leaves_room_for_calls() -> None:
     client.send(call(41, path(b"Echo")) + message(41, b"served"))
     await settle()
     assert client.frames(DATA, 41)
+    await end(server, client)
+
+
+async def test_connections_are_bounded_and_the_longest_silent_one_makes_place() -> None:
+    server = await open_server()
+    server._most_connections = 3
+    clients = [Client(server) for _ in range(3)]
+    clients[0].send(call(1, path(b"Hang")))
+    await settle()
+    # Two are idle; the one that was heard first goes.
+    clients[1].send(frame(SETTINGS, ACK, 0))
+    late = Client(server)
+    assert [client.transport.is_closed for client in (*clients, late)] == [False, False, True, False]
+    clients[2].lose()
+    await end(server, *clients[:2], late)
+
+
+async def test_connection_for_which_there_is_no_place_is_dropped() -> None:
+    server = await open_server()
+    server._most_connections = 2
+    clients = [Client(server) for _ in range(2)]
+    for client in clients:
+        client.send(call(1, path(b"Hang")))
+    late = Client(server)
+    assert late.transport.is_closed
+    assert not any(client.transport.is_closed for client in clients)
+    late.lose()
+    await end(server, *clients)
+
+
+async def test_message_is_unpacked_for_those_alone_who_prove_who_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[int] = []
+
+    def note(encoding: bytes, packed: bytes, most_bytes: int) -> bytes:
+        unpacked.append(len(packed))
+        return compression.unpack(encoding, packed, most_bytes)
+
+    async def echo(call_: Call) -> None:
+        await call_.write(call_.request)
+
+    monkeypatch.setattr("ssop_transport._stream.unpack", note)
+    server = await start(Arity.UNARY, echo, needs_principal=True)
+    client = Client(server)
+    bomb = compression.pack(bytes(1_000_000))
+    client.send(call(1, [*CALL, (b"grpc-encoding", b"gzip")]) + message(1, bomb, flag=1))
+    await settle()
+    assert client.connection.stream_count == 0
+    assert client.frames(HEADERS, 1)
+    assert unpacked == []
     await end(server, client)

@@ -1,0 +1,154 @@
+"""One call on its server, and the ways in which it ends."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Final
+
+from google.rpc import code_pb2
+
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.call import Arity, Metadata, Method
+from ssop_chassis.dispatch import CallState
+from ssop_chassis.errors import MeshError
+from ssop_transport import compression, wire
+from ssop_transport._stream import Stream
+
+_log = logging.getLogger(__name__)
+
+
+class NativeCall(CallState):
+    """Server side of a call."""
+
+    def __init__(
+        self, method: Method, stream: Stream, peer: str, metadata: Metadata, deadline_s: float, *, is_packing: bool
+    ) -> None:
+        super().__init__(method.path, metadata, deadline_s)
+        self._request: bytes | None = b"" if method.arity is Arity.BIDI else None
+        self.peer = peer
+        self.is_unary = method.arity is Arity.UNARY
+        self.task: asyncio.Task[None] | None = None
+        self._stream = stream
+        self._is_packing = is_packing
+        self._has_written = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def request(self) -> bytes:
+        """See Call.request. Read when it is asked for: unpacking costs much more than sending, so callers prove who
+        they are first. Raises MeshError."""
+        if self._request is None:
+            self._request = self._stream.take()
+            if self._request is None:
+                raise unreadable(self._stream)
+        return self._request
+
+    def news(self) -> None:
+        """Something happened on the stream."""
+        if self._stream.is_closed and self.task is not None:
+            self.task.cancel()
+        elif self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        # A session reads and writes at the same time, so that there may be several who wait.
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    async def read(self) -> bytes | None:
+        """See Call.read."""
+        while (message := self._stream.take()) is None:
+            if self._stream.failure or (self._stream.is_ended and self._stream.is_truncated):
+                raise unreadable(self._stream)
+            if self._stream.is_ended:
+                return None
+            await self._wait()
+        return message
+
+    async def write(self, message: bytes) -> None:
+        """See Call.write."""
+        if (pending := self.send(message)) is not None:
+            await pending
+
+    def send(self, message: bytes) -> Awaitable[None] | None:
+        """See Call.send."""
+        if self.is_unary and self._has_written:
+            raise RuntimeError(f"{self.method} is unary: it writes one message")
+        self._has_written = True
+        stream = self._stream
+        if not stream.has_responded:
+            stream.respond(_PACKING_HEADERS if self._is_packing else _PLAIN_HEADERS)
+        if self._is_packing and len(message) >= compression.LEAST_BYTES:
+            stream.write(compression.pack(message), True)
+        else:
+            stream.write(message)
+        return None if stream.has_room else self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        while not self._stream.has_room:
+            await self._wait()
+
+    async def send_initial_metadata(self, metadata: Metadata) -> None:
+        """See Call.send_initial_metadata."""
+        self._stream.respond(wire.response_headers(metadata, is_packing=self._is_packing))
+
+    def end(self, error: MeshError | None) -> None:
+        """Send the trailers."""
+        if error is None and self.is_unary and not self._has_written:
+            error = MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the handler wrote no response")
+        try:
+            pairs = wire.trailers(code_pb2.OK, "", self.trailing) if error is None else failed(error, self.trailing)
+        except wire.WireError:
+            _log.exception("trailers that can't be sent", extra={"method": self.method})
+            pairs = failed(MeshError(ErrorReason.ERROR_REASON_INTERNAL, "internal error"))
+        finish(self._stream, pairs)
+
+
+_PLAIN_HEADERS: Final = wire.response_headers({})
+_PACKING_HEADERS: Final = wire.response_headers({}, is_packing=True)
+
+
+def failed(error: MeshError, trailing: Metadata | None = None) -> wire.Pairs:
+    """Trailers of a call that ended badly."""
+    details = {wire.STATUS_DETAILS: error.to_status().SerializeToString()}
+    return wire.trailers(error.code, error.message, {**(trailing or {}), **details})
+
+
+def finish(stream: Stream, pairs: wire.Pairs) -> None:
+    """End a stream; with trailers alone where nothing was sent yet."""
+    if stream.has_responded:
+        stream.finish(pairs)
+    else:
+        stream.refuse([*_PLAIN_HEADERS, *pairs])
+
+
+_FAILURES: Final = {
+    "compressed": "a message is flagged as compressed, and no encoding was named",
+    "flag_unknown": "a message has a flag that gRPC does not have",
+    "damaged": "a compressed message can't be unpacked",
+}
+
+
+def unreadable(stream: Stream) -> MeshError:
+    """What a client did wrong with its messages or headers."""
+    if stream.failure == "message_too_large":
+        text = f"Received message larger than max ({stream.failed_bytes} bytes)"
+        return MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
+    if stream.failure == "metadata_too_large":
+        text = f"metadata larger than max ({stream.failed_bytes} bytes)"
+        return MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
+    if stream.failure == "no_room":
+        text = "too many bytes of requests at once"
+        return MeshError(ErrorReason.ERROR_REASON_OVERLOADED, text, retry_after_ms=1_000)
+    if stream.failure:
+        return MeshError(ErrorReason.ERROR_REASON_INTERNAL, _FAILURES.get(stream.failure, stream.failure))
+    return MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, "the stream ended in the middle of a message")
+
+
+def too_many() -> MeshError:
+    """For a call above a bound of the server."""
+    return MeshError(ErrorReason.ERROR_REASON_OVERLOADED, "too many calls at once", retry_after_ms=1_000)
