@@ -55,6 +55,8 @@ class Node:
         # What the last status says, read when a decision first asks: more statuses come than decisions look at.
         self._models: tuple[ModelView, ...] | None = ()
         self._memory_free_ratio: float | None = None
+        self.started_at_ms = 0
+        """When its process was started, in milliseconds since the epoch: another value is a restart. 0: not known."""
         self.tiers: list[Tier.ValueType] | None = None
         """Those that its last status named, as the rotation was told them."""
         self._outcomes = outcomes
@@ -70,6 +72,7 @@ class Node:
         """A status has arrived."""
         self._view = self._models = None
         self.status = status
+        self.started_at_ms = status.started_at_ms
         self.seen_at_ms = now_ms
         self.is_connected = True
 
@@ -260,9 +263,9 @@ class Nodes:
             on_gone()
 
     def process(self, address: str) -> int:
-        """When the process of a node was started, in milliseconds since the epoch: another value is a restart."""
+        """When the process of a node was started, as it says; 0 where that is not known."""
         node = self._nodes.get(address)
-        return node.status.started_at_ms if node is not None and node.status is not None else 0
+        return node.started_at_ms if node is not None else 0
 
     @property
     def rotation(self) -> Rotation:
@@ -272,7 +275,7 @@ class Nodes:
     def snapshot(self) -> Snapshot:
         """The nodes as they are known now."""
         if self._snapshot is None:
-            self._snapshot = Snapshot(tuple(node.view() for node in self if node.is_known))
+            self._snapshot = Snapshot(tuple([node.view() for node in self._nodes.values() if node.is_known]))
         return self._snapshot
 
     @contextmanager

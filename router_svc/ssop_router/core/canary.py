@@ -7,8 +7,11 @@ requests, and copies of others (shadows) whose answers nobody sees.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ssop.v1.mesh_pb2 import Tier
+
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class Canary:
 
 def draw(canaries: Sequence[Canary], tenant: str, name: str) -> frozenset[str]:
     """The canaries that a request meets. `name` is its conversation, so that one stays with a model, or the request."""
+    if not canaries:
+        return _NONE
     return frozenset(canary.model for canary in canaries if _place(canary, tenant, name, "canary") < canary.share)
 
 

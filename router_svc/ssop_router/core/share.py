@@ -5,14 +5,12 @@ changes between two requests drains what the last one left. Times are in microse
 """
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 _MOST_TENANTS: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class TenantLimits:
+class TenantLimits(NamedTuple):
     """What every tenant may do, mesh-wide. `max_rps` is requests per second, 0 no limit.
 
     Where `is_dynamic`, load moves the rate between `min_rps` and `max_rps`.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ssop.v1.inference_pb2 import ModelState
@@ -203,13 +204,10 @@ class Snapshot:
 
 
 def _join(nodes: tuple[NodeView, ...], tier: Tier.ValueType) -> Offer:
-    found = _NO_OFFER
-    rows: list[Row] = []
-    least = _UNBOUNDED
-    for node in nodes:
-        offer = node.offer(tier)
-        if offer.rows:
-            found = offer
-            rows += offer.rows
-            least = min(least, offer.least_context)
-    return found if len(found.rows) == len(rows) else Offer(tuple(rows), least)
+    # Nearly all nodes have worked theirs out: asking each by a call would cost more than all else here.
+    offers = [node._memo.get(tier) or node.offer(tier) for node in nodes]  # noqa: SLF001
+    offers = [offer for offer in offers if offer.rows]
+    if len(offers) == 1:
+        return offers[0]
+    rows = tuple(chain.from_iterable([offer.rows for offer in offers]))
+    return Offer(rows, min([offer.least_context for offer in offers], default=_UNBOUNDED))

@@ -73,10 +73,11 @@ class SuccessView(NamedTuple):
 
     def estimate(self, now_ms: int) -> Estimate:
         """Mean and standard deviation of a beta distribution over what is left of the counts."""
-        if self.at_ms is None:
+        successes, failures, at_ms, half_life_ms = self
+        if at_ms is None:
             return _BELIEF
-        left = _fade(now_ms - self.at_ms, self.half_life_ms)
-        return _estimate(self.successes * left + _PRIOR_SUCCESSES, self.failures * left + _PRIOR_FAILURES)
+        left = _fade(now_ms - at_ms, half_life_ms)
+        return _estimate(successes * left + _PRIOR_SUCCESSES, failures * left + _PRIOR_FAILURES)
 
     def risk(self, now_ms: int) -> float:
         """Attempts beyond the first that a success is likely to cost, seen hopefully; 0 where nothing failed."""
@@ -119,11 +120,16 @@ class Outcomes:
         """An attempt has ended. Neutral and busy ones leave no mark."""
         if outcome not in (Outcome.SUCCESS, Outcome.FAILURE):
             return
-        left = 0.0 if self._at_ms is None else _fade(now_ms - self._at_ms, self._half_life_ms)
+        if self._at_ms != now_ms:
+            left = 0.0 if self._at_ms is None else _fade(now_ms - self._at_ms, self._half_life_ms)
+            self._successes *= left
+            self._failures *= left
+            self._at_ms = now_ms
         is_failure = outcome is Outcome.FAILURE
-        self._successes = self._successes * left + (not is_failure)
-        self._failures = self._failures * left + is_failure
-        self._at_ms = now_ms
+        if is_failure:
+            self._failures += 1
+        else:
+            self._successes += 1
         number = now_ms // self._window_ms
         last = self._windows[-1] if self._windows else None
         if last is not None and last.number == number:
