@@ -170,7 +170,7 @@ class Extractor:
             if grams and not known:
                 known.append(self._nothing)
             return Features(tuple(known), self._weigh_chinese(lowered))
-        ids = set()
+        ids: set[int] = set()
         before = "^"
         for token in _TOKEN.findall(lowered):
             ids.update(_known_buckets(token, mask) if len(token) <= _WORD_CHARS else _buckets(token, mask))
