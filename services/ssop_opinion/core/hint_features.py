@@ -7,9 +7,10 @@ the artefact.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add
 from typing import Final
 from zlib import crc32
 
@@ -164,13 +165,12 @@ class Extractor:
         mask = self._mask
         lowered = text.lower()
         if language == "zh":
-            grams = {*chinese_grams(lowered)}
-            places = self._places
-            known = sorted(places[gram] for gram in grams if gram in places)
-            if grams and not known:
-                known.append(self._nothing)
-            return Features(tuple(known), self._weigh_chinese(lowered))
-        ids: set[int] = set()
+            find, nothing = self._places.get, self._nothing
+            ids = {find(gram, nothing) for gram in chinese_grams(lowered)}
+            if len(ids) > 1:
+                ids.discard(nothing)
+            return Features(tuple(sorted(ids)), self._weigh_chinese(lowered))
+        ids = set()
         before = "^"
         for token in _TOKEN.findall(lowered):
             ids.update(_known_buckets(token, mask) if len(token) <= _WORD_CHARS else _buckets(token, mask))
@@ -271,10 +271,12 @@ def _buckets(token: str, mask: int) -> tuple[int, ...]:
 _known_buckets: Final = lru_cache(_KNOWN_WORDS)(_buckets)
 
 
-def chinese_grams(text: str) -> Iterator[str]:
+def chinese_grams(text: str) -> list[str]:
     """One to three characters of a clause, whose ends are characters as well: how a clause ends says much."""
+    grams: list[str] = []
     for clause in _CLAUSE.findall(text):
         marked = f"^{clause}$"
-        for width in (1, 2, 3):
-            for at in range(len(marked) - width + 1):
-                yield marked[at : at + width]
+        grams += marked
+        grams += map(add, marked, marked[1:])
+        grams += [marked[at : at + 3] for at in range(len(marked) - 2)]
+    return grams
