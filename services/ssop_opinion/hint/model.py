@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from ssop_chassis.onnx_runtime import import_onnxruntime
-from ssop_opinion.core.hint_features import DENSE, VERSION, Extractor, Lexicon
+from ssop_opinion.core.hint_features import DENSE, VERSION, Extractor, Features, Lexicon
 from ssop_opinion.core.prompt import EVENTS, Hint
 from ssop_opinion.core.wording import find_language
 
@@ -41,19 +41,30 @@ class HintModel:
         language = find_language(text)
         if language == "other":
             return None
-        import numpy as np  # noqa: PLC0415 - comes with onnxruntime, which is optional
-
         features = self.extractor.extract(text, language)
         if not features.ids:
             return None
+        chances, valence, *events = self._ask(features, is_chinese=language == "zh")
+        negative, neutral, positive = chances.tolist()
+        return Hint(negative, neutral, positive, float(valence[0]), tuple(events[0].tolist()) if events else ())
+
+    def has_row(self, place: int) -> bool:
+        """Whether the table reaches so far: a text that asks for more would be an error of the runtime."""
+        try:
+            self._ask(Features((place,), (0.0,) * DENSE), is_chinese=True)
+        except Exception:  # noqa: BLE001 - the runtime's errors have no common base of their own
+            return False
+        return True
+
+    def _ask(self, features: Features, *, is_chinese: bool) -> Any:
+        import numpy as np  # noqa: PLC0415 - comes with onnxruntime, which is optional
+
         feed = {
             "ids": np.array(features.ids, np.int32),
             "dense": np.array(features.dense, np.float32),
-            "is_chinese": np.array([language == "zh"], np.float32),
+            "is_chinese": np.array([is_chinese], np.float32),
         }
-        chances, valence, *events = self._run(self._outputs, feed)
-        negative, neutral, positive = chances.tolist()
-        return Hint(negative, neutral, positive, float(valence[0]), tuple(events[0].tolist()) if events else ())
+        return self._run(self._outputs, feed)
 
 
 def open_hint(source: Traversable | None = None, *, is_checked: bool = True) -> HintModel:
@@ -106,6 +117,7 @@ def _read(path: str, session: Any, metadata: Mapping[str, str]) -> tuple[HintMod
             features["english"], features["chinese"], frozenset(features["negations"]), frozenset(features["boosters"])
         )
         bits, version = int(features["bits"]), int(features["version"])
+        grams = str(features.get("grams", "")).split()
         probe = [(str(text), float(valence)) for text, valence in json.loads(metadata["ssop.probe"])]
         name = metadata["ssop.version"]
         events = json.loads(metadata.get("ssop.events", "{}"))
@@ -123,7 +135,11 @@ def _read(path: str, session: Any, metadata: Mapping[str, str]) -> tuple[HintMod
     is_whole = shape == [len(EVENTS)] and labels == EVENTS and bool(events_version and event_probe)
     if not is_whole and (shape is not None or events):
         raise HintError(f"{path}: its event types are not {', '.join(EVENTS)}")
-    return HintModel(session, Extractor(lexicon, bits), name, events_version), probe, event_probe
+    extractor = Extractor(lexicon, bits, grams)
+    model = HintModel(session, extractor, name, events_version)
+    if not model.has_row(extractor.span("zh")[-1]):
+        raise HintError(f"{path}: its table is too short for its {len(grams)} n-grams")
+    return model, probe, event_probe
 
 
 def _check(path: str, model: HintModel, probe: Probe, event_probe: EventProbe) -> None:

@@ -1,5 +1,6 @@
 """The sentiment model: features, artefact, what it says."""
 
+import json
 from pathlib import Path
 
 import onnx
@@ -15,7 +16,8 @@ LEXICON = Lexicon(
     frozenset({"不", "没有"}),
     frozenset({"很"}),
 )
-EXTRACTOR = Extractor(LEXICON, 10)
+GRAMS = ("^味", "味道", "道好", "道高", "好", "好$", "好吃", "^好")
+EXTRACTOR = Extractor(LEXICON, 10, GRAMS)
 
 
 def compound(text: str, language: str = "en") -> float:
@@ -71,9 +73,24 @@ def test_signs_between_clauses_are_no_features() -> None:
     assert EXTRACTOR.extract("味道好，价格高", "zh").ids == EXTRACTOR.extract("价格高。味道好", "zh").ids
 
 
-def test_the_buckets_of_the_languages_are_apart() -> None:
+def test_the_rows_of_the_languages_are_apart() -> None:
     english, chinese = EXTRACTOR.extract("good", "en").ids, EXTRACTOR.extract("好吃", "zh").ids
-    assert max(english) < 1 << 10 <= min(chinese) < 2 << 10
+    assert set(english) <= {*EXTRACTOR.span("en")}
+    assert set(chinese) <= {*EXTRACTOR.span("zh")}
+    assert EXTRACTOR.span("en").stop == EXTRACTOR.span("zh").start
+
+
+def test_a_chinese_row_is_the_place_of_its_gram() -> None:
+    ids = EXTRACTOR.extract("好吃", "zh").ids
+    assert [GRAMS[at - EXTRACTOR.span("zh").start - 1] for at in ids] == ["好", "好吃", "^好"]
+
+
+def test_what_is_not_listed_does_not_touch_what_is() -> None:
+    assert EXTRACTOR.extract("好吃，龘龘", "zh").ids == EXTRACTOR.extract("好吃", "zh").ids
+
+
+def test_a_text_of_nothing_listed_has_the_row_of_nothing() -> None:
+    assert EXTRACTOR.extract("龘", "zh").ids == (EXTRACTOR.span("zh").start,)
 
 
 def test_ids_are_distinct_and_sorted() -> None:
@@ -163,6 +180,22 @@ def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "h.onnx").write_bytes(content)
     with pytest.raises(HintError):
         open_hint(tmp_path / "h.onnx")
+
+
+def test_a_table_too_short_for_its_grams_is_refused(tmp_path: Path) -> None:
+    model = shipped_model()
+    said = {entry.key: entry.value for entry in model.metadata_props}
+    features = json.loads(said["ssop.features"])
+    features["grams"] += " 龘龘龘"
+    onnx.helper.set_model_props(model, {**said, "ssop.features": json.dumps(features)})
+    (tmp_path / "h.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(HintError, match="too short"):
+        open_hint(tmp_path / "h.onnx")
+
+
+def test_the_grams_of_the_artefact_are_distinct() -> None:
+    grams = shipped_hint().extractor.grams
+    assert len(grams) == len({*grams}) > 50_000
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ssop_opinion.core.hint_features import Extractor, Lexicon
+from ssop_opinion.core.hint_features import Extractor, Lexicon, chinese_grams
 from ssop_opinion.core.wording import find_language
 from ssop_opinion.hint.model import open_hint
 from ssop_opinion.hint.training.fitting import (
@@ -18,7 +18,17 @@ from ssop_opinion.hint.training.fitting import (
     make_matrix,
 )
 from ssop_opinion.hint.training.graph import merge, write_graph
-from ssop_opinion.hint.training.rows import NEGATIVE, NEUTRAL, POSITIVE, bare, neutral_posts, review_rows, written_rows
+from ssop_opinion.hint.training.rows import (
+    NEGATIVE,
+    NEUTRAL,
+    POSITIVE,
+    Row,
+    bare,
+    find_grams,
+    neutral_posts,
+    review_rows,
+    written_rows,
+)
 
 BITS = 10
 BUCKETS = 1 << BITS
@@ -34,6 +44,7 @@ ENGLISH = [
     "at nine today",
 ] * 3
 CHINESE = ["很好", "味道好", "好的", "很差", "味道差", "差的", "周一开会", "周二开会"] * 3
+GRAMS = sorted({gram for text in CHINESE for gram in chinese_grams(text)})
 LABELS = np.array([POSITIVE] * 3 + [NEGATIVE] * 3 + [NEUTRAL] * 2, np.int64)
 
 
@@ -89,9 +100,9 @@ def test_neutral_posts_are_not_those_of_the_test() -> None:
 
 
 def test_a_new_neutral_output_leaves_the_others_as_they_were() -> None:
-    extractor = Extractor(LEXICON, BITS)
+    extractor = Extractor(LEXICON, BITS, GRAMS)
     features = [extractor.extract(text, "zh") for text in CHINESE]
-    matrix, weights = make_matrix(features, BUCKETS, BUCKETS), np.full(len(LABELS) * 3, 1 / 24, np.float32)
+    matrix, weights = make_matrix(features, BUCKETS, len(GRAMS) + 1), np.full(len(LABELS) * 3, 1 / 24, np.float32)
     fitted = fit_labels(matrix, np.tile(LABELS, 3), weights, 1e-4)
     added = add_rows(matrix, [extractor.extract("味道周一开会", "zh")] * 8, BUCKETS)
     labels = np.concatenate([np.tile(LABELS, 3), np.full(8, NEUTRAL, np.int64)])
@@ -102,8 +113,8 @@ def test_a_new_neutral_output_leaves_the_others_as_they_were() -> None:
 
 
 def test_added_rows_weigh_as_those_that_were_there() -> None:
-    features = [Extractor(LEXICON, BITS).extract(text, "zh") for text in CHINESE]
-    matrix = make_matrix(features, BUCKETS, BUCKETS)
+    features = [Extractor(LEXICON, BITS, GRAMS).extract(text, "zh") for text in CHINESE]
+    matrix = make_matrix(features, BUCKETS, len(GRAMS) + 1)
     added = add_rows(matrix, features, BUCKETS)
     assert np.allclose(added.grams[: len(CHINESE)].toarray(), added.grams[len(CHINESE) :].toarray(), atol=1e-6)
 
@@ -114,20 +125,21 @@ def test_macro_recall_is_the_mean_over_labels() -> None:
 
 
 def test_the_graph_says_what_was_fitted(tmp_path: Path) -> None:
-    extractor = Extractor(LEXICON, BITS)
+    extractor = Extractor(LEXICON, BITS, GRAMS)
     labels = np.tile(LABELS, 3)
     weights = np.full(len(labels), 1 / len(labels), np.float32)
     parts, outputs = [], []
-    for texts, language, offset in ((ENGLISH, "en", 0), (CHINESE, "zh", BUCKETS)):
+    for texts, language in ((ENGLISH, "en"), (CHINESE, "zh")):
+        span = extractor.span(language)  # type: ignore[arg-type]
         features = [extractor.extract(text, language) for text in texts]  # type: ignore[arg-type]
-        matrix = make_matrix(features, offset, BUCKETS)
+        matrix = make_matrix(features, span.start, len(span))
         judged = fit_labels(matrix, labels, weights, 1e-4)
         valued = fit_valence(matrix, (labels - 1).astype(np.float32), weights, 1e-4)
         assert (judged.apply(matrix).argmax(1) == labels).all()
         outputs.append((judged.apply(matrix), valued.apply(matrix)[:, 0]))
-        parts.append(merge(matrix, judged, valued, BUCKETS))
+        parts.append(merge(matrix, judged, valued, len(span)))
     path = tmp_path / "made.onnx"
-    made = write_graph(*parts, bits=BITS, lexicon=LEXICON, version="t", notes={}, probe=[("good", 0.0)])
+    made = write_graph(*parts, bits=BITS, lexicon=LEXICON, grams=GRAMS, version="t", notes={}, probe=[("good", 0.0)])
     path.write_bytes(made)
     model = open_hint(path, is_checked=False)
     for texts, (wanted, valence) in zip((ENGLISH, CHINESE), outputs, strict=True):
@@ -142,5 +154,26 @@ def test_the_graph_says_what_was_fitted(tmp_path: Path) -> None:
 def test_the_same_parts_give_the_same_bytes() -> None:
     table, dense, bias = (np.zeros(shape, np.float32) for shape in ((BUCKETS, 5), (8, 4), (4,)))
     part = {"table": table, "dense": dense, "bias": bias}
-    twice = [write_graph(part, part, bits=BITS, lexicon=LEXICON, version="t", notes={}) for _ in range(2)]
+    grams = [f"g{number}" for number in range(BUCKETS - 1)]
+    twice = [write_graph(part, part, bits=BITS, lexicon=LEXICON, grams=grams, version="t", notes={}) for _ in range(2)]
     assert twice[0] == twice[1]
+
+
+def test_a_table_without_a_row_for_each_gram_is_refused() -> None:
+    part = {"table": np.zeros((3, 5), np.float32)}
+    with pytest.raises(ValueError, match="3 rows for 1 n-grams"):
+        write_graph(part, part, bits=BITS, lexicon=LEXICON, grams=["好"], version="t", notes={})
+
+
+def test_grams_that_few_rows_have_are_not_listed() -> None:
+    rows = [Row(text, NEGATIVE, -0.6, "zh", "review") for text in ("差劲", "差评", "贵")]
+    assert find_grams(rows, [], 2, 2) == ["$", "^", "^差", "差"]
+
+
+def test_joined_rows_do_not_count_for_the_list() -> None:
+    rows = [Row("差", NEGATIVE, -0.6, "zh", source) for source in ("review", "review-joined")]
+    assert find_grams(rows, [], 2, 2) == []
+
+
+def test_grams_of_posts_count_by_themselves() -> None:
+    assert find_grams([], ["好", "好"], 3, 2) == ["$", "^", "^好", "^好$", "好", "好$"]

@@ -36,10 +36,10 @@ def teach_events(base: bytes, *, is_choosing: bool = False) -> tuple[bytes, str]
     """The artefact with a part fitted on the written rows, and that part's version."""
     with tempfile.TemporaryDirectory() as folder:
         model = _open(without_events(base), Path(folder))
-        rows, buckets = written_posts(), 1 << model.extractor.bits
+        rows = written_posts()
         penalties, parts = list(CHOSEN), []
         for at, language in enumerate(("en", "zh")):
-            part = EventPart(rows, language, model, buckets)  # type: ignore[arg-type]
+            part = EventPart(rows, language, model)  # type: ignore[arg-type]
             if is_choosing:
                 penalties[at] = choose(part)
             parts.append(part.make(penalties[at]))

@@ -64,13 +64,14 @@ def written_posts() -> list[EventRow]:
 class EventPart:
     """The rows of a language, with what the sentiment model says of them as further dense features."""
 
-    def __init__(self, rows: list[EventRow], language: Language, model: HintModel, buckets: int) -> None:
+    def __init__(self, rows: list[EventRow], language: Language, model: HintModel) -> None:
         """Raises ValueError for a row of which the model says nothing."""
         own = [row for row in rows if row.language == language]
         self.labels = np.array([row.label for row in own], np.int64)
-        self.offset = buckets if language == "zh" else 0
+        span = model.extractor.span(language)
+        self.offset = span.start
         features = [model.extractor.extract(row.text, language) for row in own]
-        matrix = make_matrix(features, self.offset, buckets, MIN_ROWS)
+        matrix = make_matrix(features, self.offset, len(span), MIN_ROWS)
         tones = np.array([_tone(model.judge(row.text), row.text) for row in own], np.float32)
         self.matrix: Matrix = replace(matrix, dense=np.hstack([matrix.dense, tones]))
 

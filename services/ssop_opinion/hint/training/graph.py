@@ -36,11 +36,17 @@ def write_graph(
     *,
     bits: int,
     lexicon: Lexicon,
+    grams: Sequence[str],
     version: str,
     notes: Mapping[str, str],
     probe: Sequence[tuple[str, float]] = (),
 ) -> bytes:
-    """The artefact's bytes; the same parts give the same bytes."""
+    """The artefact's bytes; the same parts give the same bytes.
+
+    Raises ValueError where the Chinese table has not a row for each of `grams` and one more.
+    """
+    if len(chinese["table"]) != len(grams) + 1:
+        raise ValueError(f"{len(chinese['table'])} rows for {len(grams)} n-grams")
     weights = {
         "table": np.concatenate([english["table"], chinese["table"]]).astype(np.float16),
         "dense_en": english["dense"],
@@ -101,6 +107,7 @@ def write_graph(
     features = {
         "version": VERSION,
         "bits": bits,
+        "grams": " ".join(grams),
         "english": dict(sorted(lexicon.english.items())),
         "chinese": dict(sorted(lexicon.chinese.items())),
         "negations": sorted(lexicon.negations),

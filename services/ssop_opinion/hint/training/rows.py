@@ -9,12 +9,13 @@ import json
 import random
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ssop_opinion.core.hint_features import Lexicon
+from ssop_opinion.core.hint_features import MAX_CHARS, Lexicon, chinese_grams
 from ssop_opinion.core.wording import even_out
 
 Language = Literal["en", "zh"]
@@ -92,6 +93,21 @@ def _joined(rows: Iterable[Row]) -> Iterator[Row]:
             befores[key] = row
         else:
             yield Row(f"{before.text}，{row.text}", row.label, row.valence, "zh", f"{row.source}-joined", row.kind)
+
+
+def find_grams(rows: Iterable[Row], posts: Iterable[str], min_rows: int, min_posts: int) -> list[str]:
+    """The Chinese n-grams that stand in so many rows (joined ones repeat others), or in so many posts; sorted."""
+    of_rows: Counter[str] = Counter()
+    of_posts: Counter[str] = Counter()
+    for row in rows:
+        if row.language == "zh" and not row.source.endswith("-joined"):
+            of_rows.update({*chinese_grams(row.text[:MAX_CHARS].lower())})
+    for post in posts:
+        of_posts.update({*chinese_grams(post[:MAX_CHARS].lower())})
+    return sorted(
+        {gram for gram, count in of_rows.items() if count >= min_rows}
+        | {gram for gram, count in of_posts.items() if count >= min_posts}
+    )
 
 
 def bare(text: str) -> str:
