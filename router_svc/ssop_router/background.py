@@ -5,6 +5,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from ssop_chassis.deadline import running_loop
 from ssop_chassis.logs import describe
 
 _log = logging.getLogger(__name__)
@@ -21,7 +22,7 @@ class Background:
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run the work. Whoever awaits the task sees its error too."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return task

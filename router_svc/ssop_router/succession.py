@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError
 from ssop_router.core.ladder import RETRY_AFTER_MS, Target
 from ssop_router.nodes import Nodes
@@ -29,7 +30,7 @@ class Succession:
         self._find = find
         self._wait_s = wait_s
         self._max_attempts = max_attempts
-        self._clock = asyncio.get_running_loop().time
+        self._clock = running_loop().time
         self._processes: dict[str, int] = {}
         self._rests: dict[str, float] = {}
         self._cut_s: float | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from ssop_chassis.deadline import Deadline
+from ssop_chassis.deadline import Deadline, running_loop
 
 TICK_S: Final = 0.005
 """How often the loop is looked at while something is waited for."""
@@ -63,11 +63,11 @@ class Attention:
             # A process that waits for nothing is not woken.
             self._timer.cancel()
             self._timer = None
-            self._pass(asyncio.get_running_loop())
+            self._pass(running_loop())
 
     def begin(self, timer: "Deadline | asyncio.Future[Any]", delay_s: float) -> None:
         """Something is waited for from now on."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._timer is None:
             self._looked_s = loop.time()
             self._schedule(loop, min(TICK_S, delay_s))
@@ -88,7 +88,7 @@ class Attention:
             self._on_lag(passed_s - credit_s)
 
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         self._pass(loop)
         for timer in [timer for timer, due_s in self._due_s.items() if due_s <= self._attended_s]:
             if timer in self._last_look:

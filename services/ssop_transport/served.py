@@ -9,6 +9,7 @@ from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Metadata, Method
+from ssop_chassis.deadline import running_loop
 from ssop_chassis.dispatch import CallState
 from ssop_chassis.errors import MeshError
 from ssop_transport import compression, wire
@@ -55,7 +56,7 @@ class NativeCall(CallState):
 
     async def _wait(self) -> None:
         # A session reads and writes at the same time, so that there may be several who wait.
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
 

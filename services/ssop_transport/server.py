@@ -9,6 +9,7 @@ from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Method, Service
+from ssop_chassis.deadline import running_loop
 from ssop_chassis.dispatch import Authenticate, Dispatcher, Observer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.tls import NO_TLS, Tls
@@ -171,7 +172,7 @@ class NativeServer:
             finish(stream, failed(too_many()))
             return
         stream.listener = call.news
-        call.task = asyncio.ensure_future(self._serve(method, call, stream))
+        call.task = running_loop().create_task(self._serve(method, call, stream))
         self._tasks.add(call.task)
         call.task.add_done_callback(self._tasks.discard)
 

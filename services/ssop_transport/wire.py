@@ -25,7 +25,6 @@ ACCEPTS: Final = (b"grpc-accept-encoding", compression.ACCEPTED)
 _PACKING_REQUEST: Final = ((b"grpc-encoding", compression.GZIP), ACCEPTS)
 _PACKING_ANSWER: Final = ((b"grpc-encoding", compression.GZIP),)
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
-_TEXT: Final = re.compile(r"[\x20-\x7e]*")
 _TIMEOUT: Final = re.compile(rb"[0-9]{1,8}[HMSmun]")
 _UNITS_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _OWN: Final = frozenset({"te", "content-type"})
@@ -95,7 +94,7 @@ def encode_metadata(metadata: Metadata) -> Pairs:
             if not is_binary:
                 raise WireError(f"{key}: bytes go under a key that ends in -bin")
             pairs.append((name, _encode_binary(value)))
-        elif is_binary or not _TEXT.fullmatch(value):
+        elif is_binary or not (value.isascii() and value.isprintable()):
             raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
         else:
             pairs.append((name, value.strip(" ").encode()))
@@ -159,7 +158,15 @@ def request_headers(
     scheme: bytes, authority: bytes, method: str, timeout_s: float, metadata: Metadata, *, is_packing: bool = False
 ) -> Pairs:
     """The headers that begin a call. Raises WireError."""
-    return [
+    pairs = [*_begin_request(scheme, authority, method, is_packing), (b"grpc-timeout", encode_timeout(timeout_s))]
+    pairs += encode_metadata(metadata)
+    return pairs
+
+
+@lru_cache(256)
+def _begin_request(scheme: bytes, authority: bytes, method: str, is_packing: bool) -> tuple[tuple[bytes, bytes], ...]:
+    """What all calls of a method on a server begin with."""
+    return (
         (b":method", b"POST"),
         (b":scheme", scheme),
         (b":path", method.encode()),
@@ -167,10 +174,8 @@ def request_headers(
         (b"te", b"trailers"),
         (b"content-type", b"application/grpc"),
         (b"user-agent", USER_AGENT),
-        (b"grpc-timeout", encode_timeout(timeout_s)),
         *(_PACKING_REQUEST if is_packing else ()),
-        *encode_metadata(metadata),
-    ]
+    )
 
 
 def response_headers(metadata: Metadata, *, is_packing: bool = False) -> Pairs:
