@@ -94,9 +94,9 @@ has_role() { [[ ,$roles, == *,$1,* ]]; }
 advise() {
   if [ -z "$wheel$wheelhouse" ]; then
     [ -e /usr/include/nghttp2/nghttp2.h ] ||
-      say "no libnghttp2-dev: calls between services are built on gRPC's own library, at ten times the CPU"
+      say "no libnghttp2-dev: calls are built on gRPC's own library, at ten times the CPU"
   elif ! "$python" -c 'import ctypes.util, sys; sys.exit(ctypes.util.find_library("nghttp2") is None)'; then
-    say "no libnghttp2: calls between services go over gRPC's own library, at ten times the CPU (apt-get install libnghttp2-14)"
+    say "no libnghttp2: calls go over gRPC's own library, at ten times the CPU (apt-get install libnghttp2-14)"
   fi
 }
 

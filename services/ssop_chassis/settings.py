@@ -98,7 +98,7 @@ class MeshSettings(Settings):
     transport: Literal["auto", "grpc", "inner", "native"] = Field(
         "auto",
         description="What carries calls: gRPC's own library; the native transport between services and gRPC's towards "
-        "clients (`inner`); or the native one everywhere. `auto`: `inner` where it was built, `grpc` elsewhere. See "
+        "clients (`inner`); or the native one everywhere. `auto`: `native` where it was built, `grpc` elsewhere. See "
         "docs/transport.md.",
     )
     log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")

@@ -54,9 +54,9 @@ def is_native_built() -> bool:
 
 
 def resolve(kind: Kind) -> Carried:
-    """What a setting comes to here: `auto` is the native transport between services, where it was built."""
+    """What a setting comes to here: `auto` is the native transport, where it was built."""
     if kind == "auto":
-        return "inner" if is_native_built() else "grpc"
+        return "native" if is_native_built() else "grpc"
     return kind
 
 

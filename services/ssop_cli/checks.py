@@ -248,7 +248,7 @@ def _transport() -> Check:
         return Check(
             "transport",
             "ok",
-            "native on libnghttp2 between services, grpc.aio towards clients unless [mesh] transport says else",
+            "native on libnghttp2, between services and towards clients unless [mesh] transport says else",
         )
     return Check(
         "transport",

@@ -71,7 +71,10 @@ class NativeServer:
         loop = asyncio.get_running_loop()
         if address.startswith("unix:"):
             path = address.removeprefix("unix:").removeprefix("//")
-            self._listeners.append(await loop.create_unix_server(self._connect, path, backlog=BACKLOG))
+            try:
+                self._listeners.append(await loop.create_unix_server(self._connect, path, backlog=BACKLOG))
+            except OSError as error:
+                raise OSError(error.errno, f"can't listen on {address}: {error.strerror or error}") from error
             found = address
         else:
             sockets = open_address(address)

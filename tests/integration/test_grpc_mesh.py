@@ -1,4 +1,4 @@
-"""A whole mesh on the native transport, used by the stock client."""
+"""A whole mesh on gRPC's own transport, used by the stock client; the other tests take what is built."""
 
 import asyncio
 import signal
@@ -11,7 +11,6 @@ from helpers.live_mesh import LiveMesh, run_mesh, wait_until
 from ssop.v1.mesh_pb2 import CacheReason
 from ssop_sdk import AsyncSsopClient, AuthenticationError, SsopClient
 
-pytestmark = pytest.mark.needs("native_transport")
 MOOD = {
     "type": "object",
     "properties": {"mood": {"enum": ["good", "bad"]}, "why": {"type": "string", "maxLength": 24}},
@@ -22,7 +21,7 @@ MOOD = {
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
-    with run_mesh(tmp_path_factory.mktemp("mesh"), {"mesh": {"transport": "native"}}) as running:
+    with run_mesh(tmp_path_factory.mktemp("mesh"), {"mesh": {"transport": "grpc"}}) as running:
         yield running
 
 
