@@ -53,7 +53,7 @@ class Commit:
             self.done.set_result(error)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Asked:
     entry: BatchEntry
     metadata: InnerMetadata

@@ -94,18 +94,12 @@ class Admissions:
         seen: dict[int, int] = {}
         left: Sequence[int] = places
         for _ in range(_RECHECKS):
-            try:
-                judged = await self._ask(
-                    tenant, limits, [requests[at] for at in left], [seen.get(at, 0) for at in left]
-                )
-            except MeshError as error:
-                # A router that starts now must know what it is to hold by itself.
-                error.metadata["limits"] = self._told.SerializeToString().hex()
-                outcomes.update(dict.fromkeys(left, error))
-                break
+            judged = await self._ask(tenant, limits, [requests[at] for at in left], [seen.get(at, 0) for at in left])
             again = []
             for at, (admission, answer) in zip(left, judged, strict=True):
-                if admission.outcome is Outcome.RECHECK:
+                if isinstance(admission, MeshError):
+                    outcomes[at] = admission
+                elif admission.outcome is Outcome.RECHECK:
                     seen[at] = admission.fence
                     again.append(at)
                 else:
@@ -117,7 +111,7 @@ class Admissions:
 
     async def _ask(
         self, tenant: str, limits: Limits, requests: Sequence[AdmitRequest], seen: Sequence[int]
-    ) -> Sequence[tuple[Admission, Answer | None]]:
+    ) -> Sequence[tuple[Admission | MeshError, Answer | None]]:
         started_s = self._state.clock_s
         answers = await self._find(tenant, requests)
         # Both instances together may cost one time-out; what the first did not use is the second's.
@@ -135,15 +129,36 @@ class Admissions:
             )
             for request, answer, fence in zip(requests, answers, seen, strict=True)
         ]
-        call = scripts.admit(self._layout.of_tenant(tenant), limits, asked)
+        bound_s = max(left_s, self._state.timeout_s / 2)
+        writing = [one for one in asked if limits.interval_us > 0 or not one.is_found]
+        if not 0 < len(writing) < len(asked):
+            return list(zip(await self._judge(tenant, limits, asked, bound_s), answers, strict=True))
+        # A state that is full takes no writes, and hits need none.
+        hits = [one for one in asked if one.is_found]
+        judged = await asyncio.gather(
+            *(self._judge(tenant, limits, some, bound_s) for some in (hits, writing)),
+        )
+        of_hits, of_others = map(iter, judged)
+        admissions = [next(of_hits if one.is_found else of_others) for one in asked]
+        return list(zip(admissions, answers, strict=True))
+
+    async def _judge(
+        self, tenant: str, limits: Limits, asked: Sequence[Admit], bound_s: float
+    ) -> Sequence[Admission | MeshError]:
+        """What the state says of each."""
         asked_s = time.monotonic()
-        reply = await self._state.run(call, max(left_s, self._state.timeout_s / 2))
+        try:
+            reply = await self._state.run(scripts.admit(self._layout.of_tenant(tenant), limits, asked), bound_s)
+        except MeshError as error:
+            # A router that starts now must know what it is to hold by itself.
+            error.metadata["limits"] = self._told.SerializeToString().hex()
+            return [error] * len(asked)
         admissions = scripts.parse_admissions(reply)
         for one, admission in zip(asked, admissions, strict=True):
             if admission.outcome is Outcome.LEASE:
                 until_s = asked_s + (one.lease_ms - scripts.SEAL_MS) / 1000
                 self._grants.give(tenant, one.cache_key, admission.fence, until_s)
-        return list(zip(admissions, answers, strict=True))
+        return admissions
 
     async def _find(self, tenant: str, requests: Sequence[AdmitRequest]) -> Sequence[Answer | None]:
         answers: list[Answer | None] = [None] * len(requests)

@@ -77,7 +77,9 @@ class _Cache(ScriptedCache):
             if entry.HasField("admit"):
                 response.outcomes.add(admitted=self._admitted)
             else:
-                response.outcomes.add(settled=self._settled)
+                outcome = response.outcomes.add(settled=self._settled)
+                if entry.HasField("commit"):
+                    outcome.committed.SetInParent()
         await call.write(response.SerializeToString())
 
     async def settle(self, call: Call) -> None:

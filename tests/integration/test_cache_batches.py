@@ -182,6 +182,21 @@ async def test_what_is_stored_in_one_call_is_each_its_own(under_test: CacheUnder
     assert [one.admitted.answer.chunk for one in found] == texts
 
 
+async def test_a_full_state_refuses_those_alone_that_it_must_write(
+    under_test: CacheUnderTest, servers: tuple[RedisServer, RedisServer]
+) -> None:
+    (admitted,) = await run(under_test, [admit("acme", "a", tokens=1, key=KEY)])
+    await run(under_test, [conclude("acme", "a", admitted.admitted.fencing_token, chunk=answer())])
+    servers[0].ask("CONFIG", "SET", "maxmemory", "1")
+    try:
+        entries = [admit("acme", "b", tokens=1, key=b"\2" * 32), admit("acme", "c", key=KEY)]
+        missed, hit = await run(under_test, entries)
+    finally:
+        servers[0].ask("CONFIG", "SET", "maxmemory", "0")
+    assert parse_status(missed.status).reason_name == "STORE_UNAVAILABLE"
+    assert hit.admitted.answer.chunk == answer()
+
+
 async def test_a_commit_without_a_settlement_is_refused(under_test: CacheUnderTest) -> None:
     entry = BatchEntry(principal=b"acme", commit=CommitRequest(cache_key=KEY))
     (outcome,) = await run(under_test, [entry])
