@@ -18,15 +18,16 @@ from prometheus_client import CollectorRegistry, Counter
 from ssop.v1 import mesh_pb2
 from ssop.v1.content_pb2 import Message
 from ssop_chassis.settings import SettingsError
-from ssop_opinion.core.brands import Brand, BrandIndex, describe
+from ssop_opinion.core.brands import Brand, describe
 from ssop_opinion.core.post import Post
-from ssop_opinion.core.prompt import Example, Hint, PromptText, build_head, build_turn, pick_prompt
+from ssop_opinion.core.prompt import Hint, PromptText, build_head, build_turn, pick_prompt
 from ssop_opinion.core.record import Analysis, Verdict
-from ssop_opinion.core.wording import Language, even_out, find_language
+from ssop_opinion.core.wording import even_out, find_language
 from ssop_opinion.hint.model import HintError, HintModel, open_hint
 from ssop_opinion.mesh_channel import channel_opener
+from ssop_opinion.plans import Plan, make_plan
 from ssop_opinion.ports import MeshAwayError, OnField
-from ssop_opinion.prompting import PostSchema, PromptError, post_schema, tailor
+from ssop_opinion.prompting import PostSchema, post_schema
 from ssop_opinion.settings import OpinionSettings
 from ssop_opinion.tenants import Tenant, read_secret
 from ssop_opinion.wiring import Setup
@@ -67,25 +68,6 @@ class Judge(Protocol):
     def judge(self, text: str) -> Hint | None:
         """The hint for an evened-out text; None where nothing can be said."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a tenant's posts are analysed with."""
-
-    prompts: Mapping[Language, PromptText]
-    brands: BrandIndex
-    collections: Sequence[str] = ()
-    rag_prefetch_ratio: float | None = None
-    policy: str = ""
-    allows_similar: bool = False
-
-    def find_policy(self, *, has_brand: bool) -> str:
-        """As `x-router-policy`: nothing is looked up, and nothing embedded, for a post whose brand is known."""
-        words = [word for word in self.policy.split(",") if word]
-        if (has_brand or not self.collections) and "no_rag" not in words:
-            words.append("no_rag")
-        return ",".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,26 +324,6 @@ def _word(kind: Any, value: int, prefix: str) -> str:
     return "" if name.endswith("_UNSPECIFIED") else name.removeprefix(prefix).lower()
 
 
-def make_plan(tenant: Tenant) -> Plan:
-    """What a tenant's file says about analysis. Raises SettingsError."""
-    try:
-        prompts = tailor(
-            tenant.instruction,
-            [(example.language, Example(example.text, example.answer)) for example in tenant.examples],
-            has_shipped_examples=tenant.has_shipped_examples,
-        )
-    except PromptError as error:
-        raise SettingsError(f"tenant '{tenant.name}': {error}") from error
-    return Plan(
-        prompts,
-        BrandIndex([Brand(brand.name, brand.names, brand.note) for brand in tenant.brands]),
-        tenant.collections,
-        tenant.rag_prefetch_ratio,
-        tenant.policy,
-        tenant.allows_similar,
-    )
-
-
 def _open_hint(settings: OpinionSettings) -> HintModel | None:
     if not settings.has_hint:
         return None
@@ -375,25 +337,36 @@ def _open_hint(settings: OpinionSettings) -> HintModel | None:
 async def open_analyst(setup: Setup) -> AsyncIterator[MeshAnalyst]:
     """The Analyst that the settings ask for. Raises SettingsError."""
     settings = setup.settings
-    plans = {name: make_plan(tenant) for name, tenant in setup.tenants.items()}
-    hint = await asyncio.to_thread(_open_hint, settings)
+    plans: dict[str, Plan] = {}
+    clients: dict[str, AsyncSsopClient] = {}
     timeout_s = settings.analysis_timeout_ms / 1000
     open_channel = channel_opener(setup.transport)
     async with AsyncExitStack() as stack:
-        clients = {
-            name: await stack.enter_async_context(
-                AsyncSsopClient(
-                    api_key=read_secret(tenant.api_key_file),
-                    target=settings.router_address,
-                    output_schema=dict(post_schema().document),
-                    timeout_s=timeout_s,
-                    # The queue tries again, and knows how long a post has waited.
-                    retry=RetryPolicy(max_retries=1),
-                    open_channel=open_channel,
-                )
-            )
-            for name, tenant in setup.tenants.items()
-        }
+
+        async def admit(tenants: Mapping[str, Tenant]) -> Callable[[], None]:
+            made = {name: make_plan(tenant) for name, tenant in tenants.items()}
+            keys = {name: read_secret(tenant.api_key_file) for name, tenant in tenants.items()}
+
+            def let_in() -> None:
+                for name, key in keys.items():
+                    client = AsyncSsopClient(
+                        api_key=key,
+                        target=settings.router_address,
+                        output_schema=dict(post_schema().document),
+                        timeout_s=timeout_s,
+                        # The queue tries again, and knows how long a post has waited.
+                        retry=RetryPolicy(max_retries=1),
+                        open_channel=open_channel,
+                    )
+                    stack.push_async_exit(client)
+                    clients[name] = client
+                plans.update(made)
+
+            return let_in
+
+        (await admit(setup.tenants))()
+        setup.admits.append(admit)
+        hint = await asyncio.to_thread(_open_hint, settings)
         yield MeshAnalyst(
             plans,
             clients,

@@ -10,7 +10,7 @@ from ssop_chassis.settings import SettingsError
 from ssop_opinion.core.alert_policy import AlertPolicy
 from ssop_opinion.core.pacing import Bucket
 from ssop_opinion.notifiers import feishu, signed_webhook, wecom
-from ssop_opinion.notifiers.notifier import BrokenError, Notifier, check_url
+from ssop_opinion.notifiers.notifier import BrokenError, Notifier, Outlet, check_url
 from ssop_opinion.settings import ChannelSettings
 from ssop_opinion.tenants import MIN_SECRET_BYTES, read_secret
 
@@ -19,6 +19,11 @@ _PER_MINUTE: Final = {
     "wecom": wecom.PER_MINUTE,
     "feishu": feishu.PER_MINUTE,
     "webhook": signed_webhook.PER_MINUTE,
+}
+_KINDS: Final[Mapping[str, Callable[[Outlet], Notifier]]] = {
+    "wecom": wecom.WecomRobot,
+    "feishu": feishu.FeishuRobot,
+    "webhook": signed_webhook.SignedWebhook,
 }
 
 
@@ -53,12 +58,8 @@ def make_notifier(channel: ChannelSettings, client: httpx.AsyncClient, page_url:
         read_key()
     except BrokenError as error:
         raise SettingsError(str(error.__cause__)) from error
-    if channel.kind == "wecom":
-        return wecom.WecomRobot(
-            client, read_url, language=channel.language, timeout_ms=channel.timeout_ms, page_url=page_url
-        )
-    kind = feishu.FeishuRobot if channel.kind == "feishu" else signed_webhook.SignedWebhook
-    return kind(client, read_url, read_key, language=channel.language, timeout_ms=channel.timeout_ms, page_url=page_url)
+    outlet = Outlet(client, read_url, read_key, channel.language, channel.timeout_ms, page_url)
+    return _KINDS[channel.kind](outlet)
 
 
 def _reader(path: Path, check: Callable[[str], str], *, at_least_bytes: int = 1) -> Callable[[], str]:

@@ -35,6 +35,7 @@ from ssop_opinion.feed import Feed
 from ssop_opinion.notifiers.notifier import open_client
 from ssop_opinion.ports import Sink
 from ssop_opinion.settings import ChannelSettings
+from ssop_opinion.tenants import Tenant
 from ssop_opinion.wiring import Setup
 
 _log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Desk:
         self._now_ms = now_ms
         self._metrics = AlertMetrics(registry)
         self._books: dict[str, AlertBook] = {}
-        self._needed = {tenant: tuple({rule.needed for rule in policy.rules}) for tenant, policy in policies.items()}
+        self._needed = _needs(policies)
         self._partial: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="alerts")
         self._store: AlertStore | None = None
@@ -333,6 +334,27 @@ class Desk:
         for courier in self.couriers:
             self._metrics.broken.labels(courier.channel).set(courier.health.is_broken)
 
+    async def admit(self, policies: Mapping[str, AlertPolicy]) -> Callable[[], None]:
+        """See wiring.Admit."""
+        books = await self._open_books(policies, self._now_ms())
+
+        def let_in() -> None:
+            self._policies = {**self._policies, **policies}
+            self._needed = {**self._needed, **_needs(policies)}
+            if self.is_judge:
+                self._books = {**self._books, **books}
+
+        return let_in
+
+    async def _open_books(self, policies: Mapping[str, AlertPolicy], now_ms: int) -> dict[str, AlertBook]:
+        """Books of tenants, with what the store has of them."""
+        books: dict[str, AlertBook] = {}
+        for tenant, policy in policies.items():
+            alerts, groups = await self.on_store(lambda store, tenant=tenant: store.load(tenant))  # type: ignore[misc]
+            books[tenant] = AlertBook(tenant, policy)
+            books[tenant].restore(alerts, groups, now_ms)
+        return books
+
     async def _try_to_lead(self) -> None:
         lock = os.open(self._folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -343,16 +365,20 @@ class Desk:
         now_ms = self._now_ms()
         books: dict[str, AlertBook] = {}
         try:
-            for tenant, policy in self._policies.items():
-                alerts, groups = await self.on_store(lambda store, tenant=tenant: store.load(tenant))  # type: ignore[misc]
-                books[tenant] = AlertBook(tenant, policy)
-                books[tenant].restore(alerts, groups, now_ms)
+            # Tenants may come while others' are read.
+            while missing := self._policies.keys() - books.keys():
+                books |= await self._open_books({tenant: self._policies[tenant] for tenant in missing}, now_ms)
         except BaseException:
             os.close(lock)
             raise
         self._books, self._lock = books, lock
         self._metrics.is_judge.set(1)
         _log.info("this process judges alerts", extra={"tenants": len(books)})
+
+
+def _needs(policies: Mapping[str, AlertPolicy]) -> dict[str, tuple[frozenset[str], ...]]:
+    """The sets of fields that rules of each tenant need."""
+    return {tenant: tuple({rule.needed for rule in policy.rules}) for tenant, policy in policies.items()}
 
 
 @asynccontextmanager
@@ -367,6 +393,13 @@ async def open_desk(setup: Setup, sink: Sink) -> AsyncIterator[Desk]:  # noqa: A
             notifier = make_notifier(channel, client, settings.page_url)
             desk.couriers.append(_make_courier(desk, name, channel, notifier))
         await desk.open()
+
+        async def admit(tenants: Mapping[str, Tenant]) -> Callable[[], None]:
+            new = {name: tenant.alerts for name, tenant in tenants.items()}
+            check_routes(new, settings.channels)
+            return await desk.admit(new)
+
+        setup.admits.append(admit)
         running = asyncio.ensure_future(desk.run())
         try:
             yield desk

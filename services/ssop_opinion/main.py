@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 import uvloop
 
 from ssop_chassis import logs
+from ssop_chassis.reload import Reloader
 from ssop_chassis.settings import EXIT_SETTINGS, MeshSettings, SettingsError, load_settings
 from ssop_opinion.analyst import open_analyst
 from ssop_opinion.desk import open_desk
@@ -29,9 +30,13 @@ def run(parts: Parts = PARTS) -> NoReturn:
     parser = argparse.ArgumentParser(prog="ssop-opinion")
     parser.add_argument("--config", type=Path, default=os.environ.get("SSOP_CONFIG"), help="path of ssop.toml")
     config: Path | None = parser.parse_args().config
-    try:
+
+    def load() -> tuple[MeshSettings, OpinionSettings]:
         mesh = load_settings(MeshSettings, "mesh", path=config, environ=os.environ)
-        settings = load_settings(OpinionSettings, "opinion", path=config, environ=os.environ)
+        return mesh, load_settings(OpinionSettings, "opinion", path=config, environ=os.environ)
+
+    try:
+        mesh, settings = load()
     except SettingsError as error:
         sys.stderr.write(f"ssop-opinion: {error}\n")
         sys.exit(EXIT_SETTINGS)
@@ -42,7 +47,7 @@ def run(parts: Parts = PARTS) -> NoReturn:
     for name in ("httpx", "elastic_transport", "opensearch"):
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        uvloop.run(serve(mesh, settings, parts))
+        uvloop.run(serve(mesh, settings, parts, Reloader(mesh, settings, load, ())))
     except SettingsError as error:
         sys.stderr.write(f"ssop-opinion: {error}\n")
         sys.exit(EXIT_SETTINGS)

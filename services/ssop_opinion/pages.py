@@ -7,7 +7,7 @@ the page load nothing else.
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
@@ -86,11 +86,11 @@ def page_routes(setup: Setup, sink: Sink, desk: AlertDesk, ask: Ask | None = Non
     if not isinstance(desk, Desk):
         raise TypeError("the page shows what a Desk knows")
     check = KeyCheck(ask or ask_router(setup.settings.router_address), setup.settings.page_key_cache_ms)
-    return _Pages(sink, desk, check, frozenset(setup.tenants)).routes()
+    return _Pages(sink, desk, check, setup.tenants).routes()
 
 
 class _Pages:
-    def __init__(self, sink: Sink, desk: Desk, check: KeyCheck, tenants: frozenset[str]) -> None:
+    def __init__(self, sink: Sink, desk: Desk, check: KeyCheck, tenants: Container[str]) -> None:
         self._sink = sink
         self._desk = desk
         self._check = check

@@ -8,14 +8,16 @@ import asyncio
 import logging
 import random
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from ssop_chassis.http_server import bind_sockets, make_server
 from ssop_chassis.notify import Manager
+from ssop_chassis.reload import Reloader
 from ssop_chassis.serving import settle_memory, wall_clock_ms
 from ssop_chassis.settings import MeshSettings, SettingsError, show
 from ssop_chassis.tls import is_exposed
@@ -26,11 +28,12 @@ from ssop_opinion.ending import end
 from ssop_opinion.intake import Intake
 from ssop_opinion.kafka_source import KafkaSource
 from ssop_opinion.metrics import OpinionMetrics
+from ssop_opinion.newcomers import reload_when_told
 from ssop_opinion.ports import AlertDesk, Analyst, Sink
 from ssop_opinion.queue import PostQueue, QueueAwayError
 from ssop_opinion.redis_source import RedisSource
 from ssop_opinion.settings import OpinionSettings
-from ssop_opinion.tenants import load_tenants
+from ssop_opinion.tenants import Tenant, load_tenants
 from ssop_opinion.webhook import Webhook, load_keys
 from ssop_opinion.wiring import Parts, Setup
 from ssop_opinion.worker import Worker
@@ -76,9 +79,11 @@ class OpinionProcess:
 
     def webhook(self) -> Webhook:
         """The door for webhooks. Raises SettingsError."""
-        return Webhook(
+        webhook = Webhook(
             self.setup.settings, load_keys(self.setup.tenants), self.intake, self.metrics, now_ms=wall_clock_ms
         )
+        self.setup.admits.append(webhook.admit)
+        return webhook
 
     def sources(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """The doors that pull, each to be run. Raises SettingsError for tenants that nobody has."""
@@ -114,6 +119,11 @@ async def open_process(
     setup = Setup(settings, load_tenants(settings.tenants_directory), registry, transport)
     async with AsyncExitStack() as stack:
         queue = PostQueue(settings, tuple(setup.tenants))
+
+        async def admit(tenants: Mapping[str, Tenant]) -> Callable[[], None]:
+            return lambda: queue.admit(tenants)
+
+        setup.admits.append(admit)
         stack.push_async_callback(queue.close)
         await _prepare(queue)
         sink = await stack.enter_async_context(parts.open_sink(setup))
@@ -136,13 +146,16 @@ async def _prepare(queue: PostQueue) -> None:
             return
 
 
-async def serve(mesh: MeshSettings, settings: OpinionSettings, parts: Parts) -> None:
-    """Run until SIGTERM or SIGINT. Raises SettingsError, SinkAwayError and OSError."""
-    stop = asyncio.Event()
+async def serve(
+    mesh: MeshSettings, settings: OpinionSettings, parts: Parts, reloader: Reloader[OpinionSettings]
+) -> None:
+    """Run until SIGTERM or SIGINT; SIGHUP reloads. Raises SettingsError, SinkAwayError and OSError."""
+    stop, hung_up = asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    registry = CollectorRegistry()
-    starting = asyncio.ensure_future(_run(mesh, settings, parts, registry, stop))
+    reloading = partial(reload_when_told, hung_up, reloader)
+    starting = asyncio.ensure_future(_run(mesh, settings, parts, stop, reloading))
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -152,9 +165,14 @@ async def serve(mesh: MeshSettings, settings: OpinionSettings, parts: Parts) -> 
 
 
 async def _run(
-    mesh: MeshSettings, settings: OpinionSettings, parts: Parts, registry: CollectorRegistry, stop: asyncio.Event
+    mesh: MeshSettings,
+    settings: OpinionSettings,
+    parts: Parts,
+    stop: asyncio.Event,
+    reloading: Callable[[Setup], Coroutine[Any, Any, None]],
 ) -> None:
     manager = Manager()
+    registry = CollectorRegistry()
     async with manager.watched(), open_process(settings, parts, registry, mesh.transport) as process:
         has_doors = "doors" in settings.roles
         app = make_app(
@@ -168,7 +186,8 @@ async def _run(
         if any(map(is_exposed, addresses)):
             _log.warning("posts and records travel unencrypted to an address that others reach; put TLS in front")
         quit_worker = asyncio.Event()
-        sources = [asyncio.create_task(run()) for run in process.sources()] if has_doors else []
+        beside = [asyncio.create_task(run()) for run in process.sources()] if has_doors else []
+        beside.append(asyncio.create_task(reloading(process.setup)))
         serving = asyncio.create_task(server.serve(sockets))
         drain_s = mesh.drain_ms / 1000
         worker = process.worker
@@ -178,7 +197,7 @@ async def _run(
         manager.ready(f"serving at {', '.join(addresses)}")
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            running: list[asyncio.Future[Any]] = [serving, *working, *sources, stopping]
+            running: list[asyncio.Future[Any]] = [serving, *working, *beside, stopping]
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             _log.info("draining")
             manager.stopping(f"draining, for {mesh.lame_duck_ms + mesh.drain_ms} ms at most")
@@ -187,11 +206,11 @@ async def _run(
                 await asyncio.sleep(mesh.lame_duck_ms / 1000)
         finally:
             stopping.cancel()
-            await end(sources)
+            await end(beside)
             server.should_exit = True
             quit_worker.set()
             # What ended by itself ended by a fault, which is raised here.
-            results = await asyncio.gather(serving, *working, *sources, return_exceptions=True)
+            results = await asyncio.gather(serving, *working, *beside, return_exceptions=True)
     for result in results:
         if isinstance(result, Exception):
             raise result

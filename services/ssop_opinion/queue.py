@@ -127,6 +127,14 @@ class PostQueue:
         """Whether more than one tenant uses it: is configured, or has posts in it."""
         return len({*self._tenants, *(name for name, length in self.lengths.items() if length)}) > 1
 
+    def admit(self, tenants: Iterable[str]) -> None:
+        """Tenants are configured from now on."""
+        new = [tenant for tenant in tenants if tenant not in self._tenants]
+        self._tenants = (*self._tenants, *new)
+        self.lengths = {**dict.fromkeys(new, 0), **self.lengths}
+        # Their groups are made when they are missed.
+        self._streams = (*self._streams, *(tenant for tenant in new if tenant not in self._streams))
+
     async def prepare(self) -> None:
         """Make streams and groups, and check that this Redis keeps what it is given.
 

@@ -92,6 +92,10 @@ class Tenants(Mapping[str, Tenant]):
     def __len__(self) -> int:
         return len(self._tenants)
 
+    def add(self, tenants: Mapping[str, Tenant]) -> None:
+        """Add new ones."""
+        self._tenants.update(tenants)
+
 
 def load_tenants(folder: Path) -> Tenants:
     """The tenants of a folder, at least one; paths in a file are relative to it. Raises SettingsError."""

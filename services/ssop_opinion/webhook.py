@@ -15,6 +15,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
+from ssop_chassis.settings import SettingsError
 from ssop_opinion.core.post import PostError
 from ssop_opinion.core.reading import split_body
 from ssop_opinion.core.signature import SignatureError, Signed, check_signature
@@ -23,7 +24,7 @@ from ssop_opinion.intake import Intake, Judged, Origin
 from ssop_opinion.metrics import OpinionMetrics
 from ssop_opinion.queue import DUPLICATE, QUEUED, REFUSED, SAMPLED_OUT, Appended, QueueAwayError, ReplayedError
 from ssop_opinion.settings import OpinionSettings
-from ssop_opinion.tenants import MIN_SECRET_BYTES, Tenants, read_secret
+from ssop_opinion.tenants import MIN_SECRET_BYTES, Tenant, read_secret
 
 PATH: Final = "/v1/opinion/posts"
 MAX_NAMED_FAULTS: Final = 100
@@ -61,8 +62,8 @@ class WebhookError(Exception):
         self.headers = headers
 
 
-def load_keys(tenants: Tenants) -> dict[str, _Key]:
-    """The keys of all tenants, by id. Raises SettingsError."""
+def load_keys(tenants: Mapping[str, Tenant]) -> dict[str, _Key]:
+    """The keys of tenants, by id. Raises SettingsError."""
     keys: dict[str, _Key] = {}
     for tenant in tenants.values():
         for key in tenant.webhook_keys:
@@ -88,12 +89,27 @@ class Webhook:
         now_ms: Callable[[], int],
     ) -> None:
         self._settings = settings
-        self._keys = keys
+        self._keys = dict(keys)
         self._intake = intake
         self._metrics = metrics
         self._now_ms = now_ms
         self._running: Counter[str] = Counter()
-        self._is_shared = len({key.origin.tenant for key in keys.values()}) > 1
+        self._is_shared = self._has_several()
+
+    async def admit(self, tenants: Mapping[str, Tenant]) -> Callable[[], None]:
+        """See wiring.Admit."""
+        keys = load_keys(tenants)
+        if taken := keys.keys() & self._keys.keys():
+            raise SettingsError(f"webhook keys of a tenant that runs: {', '.join(sorted(taken))}")
+
+        def let_in() -> None:
+            self._keys.update(keys)
+            self._is_shared = self._has_several()
+
+        return let_in
+
+    def _has_several(self) -> bool:
+        return len({key.origin.tenant for key in self._keys.values()}) > 1
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""

@@ -6,9 +6,9 @@ ssop_opinion.pages.page_routes       PageRoutes
 ssop_opinion.sinks.open_sink         OpenSink
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
@@ -16,18 +16,23 @@ from starlette.routing import BaseRoute
 from ssop_chassis.transport import Kind
 from ssop_opinion.ports import AlertDesk, Analyst, Sink
 from ssop_opinion.settings import OpinionSettings
-from ssop_opinion.tenants import Tenants
+from ssop_opinion.tenants import Tenant, Tenants
+
+Admit = Callable[[Mapping[str, Tenant]], Awaitable[Callable[[], None]]]
+"""Makes all that new tenants need; what it returns lets them in, and can't fail. Raises SettingsError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What each part is made from."""
+    """What each part is made from. `tenants` grows while the process runs; nobody ever leaves it."""
 
     settings: OpinionSettings
     tenants: Tenants
     registry: CollectorRegistry
     transport: Kind = "grpc"
     """What carries calls of the router: `MeshSettings.transport`."""
+    admits: list[Admit] = field(default_factory=list)
+    """Where parts that keep something of each tenant put how new ones come in."""
 
 
 OpenAnalyst = Callable[[Setup], AbstractAsyncContextManager[Analyst]]

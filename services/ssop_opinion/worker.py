@@ -122,16 +122,16 @@ class Worker:
             if turns.free <= 0:
                 await self._room.wait()
                 continue
-            waiting = turns.waiting
-            if waiting and not turns.has_next(time.monotonic()):
+            if turns.waiting and not turns.has_next(time.monotonic()):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
                         await self._room.wait()
             async with self._store.turn():
                 try:
-                    # Of whom something was read and did not begin, nothing more is read until it has.
                     entries = await self._queue.read(
-                        self._fair_count(), 0 if waiting else _READ_BLOCK_MS, without=waiting
+                        self._fair_count(),
+                        0 if turns.waiting else _READ_BLOCK_MS,
+                        without=turns.well_stocked(time.monotonic()),
                     )
                 except QueueAwayError as error:
                     self._store_failed(error)

@@ -94,6 +94,13 @@ def keys(made: list[Post]) -> list[str]:
     return sorted(post.key for post in made)
 
 
+async def eventually_stored(process: OpinionProcess, made: list[Post]) -> None:
+    """Return when the sink has the posts, and no others, of their tenant."""
+    async with asyncio.timeout(90):
+        while await stored(process, made[0].tenant) != keys(made):
+            await asyncio.sleep(0.02)
+
+
 async def test_a_post_of_another_tenant_is_next_whatever_a_flood_has_queued(folder: Path, redis: RedisServer) -> None:
     analyst = GatedAnalyst()
     flood, quiet = posts(300), posts(5, tenant=QUIET)
@@ -137,6 +144,19 @@ async def test_a_tenant_that_the_mesh_refuses_holds_nobody_up(folder: Path, redi
         await emptied(process)
         assert await stored(process, TENANT) == keys(flood)
         assert registry.get_sample_value("ssop_opinion_away", {"what": "tenant"}) == 0
+
+
+async def test_a_post_that_alone_is_refused_holds_no_other_of_its_tenant_up(folder: Path, redis: RedisServer) -> None:
+    flood = posts(50)
+
+    def answer(post: Post) -> Analysis:
+        if post.id == flood[0].id:
+            raise MeshAwayError("no such collection", 0.01, is_of_tenant=True)
+        return GOOD
+
+    async with running(folder, redis, parts(ScriptedAnalyst(answer)), max_analyses=4) as (process, _), working(process):
+        await append(process, flood)
+        await eventually_stored(process, flood[1:])
 
 
 async def test_a_tenant_that_is_refused_is_asked_for_by_one_post_at_a_time(folder: Path, redis: RedisServer) -> None:

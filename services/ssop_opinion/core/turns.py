@@ -26,6 +26,10 @@ class _Pause:
     failures: int
     is_tried: bool = False
 
+    def may_look(self, now_s: float) -> bool:
+        """Whether an item may look now."""
+        return not self.is_tried and now_s >= self.until_s
+
 
 class Turns(Generic[T]):
     """What waits for one of `slots`, by tenant. Each post is of equal worth: all are cut at the same length."""
@@ -33,7 +37,9 @@ class Turns(Generic[T]):
     def __init__(self, slots: int) -> None:
         self.is_shared = False
         self._slots = slots
+        self._ring: dict[str, None] = {}
         self._waiting: dict[str, deque[T]] = {}
+        self._refused: dict[str, deque[T]] = {}
         self._running: dict[str, int] = {}
         self._paused: dict[str, _Pause] = {}
         self._total = 0
@@ -46,7 +52,13 @@ class Turns(Generic[T]):
     @property
     def waiting(self) -> frozenset[str]:
         """Tenants of whom something waits."""
-        return frozenset(self._waiting)
+        return frozenset(self._ring)
+
+    def well_stocked(self, now_s: float) -> frozenset[str]:
+        """Tenants of whom no more items are wanted now: some have not begun, or none may, or too many were refused."""
+        refused = (tenant for tenant, items in self._refused.items() if len(items) >= self._slots)
+        paused = (tenant for tenant, pause in self._paused.items() if not pause.may_look(now_s))
+        return frozenset((*self._waiting, *refused, *paused))
 
     @property
     def paused(self) -> int:
@@ -56,21 +68,28 @@ class Turns(Generic[T]):
     def add(self, tenant: str, item: T) -> None:
         """Let an item wait, behind the others of its tenant."""
         self._waiting.setdefault(tenant, deque()).append(item)
+        self._ring.setdefault(tenant)
 
     def put_back(self, tenant: str, item: T) -> None:
-        """Let an item that began wait again, before the others of its tenant. Its slot is given back by `end`."""
-        self._waiting.setdefault(tenant, deque()).appendleft(item)
+        """Let an item that was refused wait for another try. Its slot is given back by `end`."""
+        self._refused.setdefault(tenant, deque()).append(item)
+        self._ring.setdefault(tenant)
 
     def begin(self, now_s: float) -> T | None:
         """The next item, which takes a slot until `end`; None: nothing may begin now."""
         tenant = self._next(now_s)
         if tenant is None:
             return None
-        items = self._waiting.pop(tenant)
-        item = items.popleft()
-        if items:
+        # What was refused is older; but what looks is another, where there is one: it may be that item alone.
+        kinds = (self._refused, self._waiting)
+        source = next(kind for kind in (kinds[::-1] if tenant in self._paused else kinds) if tenant in kind)
+        item = source[tenant].popleft()
+        if not source[tenant]:
+            del source[tenant]
+        del self._ring[tenant]
+        if tenant in self._waiting or tenant in self._refused:
             # Behind all others: who waits is passed once by each of them at most.
-            self._waiting[tenant] = items
+            self._ring[tenant] = None
         if tenant in self._paused:
             self._paused[tenant].is_tried = True
         self._running[tenant] = self._running.get(tenant, 0) + 1
@@ -111,9 +130,9 @@ class Turns(Generic[T]):
 
     def _next(self, now_s: float) -> str | None:
         free = self._slots - self._total
-        for tenant in self._waiting:
+        for tenant in self._ring:
             pause = self._paused.get(tenant)
-            if pause is not None and (pause.is_tried or now_s < pause.until_s):
+            if pause is not None and not pause.may_look(now_s):
                 continue
             if may_take(self._running.get(tenant, 0), free, is_shared=self.is_shared):
                 return tenant

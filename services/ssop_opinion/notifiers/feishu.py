@@ -7,22 +7,20 @@ never markup: in the type `text` a post could mention everybody.
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-import httpx
 
 from ssop_opinion.alert_store import Message
 from ssop_opinion.notifiers import words
 from ssop_opinion.notifiers.notifier import (
     BrokenError,
     LaterError,
+    Outlet,
     RefusedError,
     Reply,
     check_status,
     cut,
     encode,
-    post,
 )
 
 PER_MINUTE: Final = 100
@@ -39,48 +37,34 @@ _LINE_BYTES: Final = 600
 
 
 class FeishuRobot:
-    """One robot. `read_secret` gives the secret of its signature; empty where it has none."""
+    """One robot, with or without a signature."""
 
     most = 50
 
-    def __init__(
-        self,
-        client: httpx.AsyncClient,
-        read_url: Callable[[], str],
-        read_secret: Callable[[], str],
-        *,
-        language: words.Language,
-        timeout_ms: int,
-        page_url: str,
-    ) -> None:
-        self._client = client
-        self._read_url = read_url
-        self._read_secret = read_secret
-        self._language = language
-        self._timeout_ms = timeout_ms
-        self._page_url = page_url
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
 
     async def tell(self, messages: Sequence[Message], now_ms: int) -> None:
         """See Notifier."""
         notices = [one.notice for one in messages]
         if len(notices) == 1:
-            title = words.headline(notices[0], self._language)
-            lines = words.remarks(notices[0], self._language)
-            lines += [f"{name}: {value}" for name, value in words.details(notices[0], self._language)]
+            title = words.headline(notices[0], self._outlet.language)
+            lines = words.remarks(notices[0], self._outlet.language)
+            lines += [f"{name}: {value}" for name, value in words.details(notices[0], self._outlet.language)]
         else:
-            title, lines = words.digest(notices, self._language)
+            title, lines = words.digest(notices, self._outlet.language)
         content: list[list[dict[str, str]]] = [[{"tag": "text", "text": cut(line, _LINE_BYTES)}] for line in lines]
-        if self._page_url:
-            content.append([{"tag": "a", "text": self._page_url, "href": self._page_url}])
-        name = "zh_cn" if self._language == "zh" else "en_us"
+        if self._outlet.page_url:
+            content.append([{"tag": "a", "text": self._outlet.page_url, "href": self._outlet.page_url}])
+        name = "zh_cn" if self._outlet.language == "zh" else "en_us"
         body: dict[str, Any] = {
             "msg_type": "post",
             "content": {"post": {name: {"title": cut(title, _LINE_BYTES), "content": content}}},
         }
-        if secret := self._read_secret():
+        if secret := self._outlet.read_secret():
             timestamp = now_ms // 1_000
             body = {"timestamp": str(timestamp), "sign": sign(timestamp, secret), **body}
-        judge(await post(self._client, self._read_url(), encode(body), {}, self._timeout_ms))
+        judge(await self._outlet.post(encode(body)))
 
 
 def sign(timestamp_s: int, secret: str) -> str:

@@ -5,7 +5,7 @@ Faults carry a word as their reason and nothing of the address, whose path is a 
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final, Protocol
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from ssop_opinion.alert_store import Message
+from ssop_opinion.notifiers.words import Language
 
 MAX_REPLY_BYTES: Final = 65_536
 _MAX_RETRY_AFTER_S: Final = 3_600
@@ -54,6 +55,26 @@ class Notifier(Protocol):
     async def tell(self, messages: Sequence[Message], now_ms: int) -> None:
         """Tell of one message, or of several in one. Raises TellError."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where messages of a channel go, and how they read.
+
+    `read_url` gives the address, which holds a robot's key, and `read_secret` that of the signature (empty: none), each
+    time: a mended file is taken at once. Both raise BrokenError.
+    """
+
+    client: httpx.AsyncClient
+    read_url: Callable[[], str]
+    read_secret: Callable[[], str]
+    language: Language
+    timeout_ms: int
+    page_url: str
+
+    async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> "Reply":
+        """See `post`."""
+        return await post(self.client, self.read_url(), body, headers or {}, self.timeout_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,14 @@ message is sent again.
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-
-import httpx
 
 from ssop_opinion.alert_store import Message
 from ssop_opinion.core.alerts import Notice
 from ssop_opinion.core.signature import sign
 from ssop_opinion.notifiers import words
-from ssop_opinion.notifiers.notifier import check_status, encode, post
+from ssop_opinion.notifiers.notifier import Outlet, check_status, encode
 
 PER_MINUTE: Final = 600
 
@@ -25,35 +23,21 @@ class SignedWebhook:
 
     most = 1
 
-    def __init__(
-        self,
-        client: httpx.AsyncClient,
-        read_url: Callable[[], str],
-        read_secret: Callable[[], str],
-        *,
-        language: words.Language,
-        timeout_ms: int,
-        page_url: str,
-    ) -> None:
-        self._client = client
-        self._read_url = read_url
-        self._read_secret = read_secret
-        self._language = language
-        self._timeout_ms = timeout_ms
-        self._page_url = page_url
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
 
     async def tell(self, messages: Sequence[Message], now_ms: int) -> None:
         """See Notifier."""
         message = messages[0]
-        body = encode(describe(message.notice, self._language, self._page_url))
+        body = encode(describe(message.notice, self._outlet.language, self._outlet.page_url))
         timestamp, nonce = str(now_ms // 1_000), secrets.token_hex(16)
         headers = {
             "x-ssop-timestamp": timestamp,
             "x-ssop-nonce": nonce,
-            "x-ssop-signature": sign(self._read_secret().encode(), timestamp, nonce, body),
+            "x-ssop-signature": sign(self._outlet.read_secret().encode(), timestamp, nonce, body),
             "idempotency-key": message.id,
         }
-        check_status(await post(self._client, self._read_url(), body, headers, self._timeout_ms))
+        check_status(await self._outlet.post(body, headers))
 
 
 def describe(notice: Notice, language: words.Language, page_url: str = "") -> Mapping[str, Any]:

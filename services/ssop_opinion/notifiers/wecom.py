@@ -3,22 +3,20 @@
 A robot takes 20 messages a minute, of at most 4,096 bytes in UTF-8. It answers 200 whatever happens; `errcode` counts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
-
-import httpx
 
 from ssop_opinion.alert_store import Message
 from ssop_opinion.notifiers import words
 from ssop_opinion.notifiers.notifier import (
     BrokenError,
     LaterError,
+    Outlet,
     RefusedError,
     Reply,
     check_status,
     cut,
     encode,
-    post,
 )
 
 PER_MINUTE: Final = 20
@@ -46,47 +44,35 @@ _PLAIN: Final = str.maketrans({
 
 
 class WecomRobot:
-    """One robot. `read_url` gives its address, which holds its key, each time: a mended file is taken at once."""
+    """One robot. It has no signature."""
 
     most = 50
 
-    def __init__(
-        self,
-        client: httpx.AsyncClient,
-        read_url: Callable[[], str],
-        *,
-        language: words.Language,
-        timeout_ms: int,
-        page_url: str,
-    ) -> None:
-        self._client = client
-        self._read_url = read_url
-        self._language = language
-        self._timeout_ms = timeout_ms
-        self._page_url = page_url
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
 
     async def tell(self, messages: Sequence[Message], now_ms: int) -> None:  # noqa: ARG002 - see Notifier
         """See Notifier."""
         content = self._single(messages[0]) if len(messages) == 1 else self._several(messages)
         body = {"msgtype": "markdown", "markdown": {"content": cut(content, MAX_CONTENT_BYTES)}}
-        judge(await post(self._client, self._read_url(), encode(body), {}, self._timeout_ms))
+        judge(await self._outlet.post(encode(body)))
 
     def _single(self, message: Message) -> str:
         notice = message.notice
         colour = _COLOURS[notice.alert.severity]
-        lines = [f'<font color="{colour}">**{escape(words.headline(notice, self._language))}**</font>']
-        lines += [f"**{escape(one)}**" for one in words.remarks(notice, self._language)]
+        lines = [f'<font color="{colour}">**{escape(words.headline(notice, self._outlet.language))}**</font>']
+        lines += [f"**{escape(one)}**" for one in words.remarks(notice, self._outlet.language)]
         lines += [
             f'> {escape(name)}: <font color="comment">{escape(value)}</font>'
-            for name, value in words.details(notice, self._language)
+            for name, value in words.details(notice, self._outlet.language)
         ]
-        if self._page_url:
-            lines.append(f"[{self._page_url}]({self._page_url}#alert={notice.alert.id})")
+        if self._outlet.page_url:
+            lines.append(f"[{self._outlet.page_url}]({self._outlet.page_url}#alert={notice.alert.id})")
         return "\n".join(lines)
 
     def _several(self, messages: Sequence[Message]) -> str:
-        title, lines = words.digest([one.notice for one in messages], self._language)
-        link = [f"[{self._page_url}]({self._page_url})"] if self._page_url else []
+        title, lines = words.digest([one.notice for one in messages], self._outlet.language)
+        link = [f"[{self._outlet.page_url}]({self._outlet.page_url})"] if self._outlet.page_url else []
         # Whole lines: the room of one message is shared.
         room = (MAX_CONTENT_BYTES - 512) // max(1, len(lines))
         return "\n".join([f"**{escape(title)}**", *(f"> {cut(escape(line), room)}" for line in lines), *link])

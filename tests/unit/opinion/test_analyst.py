@@ -15,12 +15,13 @@ from ssop.v1 import mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameKind, mesh_chunk, scan_heads
-from ssop_opinion.analyst import Counts, MeshAnalyst, Plan, make_plan, read_probabilities, weigh
+from ssop_opinion.analyst import Counts, MeshAnalyst, read_probabilities, weigh
 from ssop_opinion.core.brands import Brand, BrandIndex
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.prompt import Hint
 from ssop_opinion.core.record import Analysis
 from ssop_opinion.hint.model import shipped_hint
+from ssop_opinion.plans import Plan, make_plan
 from ssop_opinion.ports import MeshAwayError
 from ssop_opinion.prompting import post_schema, shipped_prompts
 from ssop_opinion.tenants import Tenant

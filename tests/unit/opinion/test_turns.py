@@ -74,15 +74,36 @@ def test_one_item_looks_whether_a_pause_is_over() -> None:
     assert begin_all(turns, 5.0) == ["a1", "a2"]
 
 
-def test_what_looked_in_vain_is_the_first_to_look_again() -> None:
+def test_another_item_looks_after_one_that_looked_in_vain() -> None:
     turns = make_turns(9, a=2)
     turns.pause("a", 5.0)
-    turns.begin(5.0)
+    assert turns.begin(5.0) == "a0"
     turns.put_back("a", "a0")
     turns.pause("a", 6.0)
     turns.end("a")
     assert turns.begin(5.9) is None
-    assert turns.begin(6.0) == "a0"
+    assert turns.begin(6.0) == "a1"
+
+
+def test_what_was_refused_is_first_when_a_pause_is_over() -> None:
+    turns = make_turns(9, a=3)
+    turns.begin(0.0)
+    turns.put_back("a", "a0")
+    turns.resume("a")
+    turns.end("a")
+    assert begin_all(turns) == ["a0", "a1", "a2"]
+
+
+def test_more_is_wanted_of_who_has_only_what_was_refused_and_may_look() -> None:
+    turns = make_turns(2, a=1, b=1)
+    turns.begin(0.0)
+    turns.put_back("a", "a0")
+    turns.pause("a", 5.0)
+    turns.end("a")
+    assert turns.well_stocked(4.9) == {"a", "b"}
+    assert turns.well_stocked(5.0) == {"b"}
+    turns.put_back("a", "a1")
+    assert turns.well_stocked(5.0) == {"a", "b"}
 
 
 def test_what_looked_and_says_nothing_lets_the_next_one_look() -> None:
