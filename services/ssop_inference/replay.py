@@ -11,8 +11,8 @@ BACKEND_FAILED. `match` (optional) plays a line only for prompts whose last mess
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -114,7 +114,7 @@ class ReplayGeneration:
             if due_s > self._clock() and not self._is_cancelled:
                 self._waiting = self._wheel.wait_until(due_s)
                 await self._waiting
-            else:
+            elif first:
                 # Others have their turn, whatever the speed of the recording.
                 await asyncio.sleep(0)
         if self._is_cancelled:
@@ -140,6 +140,32 @@ class ReplayGeneration:
             self._waiting.set_result(False)
 
 
+class _Playing(AbstractAsyncContextManager[ReplayGeneration]):
+    """A slot, and the stream that is played in it."""
+
+    def __init__(self, backend: "ReplayBackend", request: GenerateRequest) -> None:
+        self._backend = backend
+        self._request = request
+        self._slot: Slot | None = None
+
+    async def __aenter__(self) -> ReplayGeneration:
+        backend, request = self._backend, self._request
+        slot = await backend.queue.take(priority=request.priority, deadline_s=request.deadline_s)
+        try:
+            recorded = backend.choose(request.messages)
+        except MeshError:
+            slot.release()
+            raise
+        self._slot = slot
+        backend.meter.start(backend.clock())
+        return ReplayGeneration(recorded, slot, recorded.input_tokens or estimate_tokens(request.messages), backend)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._slot is not None:
+            self._backend.meter.stop(self._backend.clock())
+            self._slot.release()
+
+
 class ReplayBackend:
     """See `backend.Backend`. Holds no model to any schema: its mode is `envelope`."""
 
@@ -163,33 +189,25 @@ class ReplayBackend:
         loop = asyncio.get_running_loop()
         self.clock = loop.time
         self.wheel = Wheel(loop)
-        self._queue = SlotQueue(slots, max_waiting=max_waiting, clock=self.clock, on_change=on_change)
+        self.queue = SlotQueue(slots, max_waiting=max_waiting, clock=self.clock, on_change=on_change)
 
     async def load(self) -> None:
         """See `backend.Backend`."""
 
     def load_now(self) -> Load:
         """See `backend.Backend`."""
-        return Load(self._queue.busy, self._queue.waiting, self._queue.queue_s, self.meter.tokens_per_s)
+        return Load(self.queue.busy, self.queue.waiting, self.queue.queue_s, self.meter.tokens_per_s)
 
     def constrain(self, schema: Any, *, format_assertion: bool) -> Constraint:  # noqa: ARG002 - the port's
         """See `backend.Backend`."""
         return Constraint(Mode.ENVELOPE, detail="a recording is held to no schema")
 
-    @asynccontextmanager
-    async def generate(self, request: GenerateRequest) -> AsyncIterator[ReplayGeneration]:
+    def generate(self, request: GenerateRequest) -> AbstractAsyncContextManager[ReplayGeneration]:
         """See `backend.Backend`."""
-        slot = await self._queue.take(priority=request.priority, deadline_s=request.deadline_s)
-        self.meter.start(self.clock())
-        try:
-            recorded = self._choose(request.messages)
-            input_tokens = recorded.input_tokens or estimate_tokens(request.messages)
-            yield ReplayGeneration(recorded, slot, input_tokens, self)
-        finally:
-            self.meter.stop(self.clock())
-            slot.release()
+        return _Playing(self, request)
 
-    def _choose(self, messages: Sequence[ChatMessage]) -> Recorded:
+    def choose(self, messages: Sequence[ChatMessage]) -> Recorded:
+        """The stream whose turn it is. Raises BACKEND_FAILED where none matches."""
         text = messages[-1].content if messages else ""
         for _ in self._recording:
             recorded = self._recording[next(self._turns)]

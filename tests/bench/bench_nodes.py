@@ -2,8 +2,9 @@
 
 Run by name: `python tests/bench/bench_nodes.py [cache] [inference] [rag] [--rate 200] [--seconds 10]`. Each service is
 a process of its own, called over `SSOP_MESH_TRANSPORT` as a router calls it for one post of the opinion load: an exact
-miss with a commit and a settlement; an answer of the replayed model (600 ms, 40 tokens); a look-up of a
-question that nobody asked before, and one of a question that is known. Prints milliseconds of CPU per post. With
+miss with a commit and a settlement; an answer of the replayed model (600 ms, 40 tokens; 12 tokens as in `make
+bench-mesh`); a look-up of a question that nobody asked before, and one of a question that is known. Prints milliseconds
+of CPU per post; of the node also its messages, its calls that write, and how often it is woken. With
 `--callers` as many call in turn, as fast as they are served: a crowd, whose figures hold on a loaded machine too. With
 `--together` so many requests travel in each call of the cache service, as those of a busy router do. Of the cache
 service it prints, for each request, wake-ups, scripts, commands, turns of Redis' loop and bytes of its log.
@@ -20,8 +21,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +32,12 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from helpers import load_requests
 from helpers.cache_service import answer
 from helpers.live_mesh import wait_until
 from helpers.redis_server import RedisServer, redis_pair
 from ssop.v1 import cache_pb2, content_pb2, inference_pb2, mesh_pb2, rag_pb2
+from ssop.v1.frame_pb2 import VERDICT_OK, Chunk
 from ssop_chassis.identity import PRINCIPAL_METADATA, RESERVED_TENANT, Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from ssop_chassis.transport import ConnectedPeer, Kind, connector
@@ -96,12 +101,19 @@ class Bench:
         return dict(Signer(self._secret, "bench", wall_clock_ms).metadata(principal))
 
     async def measure(
-        self, what: str, life: Life, pids: dict[str, int], *, each: int = 1, servers: Sequence[RedisServer] = ()
+        self,
+        what: str,
+        life: Life,
+        pids: dict[str, int],
+        *,
+        each: int = 1,
+        servers: Sequence[RedisServer] = (),
+        messages: Callable[[], int] | None = None,
     ) -> None:
-        """Run lives at the rate, of `each` requests; print what one costs."""
+        """Run lives at the rate, of `each` requests; print what one costs. `messages`: how many have come in all."""
         await asyncio.gather(*(life(n) for n in range(1, 21)))
         before_s = {name: cpu_s(pid) for name, pid in pids.items()}
-        counted = count_all(pids, servers)
+        counted = count_all(pids, servers, messages)
         count = int(self.rate * self.seconds) // each
         started_s = time.perf_counter()
         took_ms: list[float] = []
@@ -127,13 +139,19 @@ class Bench:
         costs = "  ".join(f"{name} {(cpu_s(pid) - before_s[name]) / posts * 1000:.3f}" for name, pid in pids.items())
         p50, p99 = statistics.median(took_ms), statistics.quantiles(took_ms, n=100)[98]
         print(f"{what:22} {costs} ms of CPU a post   {p50:.1f} / {p99:.1f} ms p50 / p99", flush=True)
-        if servers:
-            rose = {name: (number - counted[name]) / posts for name, number in count_all(pids, servers).items()}
+        if servers or messages:
+            counts = count_all(pids, servers, messages)
+            rose = {name: (number - counted[name]) / posts for name, number in counts.items()}
             print(" " * 23 + "  ".join(f"{name} {number:.2f}" for name, number in rose.items()), flush=True)
 
 
-def count_all(pids: dict[str, int], servers: Sequence[RedisServer]) -> dict[str, float]:
-    """Wake-ups of processes; of each Redis, the state first: scripts, commands, turns of the loop, bytes of the log."""
+def count_all(
+    pids: dict[str, int], servers: Sequence[RedisServer], messages: Callable[[], int] | None = None
+) -> dict[str, float]:
+    """Wake-ups of processes; of each Redis, the state first: scripts, commands, turns of the loop, bytes of the log.
+
+    Of one whose `messages` are counted, these, and its calls that write.
+    """
     found: dict[str, float] = {}
     for name, pid in pids.items():
         status = Path(f"/proc/{pid}/status").read_text()
@@ -145,6 +163,10 @@ def count_all(pids: dict[str, int], servers: Sequence[RedisServer]) -> dict[str,
         found[f"{name} scripts"] = calls.get("evalsha", 0) + calls.get("eval", 0)
         found[f"{name} commands"] = sum(calls.values())
         found[f"{name} turns"] = stats.get("eventloop_cycles", 0)
+    if messages is not None:
+        (pid,) = pids.values()
+        written = Path(f"/proc/{pid}/io").read_text().partition("syscw:")[2].split()[0]
+        return {**found, "writes": int(written), "messages": messages()}
     found["log bytes"] = servers[0].ask("INFO", "persistence").get("aof_current_size", 0) if servers else 0
     return found
 
@@ -231,28 +253,51 @@ async def bench_cache(bench: Bench, stack: ExitStack) -> None:
     await peer.close()
 
 
+def build_post() -> content_pb2.Prompt:
+    """What the opinion application asks of a post."""
+    prompt = content_pb2.Prompt()
+    for message in build_messages(shipped_prompts()["en"], "Brand 7 order 1f: late again, nobody answers"):
+        prompt.messages.add(
+            role=content_pb2.Role.Value(f"ROLE_{message['role'].upper()}"),
+            parts=[content_pb2.ContentPart(text=message["content"])],
+        )
+    prompt.output_schema.json_schema = json.dumps(post_schema().document)
+    prompt.sampling.max_output_tokens = 400
+    return prompt
+
+
+def record_post(recording: Path, p50_ms: float) -> None:
+    """The answer of 40 tokens, 12 fields."""
+    write_recording(recording, LoadOptions(p50_ms=p50_ms, p99_ms=2 * p50_ms))
+
+
+def record_load(recording: Path, wait_ms: float) -> None:
+    """The answer of `make bench-mesh`: 12 tokens, 12 frames."""
+    recording.write_text(load_requests.write_recording(wait_ms))
+
+
 async def bench_inference(bench: Bench, stack: ExitStack) -> None:
-    """An answer of the replayed model, with its times and without."""
-    for what, model_ms in (("answer of 600 ms", (600.0, 1_200.0)), ("answer at once", (0.001, 0.002))):
-        recording = bench.folder / "recording.jsonl"
-        write_recording(recording, LoadOptions(p50_ms=model_ms[0], p99_ms=model_ms[1]))
+    """Answers of the replayed model, with its times and without."""
+    recording = bench.folder / "recording.jsonl"
+    post, load = build_post(), load_requests.Requests(1).build(1).prompt
+    for what, record, prompt in (
+        ("answer of 600 ms", partial(record_post, recording, 600.0), post),
+        ("answer at once", partial(record_post, recording, 0.001), post),
+        ("12 tokens at once", partial(record_load, recording, 0.0), load),
+        ("12 tokens, 2 ms each", partial(record_load, recording, 2.0), load),
+    ):
+        record()
         model = {"name": "replay", "backend": "replay", "path": str(recording), "tiers": ["lite", "full"]}
         with bench.running("inference", {"models": [{**model, "slots": 1_024}]}) as pid:
             peer, metadata = bench.peer("inference")
-            prompt = content_pb2.Prompt()
-            for message in build_messages(shipped_prompts()["en"], "Brand 7 order 1f: late again, nobody answers"):
-                prompt.messages.add(
-                    role=content_pb2.Role.Value(f"ROLE_{message['role'].upper()}"),
-                    parts=[content_pb2.ContentPart(text=message["content"])],
-                )
-            prompt.output_schema.json_schema = json.dumps(post_schema().document)
-            prompt.sampling.max_output_tokens = 400
+            came: Counter[str] = Counter()
 
             async def generate(
                 number: int,
                 peer: ConnectedPeer = peer,
                 metadata: Any = metadata,
                 prompt: content_pb2.Prompt = prompt,
+                came: Counter[str] = came,
             ) -> None:
                 request = inference_pb2.InferenceServiceGenerateRequest(request_id=f"r{number}", prompt=prompt)
                 got: list[bytes] = []
@@ -263,10 +308,11 @@ async def bench_inference(bench: Bench, stack: ExitStack) -> None:
                     timeout_s=30,
                     metadata=metadata,
                 )
-                assert b"suggested" not in got[-1]
+                came["messages"] += len(got)
+                assert Chunk.FromString(got[-1]).frames[-1].end.verdict == VERDICT_OK
 
             await wait_ready(generate)
-            await bench.measure(what, generate, {"inference": pid})
+            await bench.measure(what, generate, {"inference": pid}, messages=came.total)
             await peer.close()
 
 
