@@ -101,7 +101,7 @@ def _followers(fleet: Fleet) -> int:
 
 @pytest.fixture
 def patient_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes that keep the calls of a frozen router for more than 7 s, since a busy machine takes longer to take over."""
+    """Nodes that keep the calls of a frozen router for more than 7 s: a busy machine takes longer to take over."""
     monkeypatch.setattr(grpc_transport, "_KEEPALIVE", [])
 
 
