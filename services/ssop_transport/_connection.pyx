@@ -33,7 +33,7 @@ cdef uint32_t _UNSENT = 0xFFFFFFFE
 # Looks, once a second: for how long a client may not take what is sent to it, may not begin, and may not hang up.
 cdef int STUCK_TICKS = 60
 cdef int GREETING_TICKS = 10
-cdef int PARTING_TICKS = 10
+cdef int PARTING_TICKS = 60
 
 
 cdef class Connection(Session):

@@ -99,8 +99,11 @@ class NativeServer:
 
     def _made(self, connection: Connection) -> None:
         """A client connected. One whose handshake in TLS fails never comes here."""
-        has_place = make_place(self._connections, self._most_connections)
-        if self._is_stopped or not has_place or not is_http2(connection.transport):
+        if self._is_stopped:
+            # Its handshake went on meanwhile: what it asks for is not looked at, and may be asked elsewhere.
+            connection.drain()
+            return
+        if not is_http2(connection.transport) or not make_place(self._connections, self._most_connections):
             connection.abort()
             return
         self._connections[connection] = Life(connection, self._lives)

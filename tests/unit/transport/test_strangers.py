@@ -154,7 +154,7 @@ async def test_close_that_does_not_end_is_cut() -> None:
     transport = Lingering()
     client = Client(server, PREFACE + frame(DATA, 0, 0, b"no settings"), transport)
     assert transport.is_closed
-    for _ in range(10):
+    for _ in range(60):
         client.connection.look()
     assert transport.is_aborted
     await end(server, client)

@@ -11,7 +11,8 @@ import pytest
 
 from helpers.certificates import Files, make_authority, make_certificate
 from helpers.eventually import eventually
-from helpers.raw_http2 import PREFACE, SETTINGS, frame
+from helpers.memory_wire import frames_of
+from helpers.raw_http2 import GOAWAY, PREFACE, SETTINGS, frame
 from ssop_chassis.call import Arity
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.settings import TlsSettings
@@ -110,13 +111,15 @@ async def test_client_that_does_not_ask_for_http2_is_hung_up_on(
         assert await read_all(port, data, ssl=context, server_hostname="localhost") == b""
 
 
-async def test_handshake_that_ends_after_the_server_did_is_hung_up_on(made: tuple[Files, Files]) -> None:
+async def test_handshake_that_ends_while_the_server_does_is_told_to_go_elsewhere(made: tuple[Files, Files]) -> None:
     async with serving(opened(*made)) as (server, _):
         server._is_stopped = True
         port = int(server.addresses[0].rpartition(":")[2])
         context = client_context(*made, "h2")
-        assert await read_all(port, PREFACE, ssl=context, server_hostname="localhost") == b""
+        found = frames_of(await read_all(port, b"", ssl=context, server_hostname="localhost"))
         server._is_stopped = False
+    # No stream was looked at, and none failed.
+    assert [payload for kind, _, _, payload in found if kind == GOAWAY] == [bytes(8)]
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
