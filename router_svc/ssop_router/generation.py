@@ -28,7 +28,7 @@ from ssop_router.lease import Lease, keep_lease
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Nodes
-from ssop_router.outcomes import recording
+from ssop_router.outcomes import Observation
 from ssop_router.profiles import Regimes
 from ssop_router.settings import RouterSettings
 from ssop_router.similar import Similar
@@ -206,7 +206,7 @@ class Generator:
         try:
             with (
                 self._nodes.occupy(target.candidate.address) as node,
-                recording(job, attempt, partial(self._record, target.candidate.address)),
+                Observation(job, attempt, partial(self._record, target.candidate.address)),
                 self._limits.waiting() as wait,
                 attempt.patience,
             ):

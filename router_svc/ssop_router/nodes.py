@@ -4,7 +4,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from types import TracebackType
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -180,6 +181,25 @@ def _view(status: ModelStatus) -> ModelView:
     )
 
 
+class Occupation:
+    """A place on a node, from the beginning of a block to its end."""
+
+    __slots__ = ("_address", "_node", "_nodes")
+
+    def __init__(self, nodes: "Nodes", address: str) -> None:
+        self._nodes = nodes
+        self._address = address
+        self._node: Node | None = None
+
+    def __enter__(self) -> Node:
+        node = self._node = self._nodes.begin(self._address)
+        return node
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._node is not None:
+            self._nodes.end(self._node)
+
+
 class Nodes:
     """All nodes. `clock_ms` is monotonic; `metadata` makes the router's own principal.
 
@@ -278,19 +298,27 @@ class Nodes:
             self._snapshot = Snapshot(tuple([node.view() for node in self._nodes.values() if node.is_known]))
         return self._snapshot
 
-    @contextmanager
-    def occupy(self, address: str) -> Iterator[Node]:
-        """Count an attempt as in flight on its node. Raises BACKEND_NOT_READY where it has gone meanwhile."""
+    def occupy(self, address: str) -> "Occupation":
+        """Count an attempt as in flight on its node, in a `with`.
+
+        Entering it raises BACKEND_NOT_READY where the node has gone meanwhile.
+        """
+        return Occupation(self, address)
+
+    def begin(self, address: str) -> Node:
+        """An attempt begins; `end` must follow. Raises BACKEND_NOT_READY."""
         node = self._nodes.get(address)
         if node is None or not node.is_known:
             raise MeshError(ErrorReason.ERROR_REASON_BACKEND_NOT_READY, "the node has left")
         node.occupy(1)
         self._snapshot = None
-        try:
-            yield node
-        finally:
-            node.occupy(-1)
-            self._snapshot = None
+        return node
+
+    def end(self, node: Node) -> None:
+        """An attempt that had begun has ended."""
+        node.occupy(-1)
+        self._snapshot = None
+        if node.is_leaving:
             self._let_go(node)
 
     def record(self, address: str, outcome: Outcome, latency_ms: float) -> None:

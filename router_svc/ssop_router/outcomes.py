@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from types import TracebackType
 from typing import Final, Protocol
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -28,40 +28,48 @@ class Progress(Protocol):
     reading: Reading
 
 
-@contextmanager
-def recording(job: Job, progress: Progress, record: Callable[[Outcome, float], None]) -> Iterator[None]:
-    """Run an attempt, and record how it ended and after how many milliseconds; errors pass through.
+class Observation:
+    """Runs an attempt in a `with`, and records how it ended and after how many milliseconds; errors pass through.
 
     What counts is the time to the first field, whatever the length of the answer.
     """
-    started_s = time.monotonic()
-    outcome = Outcome.NEUTRAL
-    try:
-        yield
-        outcome = _read(progress.reading.ending)
-    except TimeoutError:
-        outcome = Outcome.SUCCESS if progress.is_finished else Outcome.FAILURE
-        raise
-    except asyncio.CancelledError:
-        if job.remaining_s() < _NEARLY_S:
-            outcome = _late(progress, started_s)
-        raise
-    except MeshError as error:
+
+    __slots__ = ("_job", "_progress", "_record", "_started_s")
+
+    def __init__(self, job: Job, progress: Progress, record: Callable[[Outcome, float], None]) -> None:
+        self._job = job
+        self._progress = progress
+        self._record = record
+        self._started_s = 0.0
+
+    def __enter__(self) -> None:
+        self._started_s = time.monotonic()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        outcome = _read(self._progress.reading.ending) if error is None else self._blame(error)
+        first_s = self._progress.first_field_s
+        ended_s = time.monotonic() if first_s is None else first_s
+        self._record(outcome, max(0.0, ended_s - self._started_s) * 1000)
+
+    def _blame(self, error: BaseException) -> Outcome:
+        progress = self._progress
+        if isinstance(error, TimeoutError):
+            return Outcome.SUCCESS if progress.is_finished else Outcome.FAILURE
+        if isinstance(error, asyncio.CancelledError):
+            return _late(progress, self._started_s) if self._job.remaining_s() < _NEARLY_S else Outcome.NEUTRAL
+        return self._hear(error) if isinstance(error, MeshError) else Outcome.NEUTRAL
+
+    def _hear(self, error: MeshError) -> Outcome:
+        """What the node, or the way to it, said."""
+        progress = self._progress
         if progress.is_finished:
-            outcome = _read(progress.reading.ending)
-        elif progress.is_client_gone:
-            outcome = Outcome.NEUTRAL
-        elif error.reason == ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED:
-            outcome = _late(progress, started_s)
-        elif error.reason == ErrorReason.ERROR_REASON_CANCELLED:
-            # Nobody here cancelled it: the node did.
-            outcome = Outcome.FAILURE
-        else:
-            outcome = judge(error.reason)
-        raise
-    finally:
-        ended_s = time.monotonic() if progress.first_field_s is None else progress.first_field_s
-        record(outcome, max(0.0, ended_s - started_s) * 1000)
+            return _read(progress.reading.ending)
+        if progress.is_client_gone:
+            return Outcome.NEUTRAL
+        if error.reason == ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED:
+            return _late(progress, self._started_s)
+        # Where a node was cancelled, nobody here did it: the node did.
+        return Outcome.FAILURE if error.reason == ErrorReason.ERROR_REASON_CANCELLED else judge(error.reason)
 
 
 def _read(ending: Ending) -> Outcome:

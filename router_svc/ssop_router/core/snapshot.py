@@ -13,7 +13,9 @@ from ssop_router.core.success import NO_OUTCOMES, SuccessView
 # Looking a name up in an enum of protobuf costs as much as the rest of a filter.
 _READY: Final = ModelState.MODEL_STATE_READY
 _UNBOUNDED: Final = 2**63
-_BOTH_TIERS: Final = frozenset({Tier.TIER_LITE, Tier.TIER_FULL})
+_LITE: Final = Tier.TIER_LITE
+_FULL: Final = Tier.TIER_FULL
+_BOTH_TIERS: Final = frozenset({_LITE, _FULL})
 # How much busier than its numbers a node counts, in full loads, for what is not known about it.
 STALE_PENALTY: Final = 1.0
 UNSEEN_PENALTY: Final = 2.0
@@ -136,15 +138,14 @@ def _own_load(node: NodeView, slots: int, weight: float) -> float:
 
 
 def _work_out(node: NodeView, found: dict[Tier.ValueType, Offer]) -> None:
-    """What a node offers for each tier that it serves."""
+    """What a node offers for each tier."""
     found.clear()
+    found[_LITE] = found[_FULL] = _NO_OFFER
     for tiers, row in _rows(node):
         tokens = row.route.context_tokens or _UNBOUNDED
         for tier in tiers:
-            if (offer := found.get(tier)) is None:
-                found[tier] = Offer((row,), tokens)
-            else:
-                found[tier] = Offer((*offer.rows, row), min(offer.least_context, tokens))
+            offer = found.get(tier, _NO_OFFER)
+            found[tier] = Offer((*offer.rows, row), min(offer.least_context, tokens))
 
 
 def _rows(node: NodeView) -> Iterator[tuple[frozenset[Tier.ValueType], Row]]:
