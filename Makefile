@@ -84,7 +84,7 @@ sanitized: $(BIN)/python
 .PHONY: test-sanitized
 test-sanitized: sanitized ## The tests of the codec and of damage to the native transport, built with ASan and UBSan
 	$(SANITIZED) -m pytest -p no:cacheprovider $(wildcard tests/unit/codec tests/property/codec tests/property/transport) \
-	  $(wildcard $(addprefix tests/unit/transport/test_,damage.py compression.py hostile_clients.py))
+	  $(wildcard $(addprefix tests/unit/transport/test_,damage.py compression.py hostile_clients.py strangers.py))
 
 .PHONY: fuzz-transport
 fuzz-transport: sanitized ## Damage what the native transport reads for FUZZ_SECONDS (600), built with ASan and UBSan
