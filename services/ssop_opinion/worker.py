@@ -122,7 +122,8 @@ class Worker:
             if turns.free <= 0:
                 await self._room.wait()
                 continue
-            if turns.waiting and not turns.has_next(time.monotonic()):
+            # Who may be asked again soon is not to wait for others' posts; and a read of no stream ends at once.
+            if (is_held_back := self._is_held_back()) and not turns.has_next(time.monotonic()):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
                         await self._room.wait()
@@ -130,7 +131,7 @@ class Worker:
                 try:
                     entries = await self._queue.read(
                         self._fair_count(),
-                        0 if turns.waiting else _READ_BLOCK_MS,
+                        0 if is_held_back else _READ_BLOCK_MS,
                         without=turns.well_stocked(time.monotonic()),
                     )
                 except QueueAwayError as error:
@@ -138,6 +139,10 @@ class Worker:
                     continue
                 self._store.worked()
             self._take(entries)
+
+    def _is_held_back(self) -> bool:
+        """Whether there are tenants of whom no more posts are wanted now."""
+        return bool(self._turns.waiting or self._turns.well_stocked(time.monotonic()))
 
     def _fair_count(self) -> int:
         """Posts to read of each tenant: all together are no more than are analysed at the same time."""
