@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 COARSE_S: Final = 1.0
-"""What ends sooner than this has a timer of its own, exact to a millisecond."""
+"""What ends sooner than this has a timer of its own."""
 SLOT_S: Final = 1 / 16
-"""What ends later may end later by so much, and never ends too soon."""
+"""What ends later has one for so long at most, at its end; few live to need it."""
 _MOST_S: Final = 1e6
 _ROUNDING_S: Final = 0.001
 
@@ -30,9 +30,9 @@ class _Wheel:
         self._timer: asyncio.TimerHandle | None = None
         self._looks_at = 0
 
-    def take(self, due_s: float, alarm: "Alarm") -> "set[Alarm]":
-        """Ring then; what is returned has the alarm until it rings."""
-        slot = math.ceil(due_s / SLOT_S)
+    def take(self, at_s: float, alarm: "Alarm") -> "set[Alarm]":
+        """Wake it when its slot begins; what is returned has the alarm until then."""
+        slot = math.floor(at_s / SLOT_S)
         alarms = self._slots.get(slot)
         if alarms is None:
             alarms = self._slots[slot] = set()
@@ -55,8 +55,14 @@ class _Wheel:
         self._slots = {slot: alarms for slot, alarms in self._slots.items() if alarms and slot > passed}
         if self._slots:
             self._look_at(min(self._slots))
+        # A loop that is late has several: a deadline within another is over first, and says why.
+        due.sort(key=_time_of)
         for alarm in due:
             alarm.come(self.loop)
+
+
+def _time_of(alarm: "Alarm") -> float:
+    return alarm.at_s
 
 
 _latest: _Wheel | None = None
@@ -80,11 +86,13 @@ def running_loop() -> asyncio.AbstractEventLoop:
 class Alarm:
     """Calls `ring` once its time is over; set again, at the new time alone. Belongs to the running loop."""
 
-    __slots__ = ("_alarms", "_handle", "_wheel", "loop")
+    __slots__ = ("_alarms", "_handle", "_wheel", "at_s", "loop")
 
     def __init__(self) -> None:
         self._wheel = wheel = _wheel()
         self.loop = wheel.loop
+        self.at_s = 0.0
+        """When one in the wheel rings, by the clock of the loop."""
         self._alarms: set[Alarm] | None = None
         self._handle: asyncio.Handle | None = None
 
@@ -95,7 +103,8 @@ class Alarm:
         if delay_s < COARSE_S:
             self._handle = self.loop.call_later(max(0.0, delay_s), self._ring)
         else:
-            self._alarms = self._wheel.take(self.loop.time() + min(delay_s, _MOST_S), self)
+            self.at_s = at_s = self.loop.time() + min(delay_s, _MOST_S)
+            self._alarms = self._wheel.take(at_s, self)
 
     def stop(self) -> None:
         """Don't ring."""
@@ -107,9 +116,10 @@ class Alarm:
             self._handle = None
 
     def come(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ring in the next turn, where one that fails fails alone; until then it can be stopped."""
+        """Ring when it is due, in a turn where one that fails fails alone; until then it can be stopped."""
         self._alarms = None
-        self._handle = loop.call_soon(self._ring)
+        left_s = self.at_s - loop.time()
+        self._handle = loop.call_later(left_s, self._ring) if left_s > 0 else loop.call_soon(self._ring)
 
     def _ring(self) -> None:
         self._handle = None

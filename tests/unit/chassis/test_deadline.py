@@ -1,7 +1,10 @@
 """Time-outs that share a timer: they end as asyncio's do, never too soon, and others' faults are not theirs."""
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -21,6 +24,54 @@ class Bell(Alarm):
         self._on_ring()
 
 
+class StillLoop:
+    """What an alarm needs of a loop, with a clock that stands still unless it is told to pass."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.03
+        self._handles: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._count = itertools.count()
+
+    def time(self) -> float:
+        return self.now_s
+
+    def is_running(self) -> bool:
+        return True
+
+    def call_at(self, when_s: float, call: Callable[[], Any]) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when_s, call, (), self)  # type: ignore[arg-type]
+        heapq.heappush(self._handles, (when_s, next(self._count), handle))
+        return handle
+
+    def call_later(self, delay_s: float, call: Callable[[], Any]) -> asyncio.TimerHandle:
+        return self.call_at(self.now_s + delay_s, call)
+
+    def call_soon(self, call: Callable[[], Any]) -> asyncio.TimerHandle:
+        return self.call_at(self.now_s, call)
+
+    def _timer_handle_cancelled(self, _: asyncio.TimerHandle) -> None:
+        pass
+
+    def get_debug(self) -> bool:
+        return False
+
+    def turn_until(self, end_s: float) -> None:
+        """Turn, on time, up to this time."""
+        while self._handles and self._handles[0][0] <= end_s:
+            when_s, _, handle = heapq.heappop(self._handles)
+            self.now_s = max(self.now_s, when_s)
+            if not handle.cancelled():
+                handle._run()
+        self.now_s = end_s
+
+
+@pytest.fixture
+def still(monkeypatch: pytest.MonkeyPatch) -> StillLoop:
+    loop = StillLoop()
+    monkeypatch.setattr(deadline, "_latest", deadline._Wheel(loop))  # type: ignore[arg-type]
+    return loop
+
+
 async def run(first_s: float | None, *then: float | None) -> None:
     """Wait for ever, with these times set one after the other, each a moment after the one before."""
     with Deadline(first_s) as limit:
@@ -38,6 +89,49 @@ async def test_the_time_ends_the_wait_and_not_too_soon(delay_s: float) -> None:
         await run(delay_s)
     # Timers of the loop are exact to a millisecond.
     assert loop.time() - started_s >= delay_s - 0.002
+
+
+@pytest.mark.parametrize("delay_s", [0.4, COARSE_S, 1.01, 1.04, 1.07, 2.5, 60.001, 86_400.0])
+def test_it_rings_on_time_however_far_away_it_was(still: StillLoop, delay_s: float) -> None:
+    rung: list[float] = []
+    started_s = still.now_s
+    Bell(lambda: rung.append(still.now_s - started_s)).start(delay_s)
+    still.turn_until(started_s + delay_s - 0.001)
+    assert rung == []
+    still.turn_until(started_s + delay_s + 1)
+    assert rung == [pytest.approx(delay_s, abs=0.002)]
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_a_margin_between_two_that_are_far_away_is_kept(still: StillLoop, number: int) -> None:
+    rung: list[tuple[str, float]] = []
+    still.now_s += number / 320
+    outer, inner = (Bell(lambda name=name: rung.append((name, still.now_s))) for name in ("outer", "inner"))  # type: ignore[misc]
+    outer.start(2.0)
+    inner.start(1.98)
+    still.turn_until(still.now_s + 3)
+    assert [name for name, _ in rung] == ["inner", "outer"]
+    assert rung[1][1] - rung[0][1] == pytest.approx(0.02, abs=0.002)
+
+
+def test_a_late_loop_rings_them_in_their_order(still: StillLoop) -> None:
+    rung: list[int] = []
+    delays_s = [1 + 0.37 * (number * 7 % 20) for number in range(20)]
+    for delay_s in delays_s:
+        Bell(lambda delay_s=delay_s: rung.append(delay_s)).start(delay_s)  # type: ignore[misc]
+    still.now_s += 60
+    still.turn_until(still.now_s + 1)
+    assert rung == sorted(delays_s)
+
+
+def test_one_that_is_stopped_in_its_last_moments_does_not_ring(still: StillLoop) -> None:
+    rung: list[int] = []
+    alarm = Bell(lambda: rung.append(1))
+    alarm.start(2.05)
+    still.turn_until(still.now_s + 2.049)
+    alarm.stop()
+    still.turn_until(still.now_s + 3)
+    assert rung == []
 
 
 async def test_time_that_was_set_later_counts_from_then() -> None:
