@@ -84,9 +84,10 @@ class Lease:
         """What ends the generation in one call with the settlement; `close` then waits for that.
 
         None where that has to be a call of its own, which `close` makes: something is being appended still, or the
-        settlements of others would wait for many bytes.
+        settlements of others would wait for many bytes, those included that the state instance has of it.
         """
-        if self._is_closed or self._sending is not None or self._pending_bytes > 2 * MOST_PENDING_BYTES:
+        is_large = is_complete and not self.is_spoiled and self._size > 2 * MOST_PENDING_BYTES
+        if self._is_closed or self._sending is not None or is_large:
             return None
         self._is_closed = True
         if (request := self._end(is_complete=is_complete, model=model)) is not None:

@@ -197,6 +197,20 @@ async def test_a_full_state_refuses_those_alone_that_it_must_write(
     assert hit.admitted.answer.chunk == answer()
 
 
+async def test_a_full_state_lets_a_generation_end_that_has_no_reservation_left(
+    under_test: CacheUnderTest, servers: tuple[RedisServer, RedisServer]
+) -> None:
+    client = under_test.client("acme")
+    fence = (await client.admit("a", KEY, lease_ms=60_000)).fencing_token
+    await client.settle("a", 1)
+    servers[0].ask("CONFIG", "SET", "maxmemory", "1")
+    try:
+        await client.commit(KEY, fence, answer())
+    finally:
+        servers[0].ask("CONFIG", "SET", "maxmemory", "0")
+    assert (await client.admit("b", KEY)).answer.chunk == answer()
+
+
 async def test_a_commit_without_a_settlement_is_refused(under_test: CacheUnderTest) -> None:
     entry = BatchEntry(principal=b"acme", commit=CommitRequest(cache_key=KEY))
     (outcome,) = await run(under_test, [entry])

@@ -263,6 +263,19 @@ async def test_redis_away_while_the_worker_works_loses_nothing(tmp_path: Path, r
         await wait_for(process, made)
 
 
+async def test_a_worker_that_starts_with_a_full_redis_empties_it(tmp_path: Path, redis: RedisServer) -> None:
+    made = posts(5)
+    async with running(tmp_path, redis, parts(ScriptedAnalyst())) as (process, _):
+        await process.intake.append(made, ORIGIN)
+    redis.ask("CONFIG", "SET", "maxmemory", "1")
+    try:
+        async with running(tmp_path, redis, parts(ScriptedAnalyst())) as (process, _), working(process):
+            await wait_for(process, made)
+            await emptied(process)
+    finally:
+        redis.ask("CONFIG", "SET", "maxmemory", "0")
+
+
 async def test_shed_refuses_what_finds_no_room(tmp_path: Path, redis: RedisServer) -> None:
     made = posts(6)
     async with running(tmp_path, redis, parts(ScriptedAnalyst()), max_queued=4) as (process, _):

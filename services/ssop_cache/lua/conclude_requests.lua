@@ -40,6 +40,9 @@ for one = 1, settlements do
   at = at + 3 + 2 * pairs_count
 end
 
+-- A full store refuses a script's first write if that needs memory and none after it, so one comes first that removes
+-- nothing: what ends makes room, whatever is left to be removed of it.
+redis.call('ZREM', KEYS[3], '')
 if settlements > 0 then
   local gone, freed = {}, 0
   local held = redis.call('HMGET', KEYS[2], unpack(ids))
@@ -50,7 +53,6 @@ if settlements > 0 then
     end
   end
   if #gone > 0 then
-    -- A full store refuses a script's first write if that needs memory and none after it, so deletions come first.
     redis.call('HDEL', KEYS[2], unpack(gone))
     redis.call('ZREM', KEYS[3], unpack(gone))
     redis.call('HINCRBY', KEYS[2], SUM, text(0 - freed))

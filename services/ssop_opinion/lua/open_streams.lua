@@ -9,6 +9,9 @@ local function open(key)
   return redis.call('XLEN', key)
 end
 
+-- A full store refuses a script's first write if that needs memory and none after it, so one comes first that removes
+-- nothing: a worker that starts then takes posts out.
+redis.call('SREM', KEYS[2], '')
 for i = 2, #ARGV do
   redis.call('SADD', KEYS[2], ARGV[i])
 end
