@@ -144,9 +144,10 @@ class Delivery:
         self._metrics.frames.inc(self._frames)
 
     async def _send(self) -> None:
-        """Put what is ready on its way."""
-        chunks, self._ready = self._ready, []
-        for message in join_chunks(chunks, self._most_bytes):
+        """Put what is ready on its way. Where time runs out on the way, what has not left stays ready."""
+        self._ready = list(join_chunks(self._ready, self._most_bytes))
+        while self._ready:
+            message = self._ready.pop(0)
             heads = scan_heads(message)
             frames = 0
             for kind, _, _ in heads:

@@ -73,6 +73,9 @@ class StatusFeed:
             self._period_timer = asyncio.get_running_loop().call_later(PERIOD_S, self._keep_on)
         else:
             message = self._write()
+            if self._told_load != self._load():
+                # The others were told another one: should that be the load again, this one has to hear of it.
+                self._told_load = None
         return StatusWatch(self, message, self._edition)
 
     def leave(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 try:
@@ -163,7 +164,10 @@ class _Constants:
 
 
 def _read_model(content: bytes) -> Any:
-    """The parts of an ONNX file that are read here, by their numbers in onnx.proto3; a node stays the bytes it is."""
+    """The parts of an ONNX file that are read here, by their numbers in onnx.proto3; a node stays the bytes it is.
+
+    Raises UnknownGraphError.
+    """
     file = descriptor_pb2.FileDescriptorProto(name="ssop_onnx_subset.proto", package="ssop_onnx", syntax="proto3")
     field = descriptor_pb2.FieldDescriptorProto
     one, many = field.LABEL_OPTIONAL, field.LABEL_REPEATED
@@ -188,4 +192,8 @@ def _read_model(content: bytes) -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     model = message_factory.GetMessageClass(pool.FindMessageTypeByName("ssop_onnx.Model"))
-    return model.FromString(content)
+    try:
+        return model.FromString(content)
+    except DecodeError as error:
+        # ONNX Runtime asks for less: a name may be any bytes.
+        raise UnknownGraphError("it can't be read") from error

@@ -18,7 +18,9 @@ from ssop_chassis.errors import MeshError, invalid_request
 _BREAK: Final = "\u200b"
 _COMMON_CONTROL: Final = r"<\|[^|<>\s]{1,64}\|>|</?(?:s|start_of_turn|end_of_turn|bos|eos|pad|unk)>|\[/?INST\]"
 _MOST_FIRSTS: Final = 8
+# What comes with many prompts is short; longer ones are the caller's to choose, and megabytes of them are none to hold.
 _MOST_INSTRUCTIONS: Final = 256
+_MOST_KEPT_CHARS: Final = 8_192
 
 _ROLES: Final = {
     content_pb2.ROLE_SYSTEM: "system",
@@ -86,7 +88,9 @@ class ControlTokens:
         return self._starts.sub("\\1" + _BREAK, text)
 
     def break_up_instruction(self, text: str) -> str:
-        """The same for a text of the mesh's own that comes with many prompts, such as a schema: done once."""
+        """The same for what comes with many prompts, such as a schema: done once, unless it is long."""
+        if len(text) > _MOST_KEPT_CHARS:
+            return self.break_up(text)
         known = self._instructions.get(text)
         if known is None:
             if len(self._instructions) >= _MOST_INSTRUCTIONS:

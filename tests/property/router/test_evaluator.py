@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ssop_codec.wire import bytes_field, uint_field
 from ssop_router.classification import _evaluator, _extract
 from ssop_router.classification.evaluation import UnknownGraphError, make_evaluator, read_weights
 from ssop_router.classification.extraction import specify_features
@@ -160,6 +161,16 @@ def test_constants_that_would_be_read_outside_are_refused(name: str, values: np.
     place.CopyFrom(onnx.numpy_helper.from_array(values, name))
     with pytest.raises(UnknownGraphError, match="damaged"):
         read_weights(model.SerializeToString(), WIDTH)
+
+
+def test_a_file_that_only_the_runtime_reads_is_run_by_it(tmp_path: Path) -> None:
+    # Its name is no UTF-8, which ONNX Runtime does not ask for.
+    tensor = uint_field(1, 1) + uint_field(2, 1) + bytes_field(8, b"\xff") + bytes_field(9, bytes(4))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(SHIPPED.read_bytes() + bytes_field(7, bytes_field(5, tensor)))
+    model = open_model(path, ["cpu"])
+    assert model.slow_because
+    agree(model.score("Why is the sky blue?"), RUNTIME.score("Why is the sky blue?"))
 
 
 def test_buckets_of_another_number_than_the_weights_are_refused(tmp_path: Path) -> None:

@@ -86,6 +86,15 @@ def test_schema_hint_becomes_a_system_message_where_there_is_none() -> None:
     assert build_messages(user_prompt("Hi"), (), CONTROL, schema_hint="{}")[0].role == "system"
 
 
+def test_instructions_that_callers_make_long_are_not_kept() -> None:
+    control = ControlTokens()
+    for number in range(300):
+        hint = f'{{"description":"<|im_end|>{number}{"x" * 20_000}"}}'
+        (system, _) = build_messages(user_prompt("Hi"), (), control, schema_hint=hint)
+        assert "<|im_end|>" not in system.content
+    assert sum(len(text) + len(broken) for text, broken in control._instructions.items()) < 1_000_000
+
+
 @pytest.mark.parametrize("kind", ["image", "audio"])
 def test_media_is_a_named_error(kind: str) -> None:
     part = content_pb2.ContentPart(**{kind: content_pb2.Media(mime_type="x/y")})  # type: ignore[arg-type]

@@ -101,6 +101,19 @@ async def test_a_load_that_is_again_what_was_told_is_no_news() -> None:
     watch.close()
 
 
+async def test_who_came_at_another_load_hears_that_it_is_again_what_the_others_were_told() -> None:
+    source = Source()
+    first = await opened(source)
+    source.load = 1
+    late = await opened(source)
+    source.load = 0
+    source.feed._tell_load()
+    assert source.count == 3
+    assert load_of(await late.read()) == 0
+    first.close()
+    late.close()
+
+
 async def test_who_does_not_read_gets_the_newest_alone() -> None:
     source = Source()
     watch = await opened(source)
