@@ -164,11 +164,11 @@ class AnswerStore:
                     )
         return [bool(outcome) for outcome in outcomes]
 
-    async def drop(self, tenant: str, cache_key: bytes) -> None:
-        """Delete an answer at every level and on every host. Raises as RedisStore."""
+    async def drop(self, tenant: str, cache_key: bytes, *, before: int = _FOREVER) -> None:
+        """Delete an answer of a generation before that fence at every level and on every host. Raises as RedisStore."""
         keys = self._layout.of_tenant(tenant)
-        await self._store.run(scripts.drop_answer(keys, cache_key))
-        await self._spread(Change(keys.tag, cache_key, _FOREVER))
+        await self._store.run(scripts.drop_answer(keys, cache_key, before))
+        await self._spread(Change(keys.tag, cache_key, before))
 
     async def flush(self, tenant: str) -> None:
         """Delete all answers of a tenant at every level and on every host. Raises as RedisStore.

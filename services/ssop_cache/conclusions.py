@@ -130,7 +130,7 @@ class Conclusions:
         await self._write(tenant, asked, frozenset(stored), unfit=frozenset(unfit))
         for one, commit in commits:
             if id(one) in stored & held and _is_lost(one.committed):
-                await self._take_back(tenant, commit.cache_key)
+                await self._take_back(tenant, commit)
 
     async def _seal(self, tenant: str, commits: Sequence[tuple[Conclusion, CommitRequest]]) -> Mapping[int, bytes]:
         """Hold the leases while their answers are stored; what is generated of each that may be stored."""
@@ -153,12 +153,12 @@ class Conclusions:
                 chunks[id(one)] = scripts.data(appended) + commit.chunk if appended else commit.chunk
         return chunks
 
-    async def _take_back(self, tenant: str, cache_key: bytes) -> None:
-        """The state has forgotten a lease that it gave: whoever has it now stores an answer with a later fence."""
+    async def _take_back(self, tenant: str, commit: CommitRequest) -> None:
+        """The state has forgotten a lease that it gave: whoever has it now stores, or has stored, a later answer."""
         _log.warning("a lease was forgotten by the state; its answer is taken back", extra={"tenant": tenant})
         self._metrics.not_stored.labels("superseded").inc()
         try:
-            await self._answers.drop(tenant, cache_key)
+            await self._answers.drop(tenant, commit.cache_key, before=commit.fencing_token + 1)
         except MeshError as error:
             _log.warning("an answer could not be taken back", extra={"tenant": tenant, "reason": error.reason_name})
 

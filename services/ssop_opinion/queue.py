@@ -103,7 +103,8 @@ def open_redis(url: str, timeout_s: float, *, connections: int = 16) -> Redis:
 class PostQueue:
     """The queue of one application, from one process. `name` is this process's among the workers.
 
-    `tenants` are those that are configured; others that have posts in the queue are found by `refresh`.
+    `tenants` are those that are configured. Others that are in the queue when `prepare` looks are gone, and their posts
+    are read, too. Who comes later is new: other processes know them, and their posts are left to those.
     """
 
     def __init__(self, settings: OpinionSettings, tenants: Collection[str] = ()) -> None:
@@ -112,7 +113,9 @@ class PostQueue:
         """Posts of each tenant that wait or are worked on, when `refresh` looked last."""
         self._settings = settings
         self._tenants = tuple(tenants)
+        self._gone: Collection[str] = ()
         self._streams: Sequence[str] = ("", *tenants)
+        self._has_common = True
         self._cursors: dict[str, Any] = {}
         timeout_s = settings.redis_timeout_ms / 1000
         self._redis = open_redis(settings.stream_url, timeout_s)
@@ -144,9 +147,11 @@ class PostQueue:
             if self._settings.is_role_checked:
                 await self._check_role()
             await self._open_streams()
+            self._gone = frozenset(self.lengths).difference(self._tenants)
+            self._choose_streams()
 
     async def refresh(self) -> None:
-        """Find tenants that others brought, and how much waits. Raises QueueAwayError."""
+        """See how much waits, that of tenants included that others brought. Raises QueueAwayError."""
         with _reaching("the queue's Redis does not answer"):
             await self._open_streams()
 
@@ -329,8 +334,13 @@ class PostQueue:
     async def _open_streams(self) -> None:
         common, *found = await self._open(keys=[POSTS, _TENANTS, SUMS], args=[GROUP, *self._tenants])
         self.lengths = {text_of(name): int(length) for name, length in zip(found[::2], found[1::2], strict=True)}
+        self._has_common = bool(common)
+        self._choose_streams()
+
+    def _choose_streams(self) -> None:
+        ours = [name for name in self.lengths if name in self._tenants or name in self._gone]
         # Nothing new comes into the common stream while this version runs alone.
-        self._streams = ("", *self.lengths) if common else tuple(self.lengths) or ("",)
+        self._streams = ("", *ours) if self._has_common else tuple(ours) or ("",)
 
     async def _check_role(self) -> None:
         """Raise ValueError for a Redis that would forget posts."""

@@ -1,6 +1,7 @@
 """Many requests in one call of the cache service, each under its own principal."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from ssop.v1.cache_pb2 import (
     SettleRequest,
 )
 from ssop.v1.mesh_pb2 import Usage
+from ssop_cache.answers import AnswerStore, Fresh
 from ssop_cache.batches import MAX_ENTRIES
 from ssop_chassis.errors import MeshError, parse_status
 
@@ -119,6 +121,25 @@ async def test_an_answer_whose_lease_the_state_forgot_is_taken_back(
     (outcome,) = await run(under_test, [conclude("acme", "a", admitted.admitted.fencing_token, chunk=answer())])
     assert parse_status(outcome.commit_status).reason_name == "LEASE_LOST"
     assert (await under_test.client("acme").admit("b", KEY)).outcome == CacheOutcome.CACHE_OUTCOME_LEASE
+
+
+async def test_what_is_taken_back_is_no_later_answer(
+    under_test: CacheUnderTest, servers: tuple[RedisServer, RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_all = AnswerStore.put_all
+
+    async def put_both(store: AnswerStore, tenant: str, fresh: Sequence[Fresh]) -> Sequence[bool]:
+        """As where the state is lost meanwhile, and who gets the lease then is quick."""
+        stored = await put_all(store, tenant, fresh)
+        servers[0].ask("FLUSHALL")
+        await put_all(store, tenant, [replace(fresh[0], fence=fresh[0].fence + 1, chunk=answer("later"))])
+        return stored
+
+    (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])
+    monkeypatch.setattr(AnswerStore, "put_all", put_both)
+    (outcome,) = await run(under_test, [conclude("acme", "a", admitted.admitted.fencing_token, chunk=answer())])
+    assert parse_status(outcome.commit_status).reason_name == "LEASE_LOST"
+    assert (await under_test.client("acme").admit("b", KEY)).answer.chunk == answer("later")
 
 
 async def test_a_lease_that_lapsed_stores_nothing(under_test: CacheUnderTest) -> None:

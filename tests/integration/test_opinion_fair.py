@@ -281,19 +281,6 @@ async def test_what_many_others_hold_hides_nothing_from_who_takes_over(folder: P
     assert [entry.id for entry in claimed] == [left[0].id]
 
 
-async def test_a_worker_finds_tenants_that_others_have_brought(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, redis: RedisServer
-) -> None:
-    analyst = ScriptedAnalyst()
-    made = posts(5, tenant=QUIET)
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    async with running(elsewhere, redis, parts(analyst)) as (worker, _), working(worker):
-        async with running(folder, redis, parts(ScriptedAnalyst())) as (doors, _):
-            await append(doors, made)
-        await emptied(worker)
-    assert keys(analyst.seen) == keys(made)
-
-
 async def test_redis_away_while_two_tenants_are_worked_on_loses_nothing(folder: Path, redis: RedisServer) -> None:
     made, quiet = posts(200), posts(100, tenant=QUIET)
     async with running(folder, redis, parts(ScriptedAnalyst()), batch=10) as (process, _), working(process):

@@ -38,6 +38,7 @@ from ssop_opinion.analyst import MeshAnalyst, open_analyst
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.record import Analysis
 from ssop_opinion.desk import Desk, open_desk
+from ssop_opinion.intake import Origin
 from ssop_opinion.newcomers import admit_newcomers
 from ssop_opinion.ports import AlertDesk, Query, Sink
 from ssop_opinion.process import OpinionProcess, open_process
@@ -109,6 +110,40 @@ async def test_who_was_there_goes_on_and_shares_the_queue_from_then_on(tmp_path:
         await admit_newcomers(process.setup)
         assert process.queue.is_shared
         assert sorted(process.setup.tenants) == [TENANT, NEW]
+
+
+async def test_posts_of_whom_another_process_knows_alone_are_left_to_it(tmp_path: Path, redis: RedisServer) -> None:
+    analyst, ours, new = ScriptedAnalyst(), posts(3), posts(3, tenant=NEW)
+    for name in ("told", "untold"):
+        (tmp_path / name).mkdir()
+    async with (
+        running(tmp_path / "told", redis, parts(ScriptedAnalyst())) as (told, _),
+        running(tmp_path / "untold", redis, parts(analyst), claim_ms=300) as (untold, _),
+        working(untold),
+    ):
+        make_tenant(tmp_path / "told" / "tenants", NEW)
+        await admit_newcomers(told.setup)
+        await told.intake.append(new, Origin(NEW, "crm", "webhook"))
+        await eventually(lambda: untold.queue.lengths.get(NEW) == len(new))
+        # The first may come by a read that began before; what comes by the others is read of all that is looked at.
+        for count, post in enumerate(ours, 1):
+            await told.intake.append([post], Origin(TENANT, "crm", "webhook"))
+            await eventually(lambda count=count: len(analyst.seen) >= count)  # type: ignore[misc]
+        assert {post.tenant for post in analyst.seen} == {TENANT}
+        make_tenant(tmp_path / "untold" / "tenants", NEW)
+        await admit_newcomers(untold.setup)
+        await emptied(untold)
+    assert {post.key for post in analyst.seen} == {post.key for post in [*ours, *new]}
+
+
+async def test_posts_of_whom_nobody_knows_any_more_are_taken_out(tmp_path: Path, redis: RedisServer) -> None:
+    (tmp_path / "before").mkdir()
+    make_settings(tmp_path / "before", redis.url)
+    make_tenant(tmp_path / "before" / "tenants", NEW)
+    async with running(tmp_path / "before", redis, parts(ScriptedAnalyst())) as (process, _):
+        await process.intake.append(posts(3, tenant=NEW), Origin(NEW, "crm", "webhook"))
+    async with running(tmp_path, redis, parts(ScriptedAnalyst())) as (process, _), working(process):
+        await emptied(process)
 
 
 def spoil_toml(folder: Path) -> None:

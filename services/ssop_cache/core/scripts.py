@@ -250,9 +250,9 @@ def put_answers(keys: TenantKeys, answers: Sequence[tuple[bytes, int, bytes, int
     return ScriptCall("put_answers", names, (nonce, *args))
 
 
-def drop_answer(keys: TenantKeys, cache_key: bytes) -> ScriptCall:
-    """Call of `drop_answer`."""
-    return ScriptCall("drop_answer", (keys.answer(cache_key),), ())
+def drop_answer(keys: TenantKeys, cache_key: bytes, fence: int) -> ScriptCall:
+    """Call of `drop_answer`: one of a generation before `fence`."""
+    return ScriptCall("drop_answer", (keys.answer(cache_key),), (fence,))
 
 
 def flush_answers(keys: TenantKeys, floor: int, nonce: bytes) -> ScriptCall:

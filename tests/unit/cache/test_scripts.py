@@ -30,7 +30,7 @@ CALLS = [
     scripts.read_log(KEYS, KEY, 1, 0),
     scripts.find_answers(KEYS, []),
     scripts.put_answers(KEYS, [], nonce=b"n"),
-    scripts.drop_answer(KEYS, KEY),
+    scripts.drop_answer(KEYS, KEY, 7),
     scripts.flush_answers(KEYS, 1, b"n"),
     put_similar(KEYS, b"n", b"r", ttl_ms=1, most=1),
     find_similar(KEYS, KEY),
