@@ -32,7 +32,7 @@ class _Wheel:
 
     def take(self, at_s: float, alarm: "Alarm") -> "set[Alarm]":
         """Wake it when its slot begins; what is returned has the alarm until then."""
-        slot = math.floor(at_s / SLOT_S)
+        slot = math.floor((at_s - _ROUNDING_S) / SLOT_S)
         alarms = self._slots.get(slot)
         if alarms is None:
             alarms = self._slots[slot] = set()
@@ -101,7 +101,7 @@ class Alarm:
         if self._alarms is not None or self._handle is not None:
             self.stop()
         if delay_s < COARSE_S:
-            self._handle = self.loop.call_later(max(0.0, delay_s), self._ring)
+            self._handle = self.loop.call_later(delay_s, self._ring) if delay_s > 0 else self.loop.call_soon(self._ring)
         else:
             self.at_s = at_s = self.loop.time() + min(delay_s, _MOST_S)
             self._alarms = self._wheel.take(at_s, self)

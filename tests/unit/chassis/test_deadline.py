@@ -134,6 +134,12 @@ def test_one_that_is_stopped_in_its_last_moments_does_not_ring(still: StillLoop)
     assert rung == []
 
 
+@pytest.mark.parametrize("delay_s", [-1, 0])
+async def test_time_that_is_over_ends_the_first_wait(delay_s: float) -> None:
+    with pytest.raises(TimeoutError), Deadline(delay_s):
+        await asyncio.sleep(0)
+
+
 async def test_time_that_was_set_later_counts_from_then() -> None:
     loop = asyncio.get_running_loop()
     started_s = loop.time()
