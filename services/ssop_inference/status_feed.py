@@ -67,7 +67,6 @@ class StatusFeed:
 
     def watch(self) -> "StatusWatch":
         """One more who watches, until it is closed; its first message is of this moment, and its own."""
-        self._watchers += 1
         if self._period_timer is None:
             message = self._make()
             self._period_timer = asyncio.get_running_loop().call_later(PERIOD_S, self._keep_on)
@@ -76,6 +75,7 @@ class StatusFeed:
             if self._told_load != self._load():
                 # The others were told another one: should that be the load again, this one has to hear of it.
                 self._told_load = None
+        self._watchers += 1
         return StatusWatch(self, message, self._edition)
 
     def leave(self) -> None:

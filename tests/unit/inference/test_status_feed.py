@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 
+import pytest
+
 from helpers.eventually import eventually
 from ssop_inference.status_feed import StatusFeed, StatusWatch
 
@@ -134,6 +136,19 @@ async def test_nobody_who_watches_costs_nothing() -> None:
     source.feed.change()
     source.feed.change_load()
     assert source.count == 1
+    assert (source.feed._load_timer, source.feed._period_timer) == (None, None)
+
+
+async def test_one_who_could_not_be_told_anything_does_not_watch() -> None:
+    def fail() -> bytes:
+        raise FileNotFoundError
+
+    source = Source()
+    source.feed._write = fail
+    with pytest.raises(FileNotFoundError):
+        source.feed.watch()
+    source.feed._write = source.write
+    (await opened(source)).close()
     assert (source.feed._load_timer, source.feed._period_timer) == (None, None)
 
 
