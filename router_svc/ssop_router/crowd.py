@@ -192,6 +192,8 @@ class Crowd:
             case _:
                 self._is_committing = False
                 return False
+        # It may have been upgraded since it did not.
+        self._is_committing = True
         return True
 
     def _judge(self, error: MeshError) -> Unavailable | MeshError:

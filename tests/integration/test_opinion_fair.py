@@ -223,6 +223,30 @@ async def test_oldest_drops_posts_of_who_has_too_many(folder: Path, redis: Redis
     assert sorted(post.key for post in left if post is not None) == keys([*flood[4:], *quiet])
 
 
+async def test_oldest_makes_room_for_a_tenant_that_comes_when_one_has_filled_all(
+    tmp_path: Path, redis: RedisServer
+) -> None:
+    async with running(tmp_path, redis, parts(ScriptedAnalyst()), max_queued=90, overflow="oldest") as (process, _):
+        await append(process, posts(90))
+        process.queue.admit([QUIET])
+        appended = await process.intake.append(posts(5, tenant=QUIET), Origin(QUIET, "crm", "webhook"))
+        assert (list(appended.outcomes), appended.dropped) == ([QUEUED] * 5, 5)
+        await process.queue.refresh()
+        assert process.queue.lengths == {TENANT: 85, QUIET: 5}
+
+
+async def test_who_has_most_is_looked_for_once_a_call(tmp_path: Path, redis: RedisServer) -> None:
+    """Of hundreds of tenants, for each of hundreds of posts, Redis would serve nobody else for long."""
+    async with running(tmp_path, redis, parts(ScriptedAnalyst()), max_queued=90, overflow="oldest") as (process, _):
+        await append(process, posts(90))
+        process.queue.admit([QUIET])
+        redis.ask("SADD", "{ssop.opinion}:tenants", *(f"other-{number}" for number in range(50)))
+        redis.ask("CONFIG", "RESETSTAT")
+        await process.intake.append(posts(5, tenant=QUIET), Origin(QUIET, "crm", "webhook"))
+        looks = redis.ask("INFO", "commandstats")["cmdstat_xlen"]["calls"]
+    assert 50 < looks < 100
+
+
 async def test_posts_of_the_stream_that_all_shared_are_read_until_it_is_empty(folder: Path, redis: RedisServer) -> None:
     """An upgrade: what a version with one stream has queued, and what one of its workers had begun."""
     made = [*posts(20), *posts(20, tenant=QUIET)]

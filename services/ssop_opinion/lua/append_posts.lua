@@ -38,6 +38,15 @@ local function fits(size, bound)
   return counted + common < bound and held + held_in_common + size <= max_bytes and not is_over_share(bound)
 end
 
+-- How many posts others have, looked at once: a full queue makes room for each post of a call.
+local names, lengths
+local function look_at_others()
+  names, lengths = redis.call('SMEMBERS', tenants), {}
+  for _, name in ipairs(names) do
+    lengths[name] = name == tenant and -1 or redis.call('XLEN', common_posts .. ':' .. name)
+  end
+end
+
 -- What was not yet delivered: entries behind the group's last one.
 local function drop_oldest(from, whose)
   if redis.call('XLEN', from) == 0 then
@@ -72,23 +81,30 @@ local function drop_oldest(from, whose)
       own, own_bytes = own - 1, own_bytes - size
     else
       redis.call('HINCRBY', sums, whose, -size)
+      lengths[whose] = lengths[whose] - 1
     end
   end
   return true
 end
 
--- Who has more than its share makes room among its own; else the one makes room who has most.
+local function is_full()
+  return counted + common >= max_queued or held + held_in_common >= max_bytes
+end
+
+-- Who has more than its share makes room among its own; else the one makes room who has most. Where there is no room at
+-- all, as behind one that was alone, nobody has a share, and it says nothing of who has too much.
 local function make_room()
   if drop_oldest(common_posts, '') then
     return true
   end
   local longest, most, whose = posts, own, tenant
-  if share > 0 and not is_over_share(max_queued) then
-    for _, name in ipairs(redis.call('SMEMBERS', tenants)) do
-      local key = common_posts .. ':' .. name
-      local length = redis.call('XLEN', key)
-      if length > most then
-        longest, most, whose = key, length, name
+  if share > 0 and (is_full() or not is_over_share(max_queued)) then
+    if not names then
+      look_at_others()
+    end
+    for _, name in ipairs(names) do
+      if lengths[name] > most then
+        longest, most, whose = common_posts .. ':' .. name, lengths[name], name
       end
     end
   end

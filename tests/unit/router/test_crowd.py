@@ -249,6 +249,18 @@ async def test_a_service_that_does_not_know_commits_gets_them_in_calls_of_their_
     assert (peer.settled, peer.committed, peer.batches) == (["a", "b"], [b"a", b"b"], [["a"]])
 
 
+async def test_a_service_that_was_upgraded_is_sent_both_in_one_call_again() -> None:
+    peer = Peer()
+    peer.knows_commits = False
+    crowd = crowd_of(peer)
+    await conclude(crowd, "a")[1].done
+    peer.knows_commits = True
+    # Those that wait together go together all the same, and it shows what it knows.
+    for names in ("bc", "d"):
+        await asyncio.gather(*(commit.done for _, commit in [conclude(crowd, name) for name in names]))
+    assert peer.batches == [["a"], ["b", "c"], ["d"]]
+
+
 async def test_a_service_without_batches_gets_a_settlement_and_a_commit() -> None:
     peer = Peer()
     peer.is_old = True
