@@ -17,6 +17,7 @@ from ssop.v1.frame_pb2 import FRAME_KIND_END, FRAME_KIND_VALUE, VERDICT_OK, Chun
 from ssop_cache.main import Cache, open_cache
 from ssop_cache.settings import CacheSettings
 from ssop_chassis.call import Metadata
+from ssop_chassis.dispatch import Authenticate
 from ssop_chassis.identity import PRINCIPAL_METADATA, Principal
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 
@@ -201,7 +202,7 @@ def memory_peer(cache: Cache) -> MemoryPeer:
 
 @asynccontextmanager
 async def running_cache(
-    state: RedisServer | None, cache: RedisServer, **settings: Any
+    state: RedisServer | None, cache: RedisServer, *, authenticate: Authenticate = _authenticate, **settings: Any
 ) -> AsyncIterator[CacheUnderTest]:
     """The service on two instances, in memory. `state` None: the settings say where the state is."""
     # A loaded build machine stalls for longer than production's 50 ms; tests of that bound give it.
@@ -210,6 +211,6 @@ async def running_cache(
         values["state_url"] = state.url
     registry = CollectorRegistry()
     async with AsyncExitStack() as stack:
-        opened = open_cache(CacheSettings(**values), registry, stack, authenticate=_authenticate)
+        opened = open_cache(CacheSettings(**values), registry, stack, authenticate=authenticate)
         await opened.roles.wait_until_right()
         yield CacheUnderTest(opened, registry, memory_peer(opened))

@@ -422,9 +422,12 @@ async def test_caller_that_does_not_read_is_no_stall_of_the_server() -> None:
 async def test_calls_over_the_queue_are_overloaded() -> None:
     vendor = VENDORS["vllm"]
     async with hanging(vendor) as node:
-        node.backend._queue._max_waiting = 0
+        queue = node.backend._queue
+        # The first thing that a node asks its server is what it can do.
+        await eventually(lambda: not queue.busy)
         calls = [await begin(node, None, messages=0) for _ in range(4)]
-        await eventually(lambda: node.backend._queue.busy == 4)
+        await eventually(lambda: queue.busy == 4)
+        queue._max_waiting = 0
         assert (await failure(node)).reason == R.ERROR_REASON_OVERLOADED
         for call in calls:
             await call.aclose()

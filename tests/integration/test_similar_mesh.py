@@ -57,7 +57,7 @@ async def whole_mesh(
         "similar_timeout_ms": 20_000,
     } | settings
     async with (
-        running_cache(*servers) as cache,
+        running_cache(*servers, authenticate=inner) as cache,
         RagUnderTest(folder, embedder=embedder) as rag,
         run_router(
             cache_peer=MemoryPeer(cache.cache.services, inner, address="cache"),

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 from ssop_cache.core import changes, flushes, hints, neighbours, registry, scripts
 from ssop_cache.core.changes import Change, Cursor
 from ssop_cache.core.keys import Layout, TenantKeys
-from ssop_cache.core.scripts import Admit, Limits, ScriptCall
+from ssop_cache.core.scripts import Admit, Ending, Limits, ScriptCall, Settlement
 from ssop_cache.store import load_scripts
 
 NAMES = st.text(max_size=40) | st.text(alphabet="{}ab:", max_size=12)
@@ -32,7 +32,11 @@ def build(builder: Callable[..., ScriptCall], keys: TenantKeys, request_id: str,
         "request_id": request_id,
         "cache_key": cache_key,
         "limits": Limits(),
-        "asked": Admit(request_id, cache_key, 1, 1),
+        "asked": [Admit(request_id, cache_key, 1, 1)],
+        "settlements": [Settlement(request_id, 1)],
+        "endings": [Ending(cache_key, 7)],
+        "wanted": [(cache_key, 7)],
+        "answers": [(cache_key, 7, b"x", 1)],
         "changes": [Change(keys.tag, cache_key, 1)],
         "cursor": Cursor(),
         "hints": [],
