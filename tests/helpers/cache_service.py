@@ -17,7 +17,6 @@ from ssop.v1.frame_pb2 import FRAME_KIND_END, FRAME_KIND_VALUE, VERDICT_OK, Chun
 from ssop_cache.main import Cache, open_cache
 from ssop_cache.settings import CacheSettings
 from ssop_chassis.call import Metadata
-from ssop_chassis.dispatch import Authenticate
 from ssop_chassis.identity import PRINCIPAL_METADATA, Principal
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 
@@ -202,9 +201,13 @@ def memory_peer(cache: Cache) -> MemoryPeer:
 
 @asynccontextmanager
 async def running_cache(
-    state: RedisServer | None, cache: RedisServer, *, authenticate: Authenticate = _authenticate, **settings: Any
+    state: RedisServer | None, cache: RedisServer, **settings: Any
 ) -> AsyncIterator[CacheUnderTest]:
-    """The service on two instances, in memory. `state` None: the settings say where the state is."""
+    """The service on two instances, in memory. `state` None: the settings say where the state is.
+
+    `authenticate` may be among them, for callers that sign what they send.
+    """
+    authenticate = settings.pop("authenticate", _authenticate)
     # A loaded build machine stalls for longer than production's 50 ms; tests of that bound give it.
     values = {"redis_timeout_ms": 2000, "connection_wait_ms": 30_000, "cache_url": cache.url} | settings
     if state is not None:
