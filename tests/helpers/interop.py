@@ -15,14 +15,13 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from helpers.certificates import make_authority, make_certificate
-from helpers.components import GENERATOR
+from helpers.polyglot import build_once
 
 ROOT: Final = Path(__file__).parents[2]
 HERE: Final = ROOT / "tests" / "polyglot" / "interop"
 BUILD: Final = HERE / "build"
 MESSAGES: Final = BUILD / "messages.bin"
 
-BUILD_TIMEOUT_S: Final = 600
 RUN_TIMEOUT_S: Final = 300
 CASES: Final = (
     "empty_unary",
@@ -107,25 +106,12 @@ PROGRAMS: Final[Mapping[str, Program]] = {
 }
 CLIENTS: Final = tuple(PROGRAMS)
 SERVERS: Final = tuple(name for name, program in PROGRAMS.items() if program.server)
-_built: set[str] = set()
 
 
 def build(program: Program) -> None:
-    """Build a program, once a process. Raises RuntimeError with what the build said."""
-    if program.language in _built:
-        return
-    environ = {**os.environ, "PROTOC": f"{GENERATOR} -m grpc_tools.protoc"}
-    done = subprocess.run(
-        ["sh", str(HERE / "build_programs.sh"), *([program.language] if program.language else [])],
-        capture_output=True,
-        text=True,
-        env=environ,
-        timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr)
-    _built.add(program.language)
+    """Build a program on first use. Raises RuntimeError with what the build said."""
+    script = ["sh", str(HERE / "build_programs.sh")]
+    build_once(f"interop-{program.language}", [*script, *([program.language] if program.language else [])])
 
 
 def _environ() -> dict[str, str]:

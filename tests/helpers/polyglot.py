@@ -5,6 +5,7 @@ import fcntl
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,26 +25,33 @@ _built: set[str] = set()
 
 
 def build_client(language: str) -> None:
-    """Build a client on first use: once for all processes of a test run, since one may use it while another comes."""
-    if language in _built:
+    """Build a client on first use. Raises RuntimeError with what the build said."""
+    build_once(language, ["sh", str(HERE / language / "build.sh")])
+
+
+def build_once(name: str, command: Sequence[str]) -> None:
+    """Build something once for all processes of a test run: one may use it while another comes to build it.
+
+    Raises RuntimeError with what the build said.
+    """
+    if name in _built:
         return
-    script = HERE / language / "build.sh"
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    built_file = Path(tempfile.gettempdir()) / f"ssop-{run}-{language}.built"
-    with script.open("rb") as lock:
+    built_file = Path(tempfile.gettempdir()) / f"ssop-{run}-{name}.built"
+    # Programs lend each other their libraries: one is built at a time.
+    with Path(__file__).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if built_file.exists():
-            _built.add(language)
-            return
-        built = subprocess.run(
-            ["sh", str(script)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PROTOC": f"{GENERATOR} -m grpc_tools.protoc"},
-            timeout=BUILD_TIMEOUT_S,
-            check=False,
-        )
-        assert built.returncode == 0, built.stderr
-        built_file.touch()
-        atexit.register(built_file.unlink, missing_ok=True)
-    _built.add(language)
+        if not built_file.exists():
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                env={**os.environ, "PROTOC": f"{GENERATOR} -m grpc_tools.protoc"},
+                timeout=BUILD_TIMEOUT_S,
+                check=False,
+            )
+            if done.returncode != 0:
+                raise RuntimeError(done.stderr)
+            built_file.touch()
+            atexit.register(built_file.unlink, missing_ok=True)
+    _built.add(name)
