@@ -5,7 +5,6 @@ from typing import Any, Final
 import pytest
 
 from helpers.interop import (
-    BUILD_TIMEOUT_S,
     CASES,
     CLIENTS,
     COMPRESSED,
@@ -16,6 +15,7 @@ from helpers.interop import (
     run_servers,
 )
 from helpers.interop_page import AS_CLIENT, AS_SERVER, column, published, title
+from helpers.polyglot import BUILD_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.needs("native_transport"),
