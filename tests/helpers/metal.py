@@ -246,7 +246,8 @@ def restarted(metal: Metal, before: Mapping[str, str]) -> None:
 def harmless(tally: Tally) -> bool:
     """Nobody got a wrong answer, or none without being told; whoever can try again got his answer.
 
-    An SDK tries again unless it has shown fields of an answer, whose router is gone then.
+    An SDK, which asks one thing at a time, tries again unless it has shown fields of an answer: that of the one router
+    that dies.
     """
     told = (
         "GENERATION_INTERRUPTED",
@@ -260,9 +261,6 @@ def harmless(tally: Tally) -> bool:
         "disconnected",
     )
     is_told = all(any(text.lower() in failure.lower() for text in told) for failure in tally.failures)
-    given_up = [
-        failure
-        for failure in tally.failures
-        if failure.startswith("sdk") and GenerationInterrupted.__name__ not in failure
-    ]
-    return not tally.wrong and is_told and not given_up
+    of_sdk = [failure for failure in tally.failures if failure.startswith("sdk")]
+    is_given_up = len(of_sdk) > 1 or any(GenerationInterrupted.__name__ not in failure for failure in of_sdk)
+    return not tally.wrong and is_told and not is_given_up
