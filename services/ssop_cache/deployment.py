@@ -183,8 +183,8 @@ class SingleDeployment:
                 options |= {"ssl": True, **access.tls.options()}
         elif access.url.startswith("rediss://"):
             options |= access.tls.options()
-        # Those of scripts, one for each plain command that may run, and the probe's.
-        most = connections * (1 + self.calls_per_connection) + 1
+        # Those of scripts, one for each plain command that may run, the probe's, and one to ask how full it is.
+        most = connections * (1 + self.calls_per_connection) + 2
         self._instance = SingleInstance(self._connect(access, options | {"max_connections": most}), connections)
         self._listener = self._connect(
             access, options | {"max_connections": 1, "socket_connect_timeout": max(timeout_s, 0.05)}

@@ -15,6 +15,7 @@ from ssop_cache.answers import AnswerStore
 from ssop_cache.core.keys import Layout
 from ssop_cache.deployment import open_deployment
 from ssop_cache.feeds import Feeds
+from ssop_cache.fill_watch import FillWatch
 from ssop_cache.hint_store import HintServicer
 from ssop_cache.key_purge import KeyPurge
 from ssop_cache.key_store import KeyStoreServicer
@@ -51,6 +52,7 @@ class Cache:
     cache: RedisStore
     roles: RoleChecker
     answers: AnswerStore
+    fill: FillWatch
 
 
 def _refuse_all(_: Metadata) -> Principal:
@@ -105,11 +107,14 @@ def open_cache(
     stack.push_async_callback(wakes.close)
     feeds = Feeds(state, answers, layout, wakes, most=settings.max_followed, gauge=metrics.feeds)
     stack.push_async_callback(feeds.close)
+    fill = FillWatch(state, metrics)
+    stack.push_async_callback(_stop, asyncio.ensure_future(fill.run()))
     servicer = CacheServicer(
         state,
         answers,
         feeds,
         similar=similar,
+        fill=fill,
         layout=layout,
         settings=settings,
         metrics=metrics,
@@ -129,7 +134,7 @@ def open_cache(
         bind(hints_pb2.DESCRIPTOR.services_by_name["HintService"], HintServicer(state)),
         bind(registry_pb2.DESCRIPTOR.services_by_name["RegistryService"], RegistryServicer(state)),
     )
-    return Cache(services, state, cache, roles, answers)
+    return Cache(services, state, cache, roles, answers, fill)
 
 
 async def _stop(task: "asyncio.Task[None]") -> None:

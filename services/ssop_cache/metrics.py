@@ -46,6 +46,14 @@ class CacheMetrics:
         self.is_store_up = Gauge(
             "ssop_cache_store_up", "1 while all instances of the role answer.", ["role"], registry=registry
         )
+        self.state_used_bytes = Gauge(
+            "ssop_cache_state_used_bytes",
+            "Memory of the fullest instance of the state, which never evicts.",
+            registry=registry,
+        )
+        self.state_max_bytes = Gauge(
+            "ssop_cache_state_max_bytes", "Most memory of that instance; 0: no bound, or not known.", registry=registry
+        )
         self.hits = Counter("ssop_cache_hits", "Answers found, by level: local, shared.", ["level"], registry=registry)
         self.similar_hits = Counter("ssop_cache_similar_hits", "Similar answers that were found.", registry=registry)
         self.similar_refusals = Counter(

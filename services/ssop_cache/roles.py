@@ -81,14 +81,14 @@ async def _check_all(store: RedisStore, check: Callable[[Instance], Awaitable[No
         raise RedisConnectionError("no instance is known")
     for instance in instances:
         await check(instance)
-    return {await _info(store, instance, "server", "run_id") for instance in instances}
+    return {(await read_info(store, instance, "server"))["run_id"] for instance in instances}
 
 
 async def _require_place(store: RedisStore, instance: Instance) -> None:
     """It takes writes, of all keys that it is sent."""
-    if not store.is_cluster and await _info(store, instance, "cluster", "cluster_enabled") == "1":
+    if not store.is_cluster and (await read_info(store, instance, "cluster"))["cluster_enabled"] == "1":
         raise RoleError(f"the {store.role} instance is a node of a cluster: set {store.role}_mode to cluster")
-    if (role := await _info(store, instance, "replication", "role")) != "master":
+    if (role := (await read_info(store, instance, "replication"))["role"]) != "master":
         raise RedisConnectionError(f"the {store.role} instance takes no writes: it is a {role}")
 
 
@@ -108,12 +108,13 @@ def _silent(store: RedisStore, name: str) -> RoleError:
     return RoleError(f"the {store.role} instance does not say its {name}; set is_role_checked = false to go without")
 
 
-async def _info(store: RedisStore, instance: Instance, section: str, name: str) -> str:
+async def read_info(store: RedisStore, instance: Instance, section: str) -> dict[str, str]:
+    """What an instance says of itself. Raises RedisError and TimeoutError."""
     info = await store.command_unguarded(instance, "INFO", section)
     if isinstance(info, dict):
-        return str(info.get(name))
+        return {str(name): str(value) for name, value in info.items()}
     lines = (line.partition(":") for line in _text(info).splitlines())
-    return next(value for key, _, value in lines if key == name)
+    return {name: value for name, _, value in lines}
 
 
 def _text(value: object) -> str:

@@ -14,10 +14,12 @@ from ssop_cache.batches import Batches
 from ssop_cache.checks import check_key, check_lease, check_ttl
 from ssop_cache.conclusions import Conclusions
 from ssop_cache.core import scripts
+from ssop_cache.core.fill import Fill
 from ssop_cache.core.grants import Grants
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.usage import read_days
 from ssop_cache.feeds import Feeds
+from ssop_cache.fill_watch import FillWatch
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.renewal import renew
 from ssop_cache.settings import CacheSettings
@@ -42,6 +44,7 @@ class CacheServicer:
         feeds: Feeds,
         *,
         similar: SimilarAnswers,
+        fill: FillWatch,
         layout: Layout,
         settings: CacheSettings,
         metrics: CacheMetrics,
@@ -55,6 +58,7 @@ class CacheServicer:
         self._answers = answers
         self._feeds = feeds
         self._similar = similar
+        self._fill = fill
         self._layout = layout
         self._settings = settings
         self._metrics = metrics
@@ -120,7 +124,9 @@ class CacheServicer:
         """See CacheService.ReadStats."""
         cache_pb2.ReadStatsRequest.FromString(call.request)
         await call.write(
-            cache_pb2.ReadStatsResponse(stats=describe_levels(self._answers, self._similar)).SerializeToString()
+            cache_pb2.ReadStatsResponse(
+                stats=describe_levels(self._answers, self._similar, self._fill.fullest)
+            ).SerializeToString()
         )
 
     async def put_similar(self, call: Call) -> None:
@@ -212,14 +218,16 @@ class CacheServicer:
         await call.write(response.SerializeToString())
 
 
-def describe_levels(answers: AnswerStore, similar: SimilarAnswers) -> CacheStats:
-    """What the levels hold and did."""
+def describe_levels(answers: AnswerStore, similar: SimilarAnswers, fill: Fill) -> CacheStats:
+    """What the levels hold and did, and how full the state is."""
     stats = CacheStats(
         local_hits=answers.hits[CacheLevel.CACHE_LEVEL_LOCAL],
         shared_hits=answers.hits[CacheLevel.CACHE_LEVEL_SHARED],
         misses=answers.hits[CacheLevel.CACHE_LEVEL_UNSPECIFIED],
         similar_hits=similar.hits,
         similar_refusals={guard.value: count for guard, count in similar.refusals.items()},
+        state_used_bytes=fill.used_bytes,
+        state_max_bytes=fill.max_bytes,
     )
     if (local := answers.local) is not None:
         stats.has_local = True

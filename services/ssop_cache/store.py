@@ -35,6 +35,7 @@ from ssop_cache.core.scripts import Reply, ScriptCall
 from ssop_cache.deployment import Deployment, Instance, Word
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.redis_settings import Role
+from ssop_cache.refusals import is_full, is_replica, name_of
 from ssop_chassis.attention import Attention
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
@@ -156,6 +157,11 @@ class RedisStore:
         await self._deployment.learn()
         return self._deployment.instances()
 
+    @property
+    def known_instances(self) -> Sequence[Instance]:
+        """All that take writes, as far as is known without asking."""
+        return self._deployment.instances()
+
     async def command_unguarded(self, instance: Instance, *words: str) -> Any:
         """Run a plain command although the circuit may be open: for `verify`. Raises RedisError and TimeoutError."""
         async with self._attention.timeout(self.timeout_s):
@@ -208,8 +214,7 @@ class RedisStore:
             self._learn_soon()
             raise self._unavailable("moving") from error
         except ResponseError as error:
-            self._take_refusal(route.shard, error)
-            raise self._unavailable("refused") from error
+            raise self._unavailable(self._take_refusal(route.shard, error)) from error
         except (RedisConnectionError, OSError) as error:
             self._fail(route.shard, is_gone=True)
             raise self._unavailable("connection") from error
@@ -247,18 +252,19 @@ class RedisStore:
                 await asyncio.sleep(_TRY_AGAIN_S)
                 route.is_moving = False
 
-    def _take_refusal(self, shard: _Shard, error: ResponseError) -> None:
-        """The instance answers and refuses: out of memory, loading, read-only, or a fault in a script."""
+    def _take_refusal(self, shard: _Shard, error: ResponseError) -> str:
+        """The instance answers and refuses: out of memory, loading, read-only, or a fault in a script. Its kind."""
         now_s = time.monotonic()
         if now_s - self._told_refusal_s >= _TELL_AGAIN_S:
             # While it is full it refuses every call; the metric counts them.
             self._told_refusal_s = now_s
-            _log.error("the store refused a command", extra={"role": self.role, "refusal": _first_word(error)})
-        if "READONLY" in str(error):
-            # A master that was made a replica; the words stand within the error of a script in Redis 6.2.
+            what = "the store is full: it takes no writes" if is_full(error) else "the store refused a command"
+            _log.error(what, extra={"role": self.role, "refusal": name_of(error)})
+        if is_replica(error):
             self._fail(shard, is_gone=True)
         elif isinstance(error, ClusterDownError):
             self._learn_soon()
+        return "full" if is_full(error) else "refused"
 
     async def _wait_for_slot(self) -> None:
         try:
@@ -272,9 +278,10 @@ class RedisStore:
 
     def _unavailable(self, kind: str) -> MeshError:
         self._metrics.store_errors.labels(self.role, kind).inc()
+        fault = "is full" if kind == "full" else "does not answer"
         return MeshError(
             ErrorReason.ERROR_REASON_STORE_UNAVAILABLE,
-            f"the {self.role} store does not answer",
+            f"the {self.role} store {fault}",
             metadata={"role": self.role},
         )
 
@@ -393,8 +400,3 @@ class RoleError(SettingsError):
 
 def _sha1(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def _first_word(error: Exception) -> str:
-    """The code of a refusal, such as OOM; never its text, which may quote arguments."""
-    return type(error).__name__ if not error.args else str(error.args[0]).split(" ", 1)[0][:32]

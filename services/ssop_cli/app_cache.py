@@ -40,7 +40,7 @@ def cache_stats(
 ) -> None:
     """Show what the levels hold, and how often each has answered since the cache service started."""
     with guard(as_json), _client(state_dir, target, timeout) as client:
-        from ssop_cli.cache import cache_json, cache_lines  # noqa: PLC0415
+        from ssop_cli.cache import cache_json, cache_lines, fill_of, state_line  # noqa: PLC0415
 
         stats = client.cache.stats()
         if as_json:
@@ -48,6 +48,8 @@ def cache_stats(
         else:
             for line in cache_lines(stats):
                 out.print(line)
+            if line := state_line(fill_of(stats)):
+                out.print(f"state  {line}")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ssop.v1.cache_admin_pb2 import CacheStats
+from ssop_cache.core.fill import Fill
 
 _MIB = 1 << 20
 
@@ -22,6 +23,11 @@ def cache_json(stats: CacheStats) -> dict[str, Any]:
         "shared": {"hits": stats.shared_hits},
         "misses": stats.misses,
         "similar": {"hits": stats.similar_hits, "refusals": dict(sorted(stats.similar_refusals.items()))},
+        "state": {
+            "used_bytes": stats.state_used_bytes,
+            "max_bytes": stats.state_max_bytes,
+            "is_filling": fill_of(stats).is_filling,
+        },
     }
 
 
@@ -40,3 +46,21 @@ def cache_lines(stats: CacheStats) -> list[str]:
         told_apart = ", ".join(f"{kind} {count:,}" for kind, count in sorted(stats.similar_refusals.items()))
         lines.append(f"near   {stats.similar_hits:,} similar answers; told apart: {told_apart or 'none'}")
     return lines
+
+
+def fill_of(stats: CacheStats) -> Fill:
+    """How full the state is; nothing of both where the service does not say."""
+    return Fill(stats.state_used_bytes, stats.state_max_bytes)
+
+
+def state_line(fill: Fill) -> str:
+    """What the state uses of its memory, and what comes of it once it is full; empty where it has no bound."""
+    if not fill.max_bytes:
+        return ""
+    size = f"{fill.used_bytes / _MIB:.1f} of {fill.max_bytes / _MIB:.0f} MiB"
+    if not fill.is_filling:
+        return size
+    return (
+        f"{size}: once it is full, requests go on without admission and cache, flagged, and those of tenants with a"
+        " token budget are refused; fewer requests, or more maxmemory (docs/redis.md, sizing)"
+    )

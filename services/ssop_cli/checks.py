@@ -14,12 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from redis import Redis
+from redis.exceptions import RedisError
+
+from ssop_cache.core.fill import parse_fill
 from ssop_cache.redis_process import RedisBinaryError, bundled_redis_binary, find_redis_binary
 from ssop_chassis.transport import is_native_built
 from ssop_cli import embedded
 from ssop_cli.board import show_bytes
+from ssop_cli.cache import state_line
 from ssop_cli.lock import lock_holder
 from ssop_cli.places import Places
+from ssop_cli.report import read_report
 from ssop_inference import models as store
 from ssop_router.policy_settings import PolicySettings
 from ssop_router.scoring import open_classifier
@@ -27,6 +33,7 @@ from ssop_router.scoring import open_classifier
 MIN_PYTHON: Final = (3, 11)
 MIN_DISK_BYTES: Final = 2 * 1024**3
 MIN_MEMORY_BYTES: Final = 1024**3
+_ASK_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class Check:
 def run_checks(places: Places, models_dir: Path) -> list[Check]:
     """All checks. None of them changes anything or leaves this machine."""
     checks = [_python(), _headers(), _codec(), *_engine(), _redis(), _model(models_dir)]
-    checks += [_classifier(), _port(places), _disk(places), _memory(), _gpu()]
+    checks += [_classifier(), _port(places), *_state(places), _disk(places), _memory(), _gpu()]
     checks += [
         _program("nginx", "the front for TLS and many clients; the router listens by itself without it"),
         _systemd(),
@@ -171,6 +178,22 @@ def _port(places: Places) -> Check:
                 return Check("port", "ok", f"{port}: in use while the mesh runs (pid {holder})")
             return Check("port", "lacks", f"{port}: {error.strerror}; start with: ssop up --port 0")
     return Check("port", "ok", f"{port} of 127.0.0.1 is free")
+
+
+def _state(places: Places) -> Iterator[Check]:
+    """How full the state of the mesh that runs here is."""
+    report = read_report(places.report) if lock_holder(places.lock) is not None else None
+    for child in report.children if report is not None else ():
+        if child.name != "redis-state":
+            continue
+        socket_path = child.address.removeprefix("unix:")
+        try:
+            with Redis(unix_socket_path=socket_path, socket_timeout=_ASK_S, socket_connect_timeout=_ASK_S) as redis:
+                fill = parse_fill({str(name): str(value) for name, value in redis.info("memory").items()})
+        except (RedisError, OSError, KeyError, ValueError) as error:
+            yield Check("state", "lacks", f"Redis at {socket_path} does not answer: {type(error).__name__}")
+        else:
+            yield Check("state", "lacks" if fill.is_filling else "ok", state_line(fill))
 
 
 def _disk(places: Places) -> Check:

@@ -16,7 +16,8 @@ from ssop_cli.failure import EXIT_SETTINGS, CommandError
 from ssop_cli.places import Places
 
 Role = Literal["cache", "state"]
-_MEMORY_MIB: Final[Mapping[Role, int]] = {"cache": 64, "state": 128}
+_MEMORY_MIB: Final[Mapping[Role, int]] = {"cache": 64, "state": 512}
+"""Bounds, not what they take: a state of 512 MiB holds five minutes of some 6,000 requests a second."""
 _DEFAULT_LISTEN: Final = {
     "cache": "127.0.0.1:7340",
     "rag": "127.0.0.1:7330",
@@ -26,7 +27,7 @@ _DEFAULT_LISTEN: Final = {
     "opinion": "127.0.0.1:7390",
 }
 _HTTP: Final = frozenset({"gateway", "opinion"})
-_STATE_WITH_POSTS_MIB: Final = 320
+_STATE_WITH_POSTS_MIB: Final = 704
 """The posts that wait are in the state, and their bound is 64 MiB."""
 
 

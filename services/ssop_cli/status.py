@@ -21,7 +21,7 @@ from ssop_cli.board import (
     show_age,
     trials_table,
 )
-from ssop_cli.cache import cache_json, cache_lines
+from ssop_cli.cache import cache_json, cache_lines, fill_of, state_line
 from ssop_cli.failure import CommandError
 from ssop_cli.lock import lock_holder
 from ssop_cli.mesh import Access, mesh_errors, word
@@ -235,6 +235,9 @@ def status_view(
             parts.append(_limit_view(status.rate_limit))
         if status.HasField("cache"):
             parts += [Text(f"cache {line}") for line in cache_lines(status.cache)]
+            fill = fill_of(status.cache)
+            if line := state_line(fill):
+                parts.append(Text(f"state of limits and leases: {line}", style="red" if fill.is_filling else ""))
         parts.append(
             Text(
                 f"in flight {status.in_flight}; document frames: {status.frames_sent} sent, by receipts "

@@ -3,12 +3,16 @@
 from typing import Any
 
 import pytest
+from rich.text import Text
 
 from ssop.v1.cache_admin_pb2 import CacheStats
 from ssop.v1.mesh_pb2 import CACHE_LEVEL_LOCAL, CACHE_LEVEL_SHARED, Decision, DeliveryStatus
+from ssop.v1.router_pb2 import GetMeshStatusResponse
+from ssop_cache.core.fill import Fill
 from ssop_cli.ask import delivery_json, delivery_line
-from ssop_cli.cache import cache_json, cache_lines
-from ssop_cli.mesh import decision_json
+from ssop_cli.cache import cache_json, cache_lines, state_line
+from ssop_cli.mesh import Access, decision_json
+from ssop_cli.status import status_view
 
 STATS = CacheStats(
     has_local=True,
@@ -65,3 +69,28 @@ def test_stats_as_json() -> None:
     found = cache_json(STATS)
     assert found["local"]["hits"] == 1_200
     assert found["similar"] == {"hits": 2, "refusals": {"negation": 1, "number": 4}}
+
+
+def test_state_says_what_it_uses_of_what_it_may() -> None:
+    assert state_line(Fill(96 << 20, 512 << 20)) == "96.0 of 512 MiB"
+
+
+def test_state_that_fills_up_says_what_comes_of_it() -> None:
+    line = state_line(Fill(400 << 20, 512 << 20))
+    assert line.startswith("400.0 of 512 MiB: once it is full, requests go on without admission")
+
+
+def test_state_without_a_bound_has_no_line() -> None:
+    assert not state_line(Fill(96 << 20, 0))
+
+
+def test_status_tells_of_a_state_that_fills_up() -> None:
+    stats = CacheStats(state_used_bytes=400 << 20, state_max_bytes=512 << 20)
+    view = status_view(None, GetMeshStatusResponse(cache=stats), Access("127.0.0.1:7300", "k"), 0)
+    lines = [part for part in view.renderables if isinstance(part, Text) and part.plain.startswith("state of limits")]
+    assert [str(line.style) for line in lines] == ["red"]
+
+
+def test_state_as_json() -> None:
+    stats = CacheStats(state_used_bytes=9, state_max_bytes=10)
+    assert cache_json(stats)["state"] == {"used_bytes": 9, "max_bytes": 10, "is_filling": True}

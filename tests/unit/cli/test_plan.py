@@ -51,7 +51,7 @@ def test_the_opinion_service_starts_last_and_its_posts_have_room() -> None:
     children = {child.name: child for child in plan_children(document, Path("/state/ssop.toml"), PLACES, BINARY)}
     assert list(children)[-1] == "opinion"
     assert (children["opinion"].address, children["opinion"].is_http) == ("127.0.0.1:7391", True)
-    assert "320mb" in children["redis-state"].command
+    assert "704mb" in children["redis-state"].command
 
 
 def test_a_mesh_without_a_router_is_refused() -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19ssop/v1/cache_admin.proto\x12\x07ssop.v1\"#\n\x11\x46lushCacheRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"$\n\x12\x46lushCacheResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"\x16\n\x14GetCacheStatsRequest\";\n\x15GetCacheStatsResponse\x12\"\n\x05stats\x18\x01 \x01(\x0b\x32\x13.ssop.v1.CacheStats\"\xdf\x02\n\nCacheStats\x12\x11\n\thas_local\x18\x01 \x01(\x08\x12\x15\n\rlocal_answers\x18\x02 \x01(\x04\x12\x13\n\x0blocal_bytes\x18\x03 \x01(\x04\x12\x17\n\x0flocal_max_bytes\x18\x04 \x01(\x04\x12\x15\n\ris_local_kept\x18\x05 \x01(\x08\x12\x17\n\x0fis_local_synced\x18\x06 \x01(\x08\x12\x12\n\nlocal_hits\x18\x07 \x01(\x04\x12\x13\n\x0bshared_hits\x18\x08 \x01(\x04\x12\x0e\n\x06misses\x18\t \x01(\x04\x12\x14\n\x0csimilar_hits\x18\n \x01(\x04\x12\x42\n\x10similar_refusals\x18\x0b \x03(\x0b\x32(.ssop.v1.CacheStats.SimilarRefusalsEntry\x1a\x36\n\x14SimilarRefusalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x32\xaa\x01\n\x11\x43\x61\x63heAdminService\x12\x45\n\nFlushCache\x12\x1a.ssop.v1.FlushCacheRequest\x1a\x1b.ssop.v1.FlushCacheResponse\x12N\n\rGetCacheStats\x12\x1d.ssop.v1.GetCacheStatsRequest\x1a\x1e.ssop.v1.GetCacheStatsResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19ssop/v1/cache_admin.proto\x12\x07ssop.v1\"#\n\x11\x46lushCacheRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"$\n\x12\x46lushCacheResponse\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"\x16\n\x14GetCacheStatsRequest\";\n\x15GetCacheStatsResponse\x12\"\n\x05stats\x18\x01 \x01(\x0b\x32\x13.ssop.v1.CacheStats\"\x92\x03\n\nCacheStats\x12\x11\n\thas_local\x18\x01 \x01(\x08\x12\x15\n\rlocal_answers\x18\x02 \x01(\x04\x12\x13\n\x0blocal_bytes\x18\x03 \x01(\x04\x12\x17\n\x0flocal_max_bytes\x18\x04 \x01(\x04\x12\x15\n\ris_local_kept\x18\x05 \x01(\x08\x12\x17\n\x0fis_local_synced\x18\x06 \x01(\x08\x12\x12\n\nlocal_hits\x18\x07 \x01(\x04\x12\x13\n\x0bshared_hits\x18\x08 \x01(\x04\x12\x0e\n\x06misses\x18\t \x01(\x04\x12\x14\n\x0csimilar_hits\x18\n \x01(\x04\x12\x42\n\x10similar_refusals\x18\x0b \x03(\x0b\x32(.ssop.v1.CacheStats.SimilarRefusalsEntry\x12\x18\n\x10state_used_bytes\x18\x0c \x01(\x04\x12\x17\n\x0fstate_max_bytes\x18\r \x01(\x04\x1a\x36\n\x14SimilarRefusalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x32\xaa\x01\n\x11\x43\x61\x63heAdminService\x12\x45\n\nFlushCache\x12\x1a.ssop.v1.FlushCacheRequest\x1a\x1b.ssop.v1.FlushCacheResponse\x12N\n\rGetCacheStats\x12\x1d.ssop.v1.GetCacheStatsRequest\x1a\x1e.ssop.v1.GetCacheStatsResponseB@\n\x0b\x64\x65v.ssop.v1P\x01Z/github.com/ssop-mesh/ssop/gen/go/ssop/v1;ssopv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,9 +43,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCACHESTATSRESPONSE']._serialized_start=137
   _globals['_GETCACHESTATSRESPONSE']._serialized_end=196
   _globals['_CACHESTATS']._serialized_start=199
-  _globals['_CACHESTATS']._serialized_end=550
-  _globals['_CACHESTATS_SIMILARREFUSALSENTRY']._serialized_start=496
-  _globals['_CACHESTATS_SIMILARREFUSALSENTRY']._serialized_end=550
-  _globals['_CACHEADMINSERVICE']._serialized_start=553
-  _globals['_CACHEADMINSERVICE']._serialized_end=723
+  _globals['_CACHESTATS']._serialized_end=601
+  _globals['_CACHESTATS_SIMILARREFUSALSENTRY']._serialized_start=547
+  _globals['_CACHESTATS_SIMILARREFUSALSENTRY']._serialized_end=601
+  _globals['_CACHEADMINSERVICE']._serialized_start=604
+  _globals['_CACHEADMINSERVICE']._serialized_end=774
 # @@protoc_insertion_point(module_scope)

@@ -140,6 +140,8 @@ class CacheStats(_message.Message):
     MISSES_FIELD_NUMBER: _builtins.int
     SIMILAR_HITS_FIELD_NUMBER: _builtins.int
     SIMILAR_REFUSALS_FIELD_NUMBER: _builtins.int
+    STATE_USED_BYTES_FIELD_NUMBER: _builtins.int
+    STATE_MAX_BYTES_FIELD_NUMBER: _builtins.int
     has_local: _builtins.bool
     """There is a level on the service's own host."""
     local_answers: _builtins.int
@@ -160,6 +162,10 @@ class CacheStats(_message.Message):
     """Look-ups that found nothing."""
     similar_hits: _builtins.int
     """Similar answers that were found."""
+    state_used_bytes: _builtins.int
+    """Memory that the state uses, of its fullest instance; as it was some seconds ago. 0: not known yet."""
+    state_max_bytes: _builtins.int
+    """Most memory of that instance: at this it takes no more writes, and nothing is admitted. 0: no bound, or not known."""
     @_builtins.property
     def similar_refusals(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Near questions that a guard told apart, by guard: number, negation, entity, polarity, order, content."""
@@ -178,10 +184,12 @@ class CacheStats(_message.Message):
         misses: _builtins.int = ...,
         similar_hits: _builtins.int = ...,
         similar_refusals: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        state_used_bytes: _builtins.int = ...,
+        state_max_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_local", b"has_local", "is_local_kept", b"is_local_kept", "is_local_synced", b"is_local_synced", "local_answers", b"local_answers", "local_bytes", b"local_bytes", "local_hits", b"local_hits", "local_max_bytes", b"local_max_bytes", "misses", b"misses", "shared_hits", b"shared_hits", "similar_hits", b"similar_hits", "similar_refusals", b"similar_refusals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_local", b"has_local", "is_local_kept", b"is_local_kept", "is_local_synced", b"is_local_synced", "local_answers", b"local_answers", "local_bytes", b"local_bytes", "local_hits", b"local_hits", "local_max_bytes", b"local_max_bytes", "misses", b"misses", "shared_hits", b"shared_hits", "similar_hits", b"similar_hits", "similar_refusals", b"similar_refusals", "state_max_bytes", b"state_max_bytes", "state_used_bytes", b"state_used_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
