@@ -6,7 +6,7 @@ Sans-IO: no clock, no logging, no transport. SPEC.md beside this package is the 
 from ._decoder import HAS_PROBES, Decoder, scan_heads
 from ._encoder import Encoder
 from ._frame import Frame
-from ._survey import Survey, bodies, read_heads, select, survey
+from ._survey import Course, Survey, bodies, mesh_chunk, read_heads, select, survey
 from ._value_writer import encode_frame, encode_values
 from .constants import (
     ALL_TYPES,
@@ -27,7 +27,7 @@ from .frames import End, Header
 from .limits import Limits
 from .rules import FieldNode, Schema
 from .schema import compile_schema, text_schema
-from .wire import RefStep, append_mesh_frame, mesh_chunk
+from .wire import RefStep, append_mesh_frame
 
 __all__ = [
     "ALL_TYPES",
@@ -38,6 +38,7 @@ __all__ = [
     "READY",
     "WIRE_VERSION",
     "CodecError",
+    "Course",
     "Decoder",
     "Encoder",
     "End",

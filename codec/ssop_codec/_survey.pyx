@@ -1,5 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, freethreading_compatible=True
-"""What a relay has to know of a chunk: kinds and numbers of its frames, in one pass and without a look at values."""
+"""What a relay has to know of a chunk: kinds and numbers of its frames, in one pass and without a look at values.
+
+And what it writes of its own.
+"""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -8,14 +11,16 @@ from libc.string cimport memcpy
 
 from ssop_codec._fields cimport UINT32, Field, next_frame
 from ssop_codec._frame cimport FIRST_MESH_KIND, KIND_CLOSE, KIND_VALUE
-from ssop_codec._wire cimport get_varint
+from ssop_codec._wire cimport get_varint, put_varint, varint_size
 
+from .constants import MESH_CONTENT_FIELD
 from .errors import FrameError
 
 cdef enum:
     # Kinds from here on, of later versions of the protocol, share a bit.
     LAST_BIT = 63
     ON_STACK = 64
+    KINDS = 32
 
 cdef struct Head:
     uint64_t seq
@@ -67,6 +72,10 @@ cdef class Survey:
 @cython.always_allow_keywords(False)
 def survey(bytes chunk not None):
     """Look over the frames of a chunk. Raises FrameError where it is none."""
+    return look_over(chunk)
+
+
+cdef Survey look_over(bytes chunk):
     cdef const uint8_t* at = <const uint8_t*>PyBytes_AS_STRING(chunk)
     cdef const uint8_t* end = at + PyBytes_GET_SIZE(chunk)
     cdef Survey found = Survey.__new__(Survey)
@@ -160,3 +169,77 @@ def read_heads(bytes heads not None):
         memcpy(&head, PyBytes_AS_STRING(heads) + index * <Py_ssize_t>sizeof(Head), sizeof(Head))
         found.append((head.kind, head.seq, head.node))
     return found
+
+
+cdef class Course:
+    """See the stub."""
+
+    cdef public uint64_t last_seq
+    cdef readonly bint is_kept
+    cdef Py_ssize_t limit_bytes, size_bytes
+    cdef list chunks
+
+    def __cinit__(self, Py_ssize_t limit_bytes):
+        self.limit_bytes = limit_bytes
+        self.is_kept = limit_bytes > 0
+        self.chunks = []
+
+    @property
+    def chunk(self):
+        whole = b"".join(self.chunks)
+        self.chunks = [whole] if whole else []
+        return whole
+
+    @cython.binding(False)
+    def add(self, bytes chunk not None, uint64_t frames):
+        self.last_seq += frames
+        self.keep(chunk)
+
+    @cython.binding(False)
+    def follow(self, bytes chunk not None):
+        cdef Survey found = look_over(chunk)
+        if not (found.is_plain and found.is_row and found.frames) or found.first_seq != self.last_seq + 1:
+            return None
+        self.last_seq = found.last_seq
+        self.keep(chunk)
+        return found
+
+    cdef int keep(self, bytes chunk) except -1:
+        if not self.is_kept:
+            return 0
+        self.size_bytes += PyBytes_GET_SIZE(chunk)
+        if self.size_bytes > self.limit_bytes:
+            self.is_kept = False
+            self.chunks = []
+            return 0
+        self.chunks.append(chunk)
+        return 0
+
+
+# The content field of each mesh kind; 0: no mesh kind.
+cdef uint32_t[KINDS] content_fields
+for _kind in range(KINDS):
+    content_fields[_kind] = MESH_CONTENT_FIELD.get(_kind, 0)
+
+
+@cython.binding(False)
+@cython.always_allow_keywords(False)
+def mesh_chunk(int kind, bytes payload not None):
+    """See the stub."""
+    cdef uint64_t size = PyBytes_GET_SIZE(payload), tag, whole
+    cdef bytes chunk
+    cdef uint8_t* at
+    if kind < 0 or kind >= KINDS or not content_fields[kind]:
+        raise ValueError(f"{kind} is not the kind of a mesh frame")
+    tag = content_fields[kind] << 3 | 2
+    # The kind is one byte, as are the tags of kind and frame.
+    whole = 2 + varint_size(tag) + varint_size(size) + size
+    chunk = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>(1 + varint_size(whole) + whole))
+    at = <uint8_t*>PyBytes_AS_STRING(chunk)
+    at[0] = 0x0A
+    at = put_varint(at + 1, whole)
+    at[0] = 0x10
+    at[1] = <uint8_t>kind
+    at = put_varint(put_varint(at + 2, tag), size)
+    memcpy(at, PyBytes_AS_STRING(payload), size)
+    return chunk

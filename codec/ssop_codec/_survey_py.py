@@ -62,6 +62,38 @@ def bodies(chunk: bytes, kind: int) -> list[bytes]:
     return [body for body, has in found if has == kind]
 
 
+class Course:
+    """See `_survey.Course`."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._added: list[bytes] = []
+        self.last_seq = 0
+
+    @property
+    def is_kept(self) -> bool:
+        """Nothing is missing."""
+        return self._limit_bytes > 0 and sum(map(len, self._added)) <= self._limit_bytes
+
+    @property
+    def chunk(self) -> bytes:
+        """All frames."""
+        return b"".join(self._added) if self.is_kept else b""
+
+    def add(self, chunk: bytes, frames: int) -> None:
+        """The next `frames` document frames."""
+        self.last_seq += frames
+        self._added.append(chunk)
+
+    def follow(self, chunk: bytes) -> SlowSurvey | None:
+        """Add a chunk that is the next fields and nothing else. Raises FrameError."""
+        found = survey(chunk)
+        if not (found.frames and found.is_plain and found.is_row and found.first_seq == self.last_seq + 1):
+            return None
+        self.add(chunk, found.frames)
+        return found
+
+
 def _bit(kind: int) -> int:
     return 1 << min(kind, LAST_BIT)
 

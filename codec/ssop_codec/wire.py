@@ -11,7 +11,6 @@ from typing import Final
 
 from .constants import (
     CODEC_VERSION,
-    MESH_CONTENT_FIELD,
     WIRE_VERSION,
     FieldStep,
     FrameKind,
@@ -20,8 +19,6 @@ from .constants import (
 )
 from .errors import SchemaError, Violation
 from .rules import FieldNode, Schema
-
-_KIND_OF_FIELD: Final = {int(kind): field for kind, field in MESH_CONTENT_FIELD.items()}
 
 
 class RefStep(int):
@@ -141,18 +138,8 @@ def value_content(  # noqa: PLR0911  # one return per type
     return json_content(bytes(value))
 
 
-def mesh_chunk(kind: int, payload: bytes) -> bytes:
-    """A chunk with one mesh frame around a serialized Decision, DeliveryStatus, Accounting, Receipt,
-    FieldLogprobs or Confidence message. Raises ValueError when `kind` is no mesh kind.
-    """
-    field = _KIND_OF_FIELD.get(kind)
-    if field is None:
-        raise ValueError(f"{kind} is not the kind of a mesh frame")
-    return append_mesh_frame(kind, field, payload)
-
-
 def append_mesh_frame(kind: int, content_field: int, payload: bytes) -> bytes:
-    """As `mesh_chunk`, with the number of the content field given."""
+    """As `mesh_chunk`, for any kind, with the number of the content field given."""
     return chunk_of(head(0, kind) + bytes_field(content_field, payload))
 
 
@@ -304,4 +291,4 @@ def incomplete_reason_or_default(reason: int) -> int:
     return reason or IncompleteReason.STOPPED_EARLY
 
 
-__all__ = ["FieldStep", "PathStep", "RefStep", "append_mesh_frame", "mesh_chunk"]
+__all__ = ["FieldStep", "PathStep", "RefStep", "append_mesh_frame"]

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import Frame, FrameKind, IncompleteReason, Verdict
-from ssop.v1.mesh_pb2 import Continuation
+from ssop.v1.mesh_pb2 import ConstraintMode, Continuation
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, Survey, bodies, select, survey
@@ -30,9 +31,11 @@ from ssop_router.lease import Lease
 from ssop_router.outlet import finish
 
 R = ErrorReason
+_STATUS: Final = FrameKind.FRAME_KIND_STATUS
+_CONFIDENCE: Final = FrameKind.FRAME_KIND_CONFIDENCE
 _HEADER_BIT: Final = 1 << FrameKind.FRAME_KIND_HEADER
-_STATUS_BIT: Final = 1 << FrameKind.FRAME_KIND_STATUS
-_CONFIDENCE_BIT: Final = 1 << FrameKind.FRAME_KIND_CONFIDENCE
+_STATUS_BIT: Final = 1 << _STATUS
+_CONFIDENCE_BIT: Final = 1 << _CONFIDENCE
 # What only the router says to a client, or hears for itself.
 _OWN_BITS: Final = (
     _STATUS_BIT
@@ -42,11 +45,13 @@ _OWN_BITS: Final = (
     | 1 << FrameKind.FRAME_KIND_RECEIPT
 )
 _PASSED_ON: Final = ALL_KINDS & ~_OWN_BITS
+_OTHERS_BITS: Final = _PASSED_ON & ~DOCUMENT_KINDS
 # Whoever reads the end of a node did not cancel it: a node that goes away did.
 _NODE_FAULTS: Final = frozenset(
     {IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED, IncompleteReason.INCOMPLETE_REASON_CANCELLED}
 )
 _MAX_HELD_BYTES: Final = 1_048_576
+_MOST_REMEMBERED_BYTES: Final = 1_024
 # A node that has sent its last END has this long to end its call.
 _END_GRACE_S: Final = 1.0
 
@@ -76,10 +81,13 @@ class Attempt:
         on_commit: Callable[[], None] | None = None,
     ) -> None:
         self._job = job
+        self._transcript = job.transcript
         self._delivery = delivery
         self._lease = lease
         self._on_commit = on_commit
         self._held: list[bytes] = []
+        self._held_kinds = 0
+        self._held_frames = 0
         self._has_tools = bool(job.request.prompt.tools)
         self._last_seqs: dict[int, int] = {}
         self.held_bytes = 0
@@ -100,20 +108,16 @@ class Attempt:
         if self.is_finished:
             return None
         try:
-            found = survey(chunk)
+            found = self._transcript.follow(chunk) if self.is_committed and not self._has_tools else None
+            if found is None:
+                found = survey(chunk)
+                return self._take_apart(chunk, found) if found.frames else None
         except FrameError as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
-        if not (self.is_committed and found.is_plain and found.is_row) or self._has_tools:
-            return self._take_apart(chunk, found) if found.frames else None
-        # Fields and nothing else: most chunks are so, and go on as they are.
-        reading, frames = self.reading, found.frames
-        if found.first_seq != reading.last_seq + 1:
-            if not frames:
-                return None
-            raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
+        # The next fields and nothing else: most chunks are so, and go on as they are.
+        frames = found.frames
         chunk_received(self._stream, frames, len(chunk))
-        reading.last_seq += frames
-        self._job.transcript.add(chunk, frames)
+        self.reading.last_seq = found.last_seq
         if self._lease is not None:
             self._lease.add(chunk)
         pending = self._delivery.forward(chunk, frames, found=found)
@@ -134,6 +138,7 @@ class Attempt:
                 self.first_field_s = time.monotonic()
                 if self.on_first_field is not None:
                     self.on_first_field()
+            self._held_frames += documents
             self._hold(chunk, kinds, has_field=has_field)
             return self._weigh(has_field=has_field)
         if kinds & END_BIT:
@@ -142,7 +147,7 @@ class Attempt:
                 return self._cut(select(chunk, _PASSED_ON))
         if kinds & _OWN_BITS:
             chunk = select(chunk, _PASSED_ON)
-        self._keep(chunk, documents)
+        self._keep(chunk, kinds, documents)
         return self._guard(self._delivery.forward(chunk, documents, is_last=self.is_finished))
 
     def _follow_sequence(self, found: Survey) -> int:
@@ -172,11 +177,12 @@ class Attempt:
         return count
 
     def _hold(self, chunk: bytes, kinds: int, *, has_field: bool) -> None:
+        self._held_kinds |= kinds
         if kinds & _STATUS_BIT:
-            for body in bodies(chunk, FrameKind.FRAME_KIND_STATUS):
+            for body in bodies(chunk, _STATUS):
                 self._merge(body)
         if kinds & _CONFIDENCE_BIT:
-            for body in bodies(chunk, FrameKind.FRAME_KIND_CONFIDENCE):
+            for body in bodies(chunk, _CONFIDENCE):
                 self._hear(body)
         held = select(chunk, _PASSED_ON) if kinds & _OWN_BITS else chunk
         if held:
@@ -201,7 +207,7 @@ class Attempt:
         self.is_finished = False
         if chunk := drop_ends(chunk):
             frames = count_frames(chunk)
-            self._keep(chunk, frames)
+            self._keep(chunk, ALL_KINDS, frames)
             await finish(self._guard(self._delivery.forward(chunk, frames)))
         raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed after fields")
 
@@ -218,25 +224,25 @@ class Attempt:
         self._job.stage = "generation"
         if self._on_commit is not None:
             self._on_commit()
-        self.patience.set(None)
-        first = b"".join(self._held)
+        first, frames = b"".join(self._held), self._held_frames
         self._held.clear()
         is_cut = self._is_cut()
         if is_cut:
             first = drop_ends(first)
+            frames = count_frames(first)
             self.is_finished = False
-        self._keep(first, count_frames(first))
-        pending = self._guard(self._open(first))
+        self._keep(first, self._held_kinds, frames)
+        pending = self._guard(self._open(first, frames))
         return self._cut_after(pending) if is_cut else pending
 
     async def _cut_after(self, pending: Awaitable[None] | None) -> None:
         await finish(pending)
         await self._cut(b"")
 
-    def _open(self, first: bytes) -> Awaitable[None] | None:
-        """Send the first frames."""
+    def _open(self, first: bytes, frames: int) -> Awaitable[None] | None:
+        """Send the first frames, so many of them of the document."""
         self._delivery.mark_first_field()
-        return self._delivery.open(first, is_last=self.is_finished)
+        return self._delivery.open(first, frames, is_last=self.is_finished)
 
     def _guard(self, writing: Awaitable[None] | None) -> Awaitable[None] | None:
         """Wait for what has to be waited for, and give the node time from then on."""
@@ -256,20 +262,21 @@ class Attempt:
             raise
         self.patience.set(_END_GRACE_S if self.is_finished else self.stall_s)
 
-    def _keep(self, chunk: bytes, frames: int) -> None:
-        chunk = select(chunk, DOCUMENT_KINDS)
+    def _keep(self, chunk: bytes, kinds: int, frames: int) -> None:
+        """Keep the document frames of a chunk that holds no more than these kinds, and none for the router alone."""
+        if kinds & _OTHERS_BITS:
+            chunk = select(chunk, DOCUMENT_KINDS)
         if chunk:
-            self._job.transcript.add(chunk, frames)
+            self._transcript.add(chunk, frames)
             if self._lease is not None:
                 self._lease.add(chunk)
 
     def _merge(self, body: bytes) -> None:
         try:
-            status = Frame.FromString(body).status
+            read = _read_status(body) if len(body) <= _MOST_REMEMBERED_BYTES else _read_status.__wrapped__(body)
         except DecodeError as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node's status is malformed") from error
-        self.reading.constraint_mode = status.constraint_mode
-        self.reading.engine_limits = list(status.engine_limits)
+        self.reading.constraint_mode, self.reading.engine_limits = read
 
     def _take_ends(self, chunk: bytes) -> None:
         try:
@@ -279,6 +286,13 @@ class Attempt:
         if self.reading.ending.verdict != Verdict.VERDICT_OK or not self._has_tools:
             # With tools, more documents may follow the first end.
             self.is_finished = True
+
+
+@lru_cache(256)
+def _read_status(body: bytes) -> tuple[ConstraintMode.ValueType, tuple[str, ...]]:
+    """What a node's STATUS frame says; it says the same of all requests with a schema. Raises DecodeError."""
+    status = Frame.FromString(body).status
+    return status.constraint_mode, tuple(status.engine_limits)
 
 
 class ContinuedAttempt(Attempt):
@@ -294,12 +308,12 @@ class ContinuedAttempt(Attempt):
         self._cause = cause
         self.reading.last_seq = job.transcript.last_seq
 
-    async def _open(self, first: bytes) -> None:
+    async def _open(self, first: bytes, frames: int) -> None:
         job, target = self._job, self._target
         job.target = target
         job.continuations.append(
             Continuation(
-                first_seq=job.transcript.last_seq - count_frames(first) + 1,
+                first_seq=job.transcript.last_seq - frames + 1,
                 node=target.candidate.node,
                 model=target.candidate.model,
                 tier=target.tier,

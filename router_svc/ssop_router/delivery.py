@@ -1,6 +1,7 @@
 """Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
 
 from collections.abc import Awaitable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ssop.v1.cache_pb2 import StoredAnswer
@@ -9,11 +10,15 @@ from ssop.v1.mesh_pb2 import (
     Accounting,
     CacheReason,
     CascadeReason,
+    ConstraintMode,
     Decision,
+    DegradedReason,
     DeliveryState,
     DeliveryStatus,
+    NodeReason,
     RetrievalReason,
     Tier,
+    TierReason,
 )
 from ssop_codec import Survey, bodies, mesh_chunk, survey
 from ssop_router.core.decision import Decision as Made
@@ -28,6 +33,10 @@ _DECISION: Final = FrameKind.FRAME_KIND_DECISION
 _STATUS: Final = FrameKind.FRAME_KIND_STATUS
 _ACCOUNTING: Final = FrameKind.FRAME_KIND_ACCOUNTING
 _END: Final = FrameKind.FRAME_KIND_END
+_NO_TIER: Final = Tier.TIER_UNSPECIFIED
+_NO_TIER_REASON: Final = TierReason.TIER_REASON_UNSPECIFIED
+_NO_NODE_REASON: Final = NodeReason.NODE_REASON_UNSPECIFIED
+_NOWHERE: Final = ("", "")
 
 
 class Delivery:
@@ -37,24 +46,28 @@ class Delivery:
         self._job = job
         self._outlet = outlet
         self._timeline = job.timeline
+        self._chunk_bytes = job.chunk_bytes
         self._metrics = metrics
         self.is_open = False
         self.is_closed = False
 
     def open(
-        self, first: bytes, *, is_last: bool = False, stored: StoredAnswer | None = None, similarity: float = 0.0
+        self,
+        first: bytes,
+        frames: int,
+        *,
+        is_last: bool = False,
+        stored: StoredAnswer | None = None,
+        similarity: float = 0.0,
     ) -> Awaitable[None] | None:
-        """Send decision and status, and the first document frames with them where they fit one chunk.
+        """Send decision and status, and the first `frames` document frames with them where they fit one chunk.
 
         `stored`: what is replayed, where no node generates. What is returned is awaited before more is sent.
         """
         self.is_open = True
-        job = self._job
-        head = mesh_chunk(_DECISION, self._decision().SerializeToString()) + mesh_chunk(
-            _STATUS, self._status(stored, similarity).SerializeToString()
-        )
-        if len(head) + len(first) <= job.chunk_bytes:
-            return self.forward(head + first, count_frames(first), is_last=is_last)
+        head = mesh_chunk(_DECISION, pack_decision(gather(self._job))) + self._status(stored, similarity)
+        if len(head) + len(first) <= self._chunk_bytes:
+            return self.forward(head + first, frames, is_last=is_last)
         return self._open_apart(head, first, is_last=is_last)
 
     async def _open_apart(self, head: bytes, first: bytes, *, is_last: bool) -> None:
@@ -69,15 +82,15 @@ class Delivery:
         After the last ones the accounting goes along, since every message costs as much as its bytes. What is returned
         is awaited before more is sent.
         """
-        job = self._job
         if is_last:
             tail = self._accounting(frames)
-            self.is_closed = len(chunk) + len(tail) <= job.chunk_bytes
+            self.is_closed = len(chunk) + len(tail) <= self._chunk_bytes
             if self.is_closed:
                 chunk, found = chunk + tail, None
         pending = self._send(chunk, frames, found)
         if pending is not None:
             return self._note_later(pending, frames, len(chunk))
+        job = self._job
         job.frames_sent += frames
         job.document_bytes += len(chunk)
         return None
@@ -89,10 +102,10 @@ class Delivery:
 
     async def forward_all(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Send chunk bytes in chunks no larger than the request takes."""
-        if len(chunk) <= self._job.chunk_bytes:
+        if len(chunk) <= self._chunk_bytes:
             await finish(self.forward(chunk, count_frames(chunk), is_last=is_last))
             return
-        pieces = list(pack_frames(split_frames(chunk), self._job.chunk_bytes))
+        pieces = list(pack_frames(split_frames(chunk), self._chunk_bytes))
         for index, piece in enumerate(pieces, start=1):
             is_end = is_last and index == len(pieces)
             await finish(self.forward(piece, count_frames(piece), is_last=is_end))
@@ -101,14 +114,14 @@ class Delivery:
         """Say in the middle of the answer that another node goes on with it."""
         self._job.mark("continued")
         self._metrics.continuations.labels("taken").inc()
-        await finish(self._outlet.put(mesh_chunk(_STATUS, self._status(None).SerializeToString()), 0))
+        await finish(self._outlet.put(self._status(None), 0))
 
     def mark_first_field(self) -> None:
         """The first field is about to leave."""
         job = self._job
         job.first_field_ms = job.elapsed_ms()
         job.mark("first_field")
-        self._metrics.first_field_seconds.labels(Tier.Name(job.decision.tier)).observe(job.first_field_ms / 1000)
+        self._metrics.first_field_of[job.decision.tier].observe(job.first_field_ms / 1000)
 
     async def replay(self, answer: StoredAnswer, *, similarity: float = 0.0) -> None:
         """Send stored document frames, in chunks no larger than the request takes.
@@ -116,23 +129,24 @@ class Delivery:
         `similarity`: of the question that they answered, where it was another one.
         """
         self.mark_first_field()
-        self.take_document(answer.chunk)
-        await finish(self.open(answer.chunk, is_last=True, stored=answer, similarity=similarity))
+        frames = self.take_document(answer.chunk)
+        await finish(self.open(answer.chunk, frames, is_last=True, stored=answer, similarity=similarity))
 
     async def serve_canned(self, chunk: bytes) -> None:
         """Send a document that stood ready, instead of one that a node generates."""
         self.mark_first_field()
         self._job.reading = Reading()
-        self.take_document(chunk)
-        await finish(self.open(chunk, is_last=True))
+        frames = self.take_document(chunk)
+        await finish(self.open(chunk, frames, is_last=True))
 
-    def take_document(self, chunk: bytes) -> None:
-        """Read the ends in chunk bytes of document frames, and where the sequence stands."""
+    def take_document(self, chunk: bytes) -> int:
+        """Read the ends in chunk bytes of document frames, and where the sequence stands; returns their number."""
         found = survey(chunk)
         reading = self._job.reading
         reading.last_seq = max(reading.last_seq, found.last_seq)
         if found.kinds & END_BIT:
             take_ends(reading.ending, chunk)
+        return found.documents
 
     async def close(self) -> None:
         """Send the accounting, the last frame of a delivery, unless it went along with the end."""
@@ -176,38 +190,61 @@ class Delivery:
             accounting.prefetch_tokens = prefetches.tokens
         return mesh_chunk(_ACCOUNTING, accounting.SerializeToString())
 
-    def _decision(self) -> Decision:
-        return describe_decision(gather(self._job))
-
-    def _status(self, stored: StoredAnswer | None, similarity: float = 0.0) -> DeliveryStatus:
+    def _status(self, stored: StoredAnswer | None, similarity: float = 0.0) -> bytes:
+        """The chunk of a STATUS frame."""
         job = self._job
-        level = job.degraded_level
-        status = DeliveryStatus(
-            state=DeliveryState.DELIVERY_STATE_DEGRADED if level else DeliveryState.DELIVERY_STATE_OK,
-            constraint_mode=job.reading.constraint_mode,
-            served_by=job.served_by,
-        )
-        if level:
-            status.degraded_level = level
-            status.degraded_reason = job.degraded_reason
-            status.fallback_used = True
-        elif job.degraded_reason:
-            status.degraded_reason = job.degraded_reason
+        level, reason, reading = job.degraded_level, job.degraded_reason, job.reading
+        if stored is None and not (similarity or job.unavailable or job.passages or job.continuations):
+            return _pack_plain_status(level, reason, reading.constraint_mode, reading.engine_limits, job.served_by)
+        status = describe_state(level, reason, reading.constraint_mode, reading.engine_limits, job.served_by)
         if stored is not None:
             status.is_cached = True
             status.age_ms = stored.age_ms
             status.cache_level = stored.level
         if similarity:
             status.similarity = similarity
-        if job.reading.engine_limits:
-            status.engine_limits.extend(job.reading.engine_limits)
         if job.unavailable:
             status.unavailable.extend(job.unavailable)
         if job.passages:
             status.passages.extend(passage.ref for passage in job.passages)
         if job.continuations:
             status.continuations.extend(job.continuations)
-        return status
+        return mesh_chunk(_STATUS, status.SerializeToString())
+
+
+def describe_state(
+    level: int,
+    reason: DegradedReason.ValueType,
+    constraint_mode: ConstraintMode.ValueType,
+    engine_limits: tuple[str, ...],
+    served_by: str,
+) -> DeliveryStatus:
+    """What a status says of each delivery: how degraded it is, and what serves it."""
+    status = DeliveryStatus(
+        state=DeliveryState.DELIVERY_STATE_DEGRADED if level else DeliveryState.DELIVERY_STATE_OK,
+        constraint_mode=constraint_mode,
+        served_by=served_by,
+        engine_limits=engine_limits,
+    )
+    if level:
+        status.degraded_level = level
+        status.fallback_used = True
+    if reason:
+        status.degraded_reason = reason
+    return status
+
+
+@lru_cache(256)
+def _pack_plain_status(
+    level: int,
+    reason: DegradedReason.ValueType,
+    constraint_mode: ConstraintMode.ValueType,
+    engine_limits: tuple[str, ...],
+    served_by: str,
+) -> bytes:
+    """The chunk of a status that says no more: the same for nearly all answers of a node with a schema."""
+    status = describe_state(level, reason, constraint_mode, engine_limits, served_by)
+    return mesh_chunk(_STATUS, status.SerializeToString())
 
 
 def take_ends(ending: Ending, chunk: bytes) -> None:
@@ -255,45 +292,75 @@ def gather(job: Job) -> DecisionFacts:
 
 def describe_decision(facts: DecisionFacts) -> Decision:
     """The DECISION frame's message."""
+    return Decision.FromString(pack_decision(facts))
+
+
+def pack_decision(facts: DecisionFacts) -> bytes:
+    """The bytes of a DECISION frame's message: what many requests share is made once."""
     decision, target = facts.decision, facts.target
-    found = Decision(
-        request_id=facts.request_id,
-        cache_reason=facts.cache_reason,
-        retrieval_reason=facts.retrieval_reason,
-        decision_us=facts.decision_us,
-        policy=facts.policy,
+    # Of a cascade's stored answer, or another's, it is not known which tier it came from.
+    has_tier = target is not None or not facts.is_cascade
+    complexity, score = decision.complexity, decision.score
+    shared = _pack_reasons(
+        decision.tier if has_tier else _NO_TIER,
+        decision.tier_reason if has_tier else _NO_TIER_REASON,
+        target.node_reason if target is not None else _NO_NODE_REASON,
+        target.candidate[1:3] if target is not None else _NOWHERE,
+        target is not None and target.candidate.is_shared_model,
+        target is not None and target.candidate.is_canary,
+        facts.cache_reason,
+        facts.retrieval_reason,
+        facts.cascade_reason,
+        facts.policy,
+        decision.rule.name if decision.rule is not None else "",
+        decision.is_cache_first,
+        decision.weak_signals,
+        complexity.abstention if complexity is not None else "",
     )
-    if target is not None or not facts.is_cascade:
-        # Of a cascade's stored answer, or another's, it is not known which tier it came from.
-        found.tier, found.tier_reason = decision.tier, decision.tier_reason
-    if target is not None:
-        candidate = target.candidate
-        found.node, found.node_reason, found.model = candidate.node, target.node_reason, candidate.model
-        if candidate.is_shared_model:
-            found.is_shared_model = True
-        if candidate.is_canary:
-            found.is_canary = True
-    if facts.cascade_reason:
-        found.cascade_reason = facts.cascade_reason
+    own = Decision(request_id=facts.request_id, decision_us=facts.decision_us)
     if facts.cascade_confidence is not None:
-        found.cascade_confidence = facts.cascade_confidence
-    _add_reasons(found, decision)
-    return found
+        own.cascade_confidence = facts.cascade_confidence
+    if complexity is not None and complexity.score is not None:
+        own.complexity = complexity.score
+    if score is not None:
+        own.score, own.score_spread, own.threshold = score.value, score.spread, score.threshold
+    # Bytes of two messages put together are those of one that holds what both hold.
+    return shared + own.SerializeToString()
 
 
-def _add_reasons(found: Decision, decision: Made) -> None:
-    if decision.rule is not None:
-        found.rule = decision.rule.name
-    if decision.is_cache_first:
-        found.is_cache_first = True
-    if decision.weak_signals:
-        found.weak_signals.extend(decision.weak_signals)
-    if decision.complexity is not None:
-        if decision.complexity.abstention:
-            found.abstention = decision.complexity.abstention
-        if decision.complexity.score is not None:
-            found.complexity = decision.complexity.score
-    if decision.score is not None:
-        found.score = decision.score.value
-        found.score_spread = decision.score.spread
-        found.threshold = decision.score.threshold
+@lru_cache(1_024)
+def _pack_reasons(  # noqa: PLR0917 - remembered by all of them
+    tier: Tier.ValueType,
+    tier_reason: TierReason.ValueType,
+    node_reason: NodeReason.ValueType,
+    served_by: tuple[str, str],
+    is_shared_model: bool,
+    is_canary: bool,
+    cache_reason: CacheReason.ValueType,
+    retrieval_reason: RetrievalReason.ValueType,
+    cascade_reason: CascadeReason.ValueType,
+    policy: str,
+    rule: str,
+    is_cache_first: bool,
+    weak_signals: tuple[str, ...],
+    abstention: str,
+) -> bytes:
+    """What recurs, all of it words of the mesh. `served_by`: a node and its model."""
+    node, model = served_by
+    return Decision(
+        tier=tier,
+        tier_reason=tier_reason,
+        node_reason=node_reason,
+        node=node,
+        model=model,
+        is_shared_model=is_shared_model,
+        is_canary=is_canary,
+        cache_reason=cache_reason,
+        retrieval_reason=retrieval_reason,
+        cascade_reason=cascade_reason,
+        policy=policy,
+        rule=rule,
+        is_cache_first=is_cache_first,
+        weak_signals=weak_signals,
+        abstention=abstention,
+    ).SerializeToString()

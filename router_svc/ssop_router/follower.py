@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from ssop_codec import survey
 from ssop_router.core.frames import END_BIT, FIELD_BITS
 from ssop_router.core.transcript import Transcript
-from ssop_router.delivery import Delivery, count_frames
+from ssop_router.delivery import Delivery
 from ssop_router.outlet import finish
 
 
@@ -34,14 +34,14 @@ class Follower:
             chunk = b"".join(self._held)
             await self._prepare()
             self._delivery.mark_first_field()
-            self._note(chunk)
-            await finish(self._delivery.open(chunk))
+            await finish(self._delivery.open(chunk, self._note(chunk)))
             return
         chunk = self._transcript.rest_of(chunk)
         if chunk:
             self._note(chunk)
             await self._delivery.forward_all(chunk)
 
-    def _note(self, chunk: bytes) -> None:
-        self._transcript.add(chunk, count_frames(chunk))
-        self._delivery.take_document(chunk)
+    def _note(self, chunk: bytes) -> int:
+        frames = self._delivery.take_document(chunk)
+        self._transcript.add(chunk, frames)
+        return frames

@@ -7,7 +7,6 @@ from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ContinueFrom, InferenceServiceGenerateRequest
-from ssop.v1.mesh_pb2 import NodeReason
 from ssop_chassis.errors import MeshError
 from ssop_codec.wire import bytes_field
 from ssop_router.attempt import Attempt, ContinuedAttempt
@@ -198,7 +197,7 @@ class Generator:
 
     async def attempt(self, job: Job, target: Target, attempt: Attempt) -> None:
         """Run an attempt at its node to the end. Raises what the node says, and BACKEND_FAILED for what it breaks."""
-        self._metrics.node_choices.labels(NodeReason.Name(target.node_reason)).inc()
+        self._metrics.node_choices_of[target.node_reason].inc()
         request = _make_request(job, target, attempt)
         attempt.stall_s = self._settings.stall_timeout_ms / 1000 or None
         job.stage = "continuation" if attempt.is_continued else "first_field"

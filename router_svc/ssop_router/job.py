@@ -33,6 +33,11 @@ _BYTES_PER_TOKEN: Final = 4
 # Never changed: what an end says takes their place.
 _NO_VIOLATION: Final = Violation()
 _NO_USAGE: Final = Usage()
+# Looking a name up in an enum of protobuf costs as much as an object.
+_NO_VERDICT: Final = Verdict.VERDICT_UNSPECIFIED
+_NOT_GRAVE: Final = (_NO_VERDICT, Verdict.VERDICT_OK)
+_NOT_INCOMPLETE: Final = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
+_NO_FINISH: Final = FinishReason.FINISH_REASON_UNSPECIFIED
 
 
 @dataclass(slots=True)
@@ -57,20 +62,22 @@ class Intake:
     arrived_s: float = field(default_factory=time.monotonic)
 
 
-@dataclass(slots=True)
 class Ending:
     """What the END frames said, the gravest verdict of all documents, and the last usage."""
 
-    verdict: Verdict.ValueType = Verdict.VERDICT_UNSPECIFIED
-    violation: Violation = field(default_factory=lambda: _NO_VIOLATION)
-    incomplete_reason: IncompleteReason.ValueType = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
-    finish_reason: FinishReason.ValueType = FinishReason.FINISH_REASON_UNSPECIFIED
-    usage: Usage = field(default_factory=lambda: _NO_USAGE)
+    __slots__ = ("finish_reason", "incomplete_reason", "usage", "verdict", "violation")
+
+    def __init__(self) -> None:
+        self.verdict = _NO_VERDICT
+        self.violation = _NO_VIOLATION
+        self.incomplete_reason = _NOT_INCOMPLETE
+        self.finish_reason = _NO_FINISH
+        self.usage = _NO_USAGE
 
     @property
     def has_ended(self) -> bool:
         """At least one document has ended."""
-        return self.verdict != Verdict.VERDICT_UNSPECIFIED
+        return self.verdict != _NO_VERDICT
 
     @property
     def is_storable(self) -> bool:
@@ -82,22 +89,24 @@ class Ending:
 
     def take(self, end: End) -> None:
         """An END frame."""
-        if self.verdict in (Verdict.VERDICT_UNSPECIFIED, Verdict.VERDICT_OK):
+        if self.verdict in _NOT_GRAVE:
             self.verdict = end.verdict
             self.finish_reason = end.finish_reason
             self.incomplete_reason = end.incomplete_reason
-            self.violation = end.violation
+            self.violation = end.violation if end.HasField("violation") else _NO_VIOLATION
         self.usage = end.usage
 
 
-@dataclass(slots=True)
 class Reading:
     """What one node has said so far of the document that it writes."""
 
-    ending: Ending = field(default_factory=Ending)
-    last_seq: int = 0
-    constraint_mode: ConstraintMode.ValueType = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
-    engine_limits: list[str] = field(default_factory=list)
+    __slots__ = ("constraint_mode", "ending", "engine_limits", "last_seq")
+
+    def __init__(self) -> None:
+        self.ending = Ending()
+        self.last_seq = 0
+        self.constraint_mode = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
+        self.engine_limits: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

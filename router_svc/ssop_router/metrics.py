@@ -1,16 +1,32 @@
 """What the router counts. Labels have small bounds: no request ids, tenants or texts."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from ssop.v1.mesh_pb2 import Tier
+from ssop.v1.mesh_pb2 import NodeReason, Tier
 from ssop_chassis.metrics import FIRST_TOKEN_BUCKETS_S
 from ssop_chassis.tallies import Counter, Gauge, Histogram
 
 _DECISION_BUCKETS_S: Final = (0.000_01, 0.000_02, 0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.005)
 _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(1, 11))
+
+
+C = TypeVar("C")
+
+
+class ByNumber(dict[int, C]):
+    """The children of a family by the numbers of an enum, each found once: for what every request counts."""
+
+    def __init__(self, find: Callable[[Any], C]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, number: int) -> C:
+        child = self[number] = self._find(number)
+        return child
 
 
 class RouterMetrics:
@@ -195,7 +211,9 @@ class RouterMetrics:
         )
 
     def _begin(self) -> None:
-        """A rate needs a zero to begin with."""
+        """A rate needs a zero to begin with; what each request counts is looked up in one step."""
+        self.node_choices_of = ByNumber(lambda reason: self.node_choices.labels(NodeReason.Name(reason)))
+        self.first_field_of = ByNumber(lambda tier: self.first_field_seconds.labels(Tier.Name(tier)))
         self.requests.labels("OK")
         for level in ("1", "2", "3"):
             self.degraded.labels(level)

@@ -2,7 +2,7 @@
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_codec import scan_heads, select
+from ssop_codec import Course, scan_heads, select
 from ssop_router.core.frames import ALL_KINDS, END_BIT, split_frames
 
 
@@ -13,36 +13,10 @@ class ContradictionError(MeshError):
         super().__init__(ErrorReason.ERROR_REASON_LEASE_LOST, "another generation took the place of the one begun")
 
 
-class Transcript:
+class Transcript(Course):
     """The frames of one document, as chunk bytes, up to `limit_bytes` in all; beyond that only where it stands."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._chunks: list[bytes] = []
-        self._size = 0
-        self.is_kept = limit_bytes > 0
-        """Nothing is missing from `chunk`."""
-        self.last_seq = 0
-        """Sequence number of the last frame; 0 before the first."""
-
-    @property
-    def chunk(self) -> bytes:
-        """All frames."""
-        whole = b"".join(self._chunks)
-        self._chunks = [whole] if whole else []
-        return whole
-
-    def add(self, chunk: bytes, frames: int) -> None:
-        """The next `frames` document frames, and nothing else."""
-        self.last_seq += frames
-        if not self.is_kept:
-            return
-        self._size += len(chunk)
-        if self._size > self._limit_bytes:
-            self.is_kept = False
-            self._chunks.clear()
-            return
-        self._chunks.append(chunk)
+    __slots__ = ()
 
     def rest_of(self, chunk: bytes) -> bytes:
         """What is new in document frames that may begin with some that were sent; a gap is not looked for.

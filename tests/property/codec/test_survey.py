@@ -8,7 +8,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
-from ssop_codec import FrameError, Survey, _survey_py, bodies, read_heads, scan_heads, select, survey
+from ssop_codec import (
+    Course,
+    FrameError,
+    Survey,
+    _survey_py,
+    append_mesh_frame,
+    bodies,
+    mesh_chunk,
+    read_heads,
+    scan_heads,
+    select,
+    survey,
+)
 
 FRAMES = st.lists(
     st.builds(
@@ -87,3 +99,53 @@ def test_no_head_of_many_is_missing(count: int) -> None:
     found = survey(chunk)
     assert (found.is_plain, found.is_row, found.frames, found.last_seq) == (True, True, count, count)
     assert read_heads(found.heads) == [(2, number + 1, number) for number in range(count)]
+
+
+Step = tuple[list[int], FrameKind.ValueType, bool] | bytes
+NEXT_CHUNKS = st.tuples(st.lists(st.integers(-1, 2), max_size=4), st.sampled_from(FrameKind.values()), st.booleans())
+
+
+@given(st.sampled_from([0, 30, 200]), st.lists(NEXT_CHUNKS | st.binary(max_size=8), max_size=12))
+def test_a_course_is_that_of_its_slow_twin(limit_bytes: int, steps: list[Step]) -> None:
+    quick, slow = Course(limit_bytes), _survey_py.Course(limit_bytes)
+    for step in steps:
+        if isinstance(step, bytes):
+            assert (attempt(quick.follow, step) is FrameError) == (attempt(slow.follow, step) is FrameError)
+        else:
+            leaps, kind, is_added = step
+            seqs = [max(0, slow.last_seq + place + leap) for place, leap in enumerate(leaps)]
+            frames = [Frame(seq=seq, kind=kind, string_value="a") for seq in seqs]
+            chunk = Chunk(frames=frames).SerializeToString()
+            if is_added:
+                quick.add(chunk, len(frames))
+                slow.add(chunk, len(frames))
+            else:
+                found, known = quick.follow(chunk), slow.follow(chunk)
+                assert (found and plain(found)) == (known and plain(known))
+        assert (quick.last_seq, quick.is_kept, quick.chunk) == (slow.last_seq, slow.is_kept, slow.chunk)
+
+
+def test_the_next_fields_are_followed_and_no_others() -> None:
+    course = Course(1_000)
+    first, second = (
+        Chunk(frames=[Frame(seq=seq, kind=FrameKind.FRAME_KIND_VALUE)]).SerializeToString() for seq in (1, 2)
+    )
+    assert course.follow(second) is None
+    assert (course.last_seq, course.chunk) == (0, b"")
+    assert course.follow(first) is not None
+    assert course.follow(first) is None
+    assert course.follow(second) is not None
+    assert (course.last_seq, course.chunk) == (2, first + second)
+
+
+@given(st.sampled_from([16, 17, 18, 19, 20, 21]), st.integers(0, 300) | st.integers(16_370, 16_400))
+def test_a_mesh_chunk_is_that_of_its_slow_twin(kind: int, size: int) -> None:
+    payload = bytes(size)
+    field = {16: 18, 17: 19, 18: 20, 19: 21, 20: 22, 21: 23}[kind]
+    assert mesh_chunk(kind, payload) == append_mesh_frame(kind, field, payload)
+
+
+@pytest.mark.parametrize("kind", [-1, 0, 5, 15, 22, 31, 32, 2**31 - 1])
+def test_a_mesh_chunk_is_of_a_mesh_kind(kind: int) -> None:
+    with pytest.raises(ValueError, match="is not the kind of a mesh frame"):
+        mesh_chunk(kind, b"")
