@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from ssop.v1.cache_pb2 import (
     AdmitRequest,
@@ -19,11 +19,11 @@ from ssop.v1.cache_pb2 import (
     LookupRequest,
     LookupResponse,
     SettleRequest,
-    SettleResponse,
     StoredAnswer,
 )
 from ssop.v1.mesh_pb2 import Usage
 from ssop.v1.usage_pb2 import RequestCounts
+from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError
 from ssop_codec import CODEC_VERSION
 from ssop_router.background import Background
@@ -245,31 +245,34 @@ class Answers:
             metadata=job.inner_metadata,
         )
 
-    def settle(
-        self, job: Job, usage: Usage, counts: RequestCounts, commit: Commit | None = None
-    ) -> Coroutine[Any, Any, None]:
-        """Give the rest of a reservation back: begun at once, over when what is returned has been awaited.
+    def settle(self, job: Job, usage: Usage, counts: RequestCounts, commit: Commit | None = None) -> None:
+        """Give the rest of a reservation back: begun at once, and tried again in the background.
 
-        Tried again in the background: it is charged once, whatever is heard. `commit` goes along, and is tried once.
+        It is charged once, whatever is heard. `commit` goes along, and is tried once.
         """
         self._metrics.charge(counts.tier, usage.input_tokens, usage.output_tokens)
         request = SettleRequest(request_id=job.request_id, usage=usage, counts=counts)
-        return self._finish_settling(job, request, self._ask_to_settle(job, request, commit))
 
-    async def _finish_settling(
-        self, job: Job, request: SettleRequest, asked: "asyncio.Future[Response] | None"
-    ) -> None:
-        if await self._has_settled(asked):
-            self._end_reservation(job)
+        def hear(asked: "asyncio.Future[Response]") -> None:
+            if self._has_settled(asked):
+                self._end_reservation(job)
+            else:
+                self._background.start(self._settle_later(job, request))
+
+        asked = self._ask_to_settle(job, request, commit)
+        if asked.done():
+            hear(asked)
         else:
-            self._background.start(self._settle_later(job, request))
+            asked.add_done_callback(hear)
 
     async def _settle_later(self, job: Job, request: SettleRequest) -> None:
         """Until then it stays reserved; what is never settled is left to lapse, and counted."""
         try:
             for pause_s in _SETTLE_PAUSES_S:
                 await asyncio.sleep(pause_s)
-                if await self._has_settled(self._ask_to_settle(job, request)):
+                asked = self._ask_to_settle(job, request)
+                await asyncio.wait({asked})
+                if self._has_settled(asked):
                     return
             self._metrics.settle_failures.inc()
         finally:
@@ -277,31 +280,22 @@ class Answers:
 
     def _ask_to_settle(
         self, job: Job, request: SettleRequest, commit: Commit | None = None
-    ) -> "asyncio.Future[Response] | None":
-        """None where the cache service can't be asked."""
+    ) -> "asyncio.Future[Response]":
         try:
             return self._crowd(self._exit).begin(BatchEntry(settle=request), job.inner_metadata, commit)
-        except Unavailable as error:
+        except (Unavailable, MeshError) as error:
             if commit is not None:
                 commit.conclude(error)
-            return None
-        except MeshError as error:
-            if commit is not None:
-                commit.conclude(error)
-            # Too many wait: left to lapse, and counted, as what the service refuses.
-            self._metrics.settle_failures.inc()
-            done: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-            done.set_result(SettleResponse())
-            return done
+            failed: asyncio.Future[Response] = running_loop().create_future()
+            failed.set_exception(error)
+            return failed
 
-    async def _has_settled(self, asked: "asyncio.Future[Response] | None") -> bool:
-        if asked is None:
+    def _has_settled(self, asked: "asyncio.Future[Response]") -> bool:
+        """False where it is to be tried again. What is refused, or not asked any more, lapses and is counted."""
+        error = asyncio.CancelledError() if asked.cancelled() else asked.exception()
+        if isinstance(error, Unavailable):
             return False
-        try:
-            await asked
-        except Unavailable:
-            return False
-        except MeshError:
+        if error is not None:
             self._metrics.settle_failures.inc()
         return True
 

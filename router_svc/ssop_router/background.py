@@ -23,9 +23,13 @@ class Background:
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run the work. Whoever awaits the task sees its error too."""
         task = running_loop().create_task(work)
+        self.keep(task)
+        return task
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Know of a task that runs already, and that nobody else waits for any more."""
         self._tasks.add(task)
         task.add_done_callback(self._forget)
-        return task
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -33,10 +37,14 @@ class Background:
             _log.debug("background work failed", extra={"cause": describe(error)})
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for what runs, then cancel the rest."""
-        if not self._tasks:
-            return
-        _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+        """Wait for what runs and for what follows from it, then cancel the rest."""
+        loop = running_loop()
+        until_s = loop.time() + timeout_s
+        # What has been asked for in this turn of the loop may be begun in the next.
+        await asyncio.sleep(0)
+        while self._tasks and (left_s := until_s - loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left_s)
+        late = set(self._tasks)
         for task in late:
             task.cancel()
         if late:

@@ -7,9 +7,9 @@ time, each with all that waits by then, and the time of a call is the service's 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ssop.v1.cache_pb2 import (
     AdmitResponse,
@@ -21,6 +21,7 @@ from ssop.v1.cache_pb2 import (
     SettleResponse,
 )
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError, parse_status
 from ssop_chassis.identity import PRINCIPAL_METADATA
 from ssop_chassis.pace import Pace
@@ -39,18 +40,37 @@ Response = AdmitResponse | SettleResponse
 
 
 class Commit:
-    """The end of a generation that travels with its request's settlement. `done` gives its error, or None."""
+    """The end of a generation that travels with its request's settlement. Awaited, it gives its error, or None.
 
-    __slots__ = ("done", "request")
+    `on_end` hears of that whether somebody still waits or not.
+    """
 
-    def __init__(self, request: CommitRequest) -> None:
+    __slots__ = ("_on_end", "_waiter", "error", "is_over", "request")
+
+    def __init__(
+        self, request: CommitRequest, on_end: Callable[[CommitRequest, Unavailable | MeshError | None], None]
+    ) -> None:
         self.request = request
-        self.done: asyncio.Future[Unavailable | MeshError | None] = asyncio.get_running_loop().create_future()
+        self.error: Unavailable | MeshError | None = None
+        self.is_over = False
+        self._on_end = on_end
+        self._waiter: asyncio.Future[None] | None = None
 
     def conclude(self, error: Unavailable | MeshError | None) -> None:
         """It is over, unless it was before."""
-        if not self.done.done():
-            self.done.set_result(error)
+        if self.is_over:
+            return
+        self.is_over, self.error = True, error
+        self._on_end(self.request, error)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def __await__(self) -> Generator[Any, None, Unavailable | MeshError | None]:
+        """Wait until it is over; one task may."""
+        if not self.is_over:
+            self._waiter = running_loop().create_future()
+            yield from self._waiter
+        return self.error
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +123,7 @@ class Crowd:
             raise Unavailable(self._cache.name)
         if len(self._waiting) >= self._most_waiting:
             raise MeshError(R.ERROR_REASON_OVERLOADED, "too many calls wait for the cache service", retry_after_ms=1000)
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if commit is not None:
             entry.commit.CopyFrom(commit.request)
         asked = _Asked(entry, metadata, loop.create_future(), commit)
@@ -221,7 +241,7 @@ class Crowd:
                 _fail(asked, error, said if error is not said else None)
 
     async def _send_alone(self, asked: _Asked) -> None:
-        if asked.commit is None or asked.commit.done.done():
+        if asked.commit is None or asked.commit.is_over:
             await self._ask_alone(asked)
         else:
             await asyncio.gather(self._ask_alone(asked), self._commit_alone(asked.commit, asked.metadata))

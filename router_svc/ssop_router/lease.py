@@ -1,6 +1,7 @@
 """The right to generate an answer that others wait for."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ssop.v1.cache_pb2 import CommitRequest, LeaseState
@@ -37,7 +38,8 @@ class Lease:
         self._pending_bytes = 0
         self._is_closed = False
         self._has_appended = False
-        self._commit: Commit | None = None
+        self.on_stored: Callable[[], object] | None = None
+        """Called once others can find the answer."""
 
     def add(self, chunk: bytes) -> None:
         """Document frames that were generated."""
@@ -81,25 +83,21 @@ class Lease:
         self._pending_bytes = 0
 
     def end_with_settlement(self, *, is_complete: bool, model: str) -> Commit | None:
-        """What ends the generation in one call with the settlement; `close` then waits for that.
+        """What ends the generation in one call with the settlement.
 
-        None where that has to be a call of its own, which `close` makes: something is being appended still, or the
-        settlements of others would wait for many bytes, those included that the state instance has of it.
+        None where it has ended, and where that has to be a call of its own, which `close` makes: something is being
+        appended still, or the settlements of others would wait for many bytes, those included that the state instance
+        has of it.
         """
         is_large = is_complete and not self.is_spoiled and self._size > 2 * MOST_PENDING_BYTES
         if self._is_closed or self._sending is not None or is_large:
             return None
         self._is_closed = True
-        if (request := self._end(is_complete=is_complete, model=model)) is not None:
-            self._commit = Commit(request)
-        return self._commit
+        request = self._end(is_complete=is_complete, model=model)
+        return Commit(request, self._judge) if request is not None else None
 
     async def close(self, *, is_complete: bool, model: str) -> None:
         """Store the answer, or give it up so that a follower takes over. Never raises; failures are counted."""
-        if self._commit is not None:
-            commit, self._commit = self._commit, None
-            self._judge(await commit.done, is_stored=commit.request.is_complete)
-            return
         if self._is_closed:
             return
         self._is_closed = True
@@ -112,7 +110,7 @@ class Lease:
             await self._answers.commit(self, request)
         except (Unavailable, MeshError) as error:
             failure = error
-        self._judge(failure, is_stored=request.is_complete)
+        self._judge(request, failure)
 
     def _end(self, *, is_complete: bool, model: str) -> CommitRequest | None:
         """What ends it; None where it is another's."""
@@ -131,11 +129,13 @@ class Lease:
             is_all=not self._has_appended,
         )
 
-    def _judge(self, failure: Unavailable | MeshError | None, *, is_stored: bool) -> None:
+    def _judge(self, request: CommitRequest, failure: Unavailable | MeshError | None) -> None:
         if failure is not None:
             self.spoil("commit_failed")
-        if not is_stored or self.is_spoiled:
+        if not request.is_complete or self.is_spoiled:
             self._answers.metrics.not_stored.labels(self.is_spoiled or "incomplete").inc()
+        elif self.on_stored is not None:
+            self.on_stored()
 
     def _send(self) -> None:
         self._has_appended = True

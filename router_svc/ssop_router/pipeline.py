@@ -1,11 +1,13 @@
 """The life of a request: admission and look-up, retrieval, generation or replay, settlement."""
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable
+from typing import Any, Final
 
 from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
+from ssop_chassis.call import Carry
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
@@ -43,7 +45,7 @@ _ADMISSIONS: Final = 2
 
 
 class Pipeline:
-    """Runs requests, at most `max_in_flight` at a time, each in a task of its own."""
+    """Runs requests, at most `max_in_flight` at a time, each in one task."""
 
     def __init__(
         self,
@@ -110,8 +112,11 @@ class Pipeline:
         self._metrics.in_flight.inc()
         return job
 
-    async def serve(self, job: Job, write: Write) -> None:
-        """Deliver an accepted job. Cancelled: everything below ends, unless a follower or a resume window remains."""
+    async def serve(self, job: Job, write: Write, carry: Carry) -> None:
+        """Deliver an accepted job. Cancelled: everything below ends, unless a follower or a resume window remains.
+
+        `carry` runs what may outlive the caller.
+        """
         if job.request.resume_window_ms:
             try:
                 recording = self._recordings.open(job)
@@ -123,15 +128,15 @@ class Pipeline:
             await self._recordings.deliver(recording, write)
             return
         outlet = DirectOutlet(self._receipts.watch(write, job.request_id))
-        task = self._background.start(self._live(job, outlet))
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if job.has_followers:
-                outlet.detach()
-            else:
-                task.cancel()
-            raise
+
+        def outlives(task: "asyncio.Task[Any]") -> bool:
+            if not job.has_followers:
+                return False
+            outlet.detach()
+            self._background.keep(task)
+            return True
+
+        await carry(self._live(job, outlet), outlives)
 
     async def _live(self, job: Job, outlet: Outlet) -> None:
         request_id.set(job.request_id)
@@ -188,10 +193,10 @@ class Pipeline:
                 self._shadows.follow(job)
             fetch.close()
             job.lease = None
-            conclusion = self._background.start(self._conclude(job, admission.lease, is_generated))
-        if admission.lease is not None:
+            stored = self._conclude(job, admission.lease, is_generated)
+        if stored is not None:
             # Whoever asks the same next finds the answer stored.
-            await asyncio.shield(conclusion)
+            await stored
         judge(job)
 
     async def _find_collections(self, job: Job) -> Collections:
@@ -379,26 +384,23 @@ class Pipeline:
         if job.passages and not spoiled_by:
             self._citations.remember(job, key)
 
-    async def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> None:
-        """Store or give up the answer, and settle; outlives a cancelled request."""
+    def _conclude(self, job: Job, lease: Lease | None, is_generated: bool) -> Awaitable[object] | None:
+        """Store or give up the answer, and settle: begun at once, and done even where the request is cancelled.
+
+        What is returned is over when the answer is stored or given up.
+        """
         is_complete = is_generated and job.ending.is_storable and not job.degraded_level
         model = job.target.candidate.model if job.target is not None else ""
-        settling = None
+        if lease is not None and job.question is not None:
+            # Off everybody's way: who asks the same next is not made to wait for an embedder.
+            lease.on_stored = lambda: self._background.start(self._similar.remember(job))
+        commit = None
         if self._answers.is_configured and not job.is_refused:
             commit = lease.end_with_settlement(is_complete=is_complete, model=model) if lease is not None else None
-            settling = self._answers.settle(job, charge(job, is_generated), count(job, is_generated), commit)
-        try:
-            if lease is not None:
-                await self._close(job, lease, is_complete=is_complete, model=model)
-        finally:
-            if settling is not None:
-                await settling
-
-    async def _close(self, job: Job, lease: Lease, *, is_complete: bool, model: str) -> None:
-        await lease.close(is_complete=is_complete, model=model)
-        if is_complete and not lease.is_spoiled and job.question is not None:
-            # Off everybody's way: who asks the same next is not made to wait for an embedder.
-            self._background.start(self._similar.remember(job))
+            self._answers.settle(job, charge(job, is_generated), count(job, is_generated), commit)
+        if lease is None or commit is not None:
+            return commit
+        return asyncio.shield(self._background.start(lease.close(is_complete=is_complete, model=model)))
 
     def _release(self, job: Job) -> None:
         del self._running[(job.tenant, job.request_id)]

@@ -69,7 +69,7 @@ class RouterServicer:
         request = GenerateRequest.FromString(call.request)
         job = self._pipeline.accept(Intake(request, call.principal, call.remaining_s(), _policy(call)))
         try:
-            await self._pipeline.serve(job, call.send)
+            await self._pipeline.serve(job, call.send, call.carry)
         finally:
             call.set_trailing_metadata(job.trailers())
 

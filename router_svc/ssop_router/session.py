@@ -17,7 +17,7 @@ from ssop.v1.router_pb2 import (
     SessionResponse,
     SessionStatus,
 )
-from ssop_chassis.call import Call
+from ssop_chassis.call import Call, carry_apart
 from ssop_chassis.errors import MeshError, as_mesh_error, invalid_request
 from ssop_chassis.identity import Principal
 from ssop_chassis.logs import describe
@@ -248,7 +248,7 @@ class Session:
         async def run() -> None:
             error: MeshError | None = None
             try:
-                await self._pipeline.serve(job, write)
+                await self._pipeline.serve(job, write, carry_apart)
             except MeshError as raised:
                 error = raised
             except Exception as raised:  # noqa: BLE001 - ends its request only, with a status, as a call's would

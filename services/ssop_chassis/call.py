@@ -4,7 +4,8 @@ Messages are bytes here; handlers parse and serialise. A transport implements `C
 callers; `memory` serves unit tests, `grpc_transport` is the reference.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -71,9 +72,28 @@ class Call(Protocol):
         """Set trailers; later calls add to earlier ones."""
         ...
 
-    def on_cancel(self, callback: Callable[[], None]) -> None:
-        """Call back once if the client goes away or the deadline passes before the handler is done."""
+    async def carry(self, work: Coroutine[Any, Any, None], outlives: "Outlives") -> None:
+        """Run work that may outlive the call; its errors are raised here. When the client goes away, or the server
+        stops, `outlives` says whether it goes on without them; otherwise it is cancelled, as all else of a call is."""
         ...
+
+
+Outlives = Callable[["asyncio.Task[Any]"], bool]
+"""Takes charge of the task that runs a work and returns True, or leaves it to be cancelled."""
+
+Carry = Callable[[Coroutine[Any, Any, None], Outlives], Awaitable[None]]
+"""See Call.carry."""
+
+
+async def carry_apart(work: Coroutine[Any, Any, None], outlives: Outlives) -> None:
+    """`Call.carry` in a task of its own, where whoever cancels the caller can't be made to ask first."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not task.done() and not outlives(task):
+            task.cancel()
+        raise
 
 
 Handler = Callable[[Call], Awaitable[None]]

@@ -3,15 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis import logs
-from ssop_chassis.call import Call, Metadata, Method
+from ssop_chassis.call import Call, Metadata, Method, Outlives, carry_apart
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.identity import MOST_TOKENS, PRINCIPAL_METADATA, Principal, Signed, read_token
@@ -40,13 +40,15 @@ class Observer(Protocol):
 class CallState:
     """The part of a Call that no transport needs to do for itself. Transports derive from it."""
 
+    is_left = False
+    """Its handler goes on, and its client is gone."""
+
     def __init__(self, method: str, metadata: Metadata, deadline_s: float) -> None:
         self.method = method
         self.metadata = metadata
         self.trailing: dict[str, str | bytes] = {}
         self._deadline_s = deadline_s
         self._principal: Principal | None = None
-        self._on_cancel: list[Callable[[], None]] = []
 
     @property
     def principal(self) -> Principal:
@@ -67,26 +69,18 @@ class CallState:
         """See Call.set_trailing_metadata."""
         self.trailing.update(metadata)
 
-    def on_cancel(self, callback: Callable[[], None]) -> None:
-        """See Call.on_cancel."""
-        self._on_cancel.append(callback)
-
-    def notify_cancelled(self) -> None:
-        """Run the callbacks, once."""
-        callbacks, self._on_cancel = self._on_cancel, []
-        for callback in callbacks:
-            callback()
+    async def carry(self, work: Coroutine[Any, Any, None], outlives: Outlives) -> None:
+        """See Call.carry."""
+        await carry_apart(work, outlives)
 
 
 class ServerCall(Call, Protocol):
     """A Call as its transport sees it."""
 
+    is_left: bool
+
     def admit(self, principal: Principal) -> None:
         """See CallState.admit."""
-        ...
-
-    def notify_cancelled(self) -> None:
-        """See CallState.notify_cancelled."""
         ...
 
 
@@ -115,7 +109,6 @@ class Dispatcher:
                 await self._serve(method, call)
         except asyncio.CancelledError:
             code = code_pb2.CANCELLED
-            call.notify_cancelled()
             raise
         except MeshError as error:
             code = error.code
@@ -125,7 +118,8 @@ class Dispatcher:
         finally:
             logs.request_id.reset(token)
             if self.observer is not None:
-                self.observer.finish(method.path, code, time.monotonic() - started_s)
+                ended = code_pb2.CANCELLED if call.is_left else code
+                self.observer.finish(method.path, ended, time.monotonic() - started_s)
 
     async def _serve(self, method: Method, call: ServerCall) -> None:
         try:
@@ -139,7 +133,6 @@ class Dispatcher:
             converted = as_mesh_error(error)
             if converted.code == code_pb2.INTERNAL:
                 _log.error("a handler failed", extra={"method": method.path, "cause": logs.describe(error)})
-            call.notify_cancelled()
             raise converted from error
 
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Final
+from collections.abc import Awaitable, Coroutine
+from typing import Any, Final
 
 from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Metadata, Method
+from ssop_chassis.call import Arity, Metadata, Method, Outlives
 from ssop_chassis.deadline import running_loop
 from ssop_chassis.dispatch import CallState
 from ssop_chassis.errors import MeshError
@@ -29,6 +29,7 @@ class NativeCall(CallState):
         self.peer = peer
         self.is_unary = method.arity is Arity.UNARY
         self.task: asyncio.Task[None] | None = None
+        self._outlives: Outlives | None = None
         self._stream = stream
         self._is_packing = is_packing
         self._has_written = False
@@ -46,13 +47,33 @@ class NativeCall(CallState):
 
     def news(self) -> None:
         """Something happened on the stream."""
-        if self._stream.is_closed and self.task is not None:
-            self.task.cancel()
+        if self._stream.is_closed:
+            self.leave()
         elif self._waiters:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+
+    async def carry(self, work: Coroutine[Any, Any, None], outlives: Outlives) -> None:
+        """See Call.carry: in the call's own task, which then outlives the call."""
+        self._outlives = outlives
+        try:
+            await work
+        finally:
+            self._outlives = None
+
+    def leave(self) -> None:
+        """The client went, or the server stops."""
+        task, outlives = self.task, self._outlives
+        if task is None:
+            return
+        if outlives is None or not outlives(task):
+            task.cancel()
+            return
+        self.task = None
+        self.is_left = True
+        self._stream.reset()
 
     async def _wait(self) -> None:
         # A session reads and writes at the same time, so that there may be several who wait.

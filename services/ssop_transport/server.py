@@ -63,7 +63,7 @@ class NativeServer:
         self._gatherings = Gatherings(_GATHERED_PER_CALL * max_concurrent_calls, self._start)
         self._silence = silence.Silence()
         self._watch: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], NativeCall] = {}
         self._listeners: list[asyncio.AbstractServer] = []
 
     async def listen(self, address: str, context: ssl.SSLContext | None) -> None:
@@ -178,9 +178,9 @@ class NativeServer:
             finish(stream, failed(too_many()))
             return
         stream.listener = call.news
-        call.task = running_loop().create_task(self._serve(method, call, stream))
-        self._tasks.add(call.task)
-        call.task.add_done_callback(self._tasks.discard)
+        call.task = task = running_loop().create_task(self._serve(method, call, stream))
+        self._tasks[task] = call
+        task.add_done_callback(self._tasks.pop)
 
     async def _serve(self, method: Method, call: NativeCall, stream: Stream) -> None:
         try:
@@ -189,7 +189,12 @@ class NativeServer:
             # The client went, or the server stops; to one that is still there a reset says so.
             stream.reset()
             raise
-        call.end(error)
+        if not call.is_left:
+            call.end(error)
+
+    def _running(self) -> "list[asyncio.Task[None]]":
+        """Calls that have somebody to end for."""
+        return [task for task, call in self._tasks.items() if not call.is_left]
 
     async def stop(self, grace_s: float) -> None:
         """Take no new call, let those that run finish for `grace_s` seconds, then cancel them."""
@@ -204,12 +209,11 @@ class NativeServer:
             await asyncio.sleep(_LOOK_AGAIN_S)
         for connection in list(self._connections):
             connection.drain()
-        if self._tasks and grace_s > 0:
-            await asyncio.wait(self._tasks, timeout=grace_s)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        if (running := self._running()) and grace_s > 0:
+            await asyncio.wait(running, timeout=grace_s)
+        for call in self._tasks.values():
+            call.leave()
+        await asyncio.gather(*self._running(), return_exceptions=True)
         for connection in list(self._connections):
             connection.close()
 

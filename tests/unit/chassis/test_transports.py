@@ -134,11 +134,10 @@ async def test_handler_knows_the_callers_deadline(serving: Serve) -> None:
         assert 1 < float(await peer.unary(METHOD, b"", timeout_s=60, metadata=SIGNED)) < 60.5
 
 
-async def test_client_that_goes_away_cancels_the_handler_and_calls_back(serving: Serve) -> None:
+async def test_client_that_goes_away_cancels_the_handler(serving: Serve) -> None:
     events: list[str] = []
 
-    async def wait(call: Call) -> None:
-        call.on_cancel(lambda: events.append("called back"))
+    async def wait(_: Call) -> None:
         events.append("started")
         try:
             await asyncio.Event().wait()
@@ -149,9 +148,76 @@ async def test_client_that_goes_away_cancels_the_handler_and_calls_back(serving:
         call = asyncio.ensure_future(peer.stream(METHOD, b"", lambda _: None, timeout_s=30, metadata=SIGNED))
         await eventually(lambda: bool(events))
         call.cancel()
-        await eventually(lambda: events == ["started", "ended", "called back"])
+        await eventually(lambda: events == ["started", "ended"])
         with pytest.raises(asyncio.CancelledError):
             await call
+
+
+class Carried:
+    """A handler whose work waits, and then says what became of it; `outlives`: it goes on without its client."""
+
+    def __init__(self, *, outlives: bool) -> None:
+        self.started, self.gate = asyncio.Event(), asyncio.Event()
+        self.ended = ""
+        self.kept: list[asyncio.Task[object]] = []
+        self._outlives = outlives
+
+    async def serve(self, call: Call) -> None:
+        await call.carry(self._work(), self._decide)
+
+    def _decide(self, task: "asyncio.Task[object]") -> bool:
+        if self._outlives:
+            self.kept.append(task)
+        return self._outlives
+
+    async def _work(self) -> None:
+        self.started.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.ended = "cancelled"
+            raise
+        self.ended = "done"
+
+
+@pytest.mark.parametrize("outlives", [True, False])
+async def test_work_that_is_carried_is_asked_whether_it_outlives_its_client(serving: Serve, outlives: bool) -> None:
+    carried = Carried(outlives=outlives)
+    async with serving(one_method(Arity.SERVER_STREAM, carried.serve)) as peer:
+        call = asyncio.ensure_future(peer.stream(METHOD, b"", lambda _: None, timeout_s=30, metadata=SIGNED))
+        await carried.started.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await eventually(lambda: bool(carried.kept) if outlives else carried.ended == "cancelled")
+        carried.gate.set()
+        await eventually(lambda: bool(carried.ended))
+        assert carried.ended == ("done" if outlives else "cancelled")
+
+
+@pytest.mark.parametrize("kind", WIRES)
+async def test_work_that_outlives_its_call_is_not_waited_for_when_the_server_stops(kind: Kind, tmp_path: Path) -> None:
+    carried = Carried(outlives=True)
+    async with serve(kind, [one_method(Arity.SERVER_STREAM, carried.serve)], tmp_path) as peer:
+        call = asyncio.ensure_future(peer.stream(METHOD, b"", lambda _: None, timeout_s=30, metadata=SIGNED))
+        await carried.started.wait()
+    with pytest.raises((MeshError, asyncio.CancelledError)):
+        await call
+    assert not carried.ended
+    carried.gate.set()
+    await eventually(lambda: carried.ended == "done")
+
+
+async def test_error_of_work_that_is_carried_ends_the_call(serving: Serve) -> None:
+    async def work() -> None:
+        raise MeshError(ErrorReason.ERROR_REASON_NO_BACKEND, "nobody")
+
+    async def carry(call: Call) -> None:
+        await call.carry(work(), lambda _: True)
+
+    async with serving(one_method(Arity.SERVER_STREAM, carry)) as peer:
+        with pytest.raises(MeshError, match="nobody"):
+            await peer.stream(METHOD, b"", lambda _: None, timeout_s=30, metadata=SIGNED)
 
 
 async def test_reader_that_stops_stops_the_writer(serving: Serve) -> None:

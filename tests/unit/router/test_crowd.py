@@ -114,7 +114,7 @@ def admit(crowd: Crowd, request_id: str) -> "asyncio.Future[object]":
 
 def conclude(crowd: Crowd, request_id: str, chunk: bytes = b"x") -> "tuple[asyncio.Future[Response], Commit]":
     entry = BatchEntry(settle=cache_pb2.SettleRequest(request_id=request_id))
-    commit = Commit(cache_pb2.CommitRequest(cache_key=request_id.encode(), chunk=chunk))
+    commit = Commit(cache_pb2.CommitRequest(cache_key=request_id.encode(), chunk=chunk), lambda *_: None)
     return crowd.begin(entry, {PRINCIPAL_METADATA: b"p"}, commit), commit
 
 
@@ -222,7 +222,7 @@ async def test_too_many_that_wait_are_told_to_come_again() -> None:
 async def test_an_answer_is_committed_in_the_call_of_its_settlement() -> None:
     peer = Peer()
     settled, commit = conclude(crowd_of(peer), "a")
-    assert (await settled, await commit.done) == (cache_pb2.SettleResponse(charged_tokens=1), None)
+    assert (await settled, await commit) == (cache_pb2.SettleResponse(charged_tokens=1), None)
     assert (peer.batches, peer.committed) == ([["a"]], [b"a"])
 
 
@@ -233,7 +233,7 @@ async def test_a_lease_that_is_lost_leaves_the_settlement_as_it_is() -> None:
     peer = Peer(refuse)
     settled, commit = conclude(crowd_of(peer), "a")
     assert await settled == cache_pb2.SettleResponse(charged_tokens=1)
-    error = await commit.done
+    error = await commit
     assert isinstance(error, MeshError)
     assert error.reason == R.ERROR_REASON_LEASE_LOST
 
@@ -244,7 +244,7 @@ async def test_a_service_that_does_not_know_commits_gets_them_in_calls_of_their_
     crowd = crowd_of(peer)
     for name in "ab":
         settled, commit = conclude(crowd, name)
-        assert (await settled is not None, await commit.done) == (True, None)
+        assert (await settled is not None, await commit) == (True, None)
     # Each is settled and committed once; the second is asked for as an older service is.
     assert (peer.settled, peer.committed, peer.batches) == (["a", "b"], [b"a", b"b"], [["a"]])
 
@@ -253,11 +253,11 @@ async def test_a_service_that_was_upgraded_is_sent_both_in_one_call_again() -> N
     peer = Peer()
     peer.knows_commits = False
     crowd = crowd_of(peer)
-    await conclude(crowd, "a")[1].done
+    await conclude(crowd, "a")[1]
     peer.knows_commits = True
     # Those that wait together go together all the same, and it shows what it knows.
     for names in ("bc", "d"):
-        await asyncio.gather(*(commit.done for _, commit in [conclude(crowd, name) for name in names]))
+        await asyncio.gather(*(commit for _, commit in [conclude(crowd, name) for name in names]))
     assert peer.batches == [["a"], ["b", "c"], ["d"]]
 
 
@@ -265,7 +265,7 @@ async def test_a_service_without_batches_gets_a_settlement_and_a_commit() -> Non
     peer = Peer()
     peer.is_old = True
     settled, commit = conclude(crowd_of(peer), "a")
-    assert (await settled is not None, await commit.done) == (True, None)
+    assert (await settled is not None, await commit) == (True, None)
     assert (peer.settled, peer.committed) == (["a"], [b"a"])
 
 
@@ -277,7 +277,7 @@ async def test_a_call_that_fails_fails_the_commit_too() -> None:
     settled, commit = conclude(crowd_of(Gone()), "a")
     with pytest.raises(Unavailable):
         await settled
-    assert isinstance(await commit.done, Unavailable)
+    assert isinstance(await commit, Unavailable)
 
 
 async def test_large_answers_go_in_several_calls() -> None:
@@ -292,5 +292,18 @@ async def test_an_answer_is_committed_though_its_request_is_waited_for_no_more()
     peer = Peer()
     settled, commit = conclude(crowd_of(peer), "a")
     settled.cancel()
-    assert await commit.done is None
+    assert await commit is None
+    assert peer.committed == [b"a"]
+
+
+async def test_the_end_of_a_commit_is_heard_of_though_nobody_waits_for_it_any_more() -> None:
+    peer, heard = Peer(), asyncio.Event()
+    request = cache_pb2.CommitRequest(cache_key=b"a", chunk=b"x")
+    commit = Commit(request, lambda ended, error: heard.set() if ended is request and error is None else None)
+    entry = BatchEntry(settle=cache_pb2.SettleRequest(request_id="a"))
+    crowd_of(peer).begin(entry, {PRINCIPAL_METADATA: b"p"}, commit)
+    waiting = asyncio.ensure_future(commit)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await heard.wait()
     assert peer.committed == [b"a"]
