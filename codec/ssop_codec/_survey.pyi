@@ -2,7 +2,7 @@ from typing import final
 
 @final
 class Survey:
-    """What a chunk holds. `kinds` has a bit for each kind, with bit 63 for all from 63 on.
+    """What a chunk holds. `kinds` has a bit for each kind, with bit 63 for all from 63 on. `values`: VALUE frames.
 
     `is_clean`: frames, and nothing of a later version beside them. `is_plain`: fields, parts and closes of documents
     and nothing else. `is_row`: the numbers of its document frames, from `first_seq` to `last_seq`, rise by one.
@@ -15,6 +15,8 @@ class Survey:
     def frames(self) -> int: ...
     @property
     def documents(self) -> int: ...
+    @property
+    def values(self) -> int: ...
     @property
     def is_clean(self) -> bool: ...
     @property

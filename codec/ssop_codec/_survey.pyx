@@ -60,6 +60,7 @@ cdef class Survey:
     cdef readonly uint64_t kinds
     cdef readonly Py_ssize_t frames
     cdef readonly Py_ssize_t documents
+    cdef readonly Py_ssize_t values
     cdef readonly bint is_clean
     cdef readonly bint is_plain
     cdef readonly bint is_row
@@ -94,6 +95,7 @@ cdef Survey look_over(bytes chunk):
         read_head(frame.data, frame.data + frame.size, &head)
         found.frames += 1
         found.kinds |= bit_of(head.kind)
+        found.values += head.kind == KIND_VALUE
         if head.kind < FIRST_MESH_KIND:
             if not found.documents:
                 found.first_seq = head.seq

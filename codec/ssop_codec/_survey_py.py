@@ -21,6 +21,7 @@ class SlowSurvey:
     kinds: int
     frames: int
     documents: int
+    values: int
     is_clean: bool
     is_plain: bool
     is_row: bool
@@ -41,6 +42,7 @@ def survey(chunk: bytes) -> SlowSurvey:
         kinds=kinds,
         frames=len(heads),
         documents=len(seqs),
+        values=sum(kind == FrameKind.VALUE for kind, _, _ in heads),
         is_clean=all(body is not None for _, body in pieces),
         is_plain=all(body is not None for _, body in pieces) and all(kind in _PLAIN for kind, _, _ in heads),
         is_row=all(after == (before + 1) % 2**64 for before, after in pairwise(seqs)),

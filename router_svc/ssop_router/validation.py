@@ -14,6 +14,7 @@ MAX_RESUME_WINDOW_MS: Final = 600_000
 MAX_DEGRADED_LEVEL: Final = 3
 MIN_BUFFER_BYTES: Final = 64
 MAX_BUFFER_BYTES: Final = 16_384
+MAX_LINGER_MS: Final = 1_000
 MAX_REQUEST_ID_CHARS: Final = 64
 # A message of a few bytes costs microseconds here and in the model's template, and megabytes hold a lot of them.
 MAX_MESSAGES: Final = 4_096
@@ -72,6 +73,7 @@ def read_plain(request: GenerateRequest) -> PlainText | None:
         or request.resume_window_ms > MAX_RESUME_WINDOW_MS
         or len(request.conversation_id) > MAX_REQUEST_ID_CHARS
         or (size and not MIN_BUFFER_BYTES <= size <= MAX_BUFFER_BYTES)
+        or prompt.linger_ms > MAX_LINGER_MS
         or (prompt.HasField("sampling") and not _is_plain(prompt.sampling))
     ):
         return None
@@ -170,6 +172,8 @@ def _find_prompt_faults(prompt: Prompt) -> Iterator[Fault]:
     size = prompt.stream_buffer_size
     if size and not MIN_BUFFER_BYTES <= size <= MAX_BUFFER_BYTES:
         yield "prompt.stream_buffer_size", f"must be 0, or from {MIN_BUFFER_BYTES} to {MAX_BUFFER_BYTES}"
+    if prompt.linger_ms > MAX_LINGER_MS:
+        yield "prompt.linger_ms", f"must be at most {MAX_LINGER_MS}"
     yield from _find_sampling_faults(prompt.sampling, has_schema=prompt.HasField("output_schema"))
     yield from _find_tool_faults(prompt)
 

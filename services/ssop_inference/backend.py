@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
 
 from ssop_inference.core.constraint import TEXT, Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
-from ssop_inference.core.request import SamplingOptions
+from ssop_inference.core.request import DEFAULT_SAMPLING, SamplingOptions
 from ssop_inference.core.tokens import Outcome, Stop, Token
 from ssop_inference.core.tools import ToolUse
 
@@ -46,8 +46,7 @@ class Capabilities:
     has_estimated_counts: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GenerateRequest:
+class GenerateRequest(NamedTuple):
     """What to generate. `deadline_s` is on the loop's clock. `priority`: lower runs first.
 
     `confidence`: the log-probabilities of tokens are those after the grammar's mask, where the backend can say them.
@@ -57,7 +56,7 @@ class GenerateRequest:
 
     messages: tuple[ChatMessage, ...]
     deadline_s: float
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    sampling: SamplingOptions = DEFAULT_SAMPLING
     constraint: Constraint = TEXT
     logprobs: bool = False
     confidence: bool = False

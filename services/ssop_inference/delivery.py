@@ -1,7 +1,7 @@
 """One generation on its way to the caller."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -10,25 +10,26 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
-from ssop_codec import FrameKind, Schema, scan_heads
-from ssop_codec.probes import chunk_sent, stream_number
-from ssop_inference.backend import Generation, Outcome, Stop, Token
+from ssop_codec import Schema
+from ssop_codec.probes import stream_number
+from ssop_inference.backend import Generation, Outcome, Stop
 from ssop_inference.core.beginning import Beginning
-from ssop_inference.core.buffer import BufferEstimate, SplitCounter, join_chunks
+from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.constraint import Constraint, Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending
 from ssop_inference.core.tool_answer import ToolAnswerWriter
 from ssop_inference.metrics import ModelMetrics
+from ssop_inference.outbox import Outbox
 
 # What is kept of the deadline so that the END frame still arrives.
 _MARGIN_SHARE: Final = 0.1
 _MAX_MARGIN_S: Final = 0.1
 # The model has nothing to say any more, so this is a token or two.
 _COUNTS_WAIT_S: Final = 0.2
-_FIRST_MESH_KIND: Final = int(FrameKind.DECISION)
 
-_ENDINGS: Final = {
+_Reasons = tuple[frame_pb2.FinishReason.ValueType, frame_pb2.IncompleteReason.ValueType]
+_ENDINGS: Final[dict[Stop, _Reasons]] = {
     Stop.END: (frame_pb2.FINISH_REASON_STOP, frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY),
     Stop.OUTPUT_LIMIT: (frame_pb2.FINISH_REASON_LENGTH, frame_pb2.INCOMPLETE_REASON_MAX_OUTPUT_TOKENS),
     Stop.CONTEXT_FULL: (frame_pb2.FINISH_REASON_LENGTH, frame_pb2.INCOMPLETE_REASON_CONTEXT_FULL),
@@ -47,8 +48,7 @@ _VERDICTS: Final[dict[int, str]] = {
 class Delivery:
     """Reads tokens, writes chunks, and ends the document for whatever reason it ends.
 
-    What is ready at the same time leaves in one message, as far as a chunk may hold it: each message wakes whoever
-    passes it on. Nothing leaves before the first field, since nobody can use it before.
+    Nothing leaves before the first field, since nobody can use it before. The first field and the end never wait.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Delivery:
         prompt: content_pb2.Prompt,
         metrics: ModelMetrics,
         deadline_s: float,
+        linger_s: float = 0.0,
         status: bytes = b"",
         confidence: ConfidenceWriter | None = None,
         beginning: Beginning | None = None,
@@ -70,10 +71,10 @@ class Delivery:
     ) -> None:
         """`open_calls` makes the writer of an answer that may call tools, from what opens its main document.
 
-        `status` is a chunk that goes before everything else.
+        `status` is a chunk that goes before everything else. `linger_s` as in `Outbox`; who is told the confidence acts
+        on it at once, and waits for nothing.
         """
-        self._call = call
-        self._number = stream_number(request_id)
+        stream = stream_number(request_id)
         self.mode = constraint.mode
         self._metrics = metrics
         self._clock = loop.time
@@ -87,27 +88,25 @@ class Delivery:
         fixed_bytes = prompt.stream_buffer_size if beginning is None else beginning.stream_buffer_bytes
         # A size that the caller fixed says nothing about the schema.
         self._buffer = None if fixed_bytes or beginning is not None else buffer
-        self._most_bytes = fixed_bytes or (
-            schema.auto_buffer_bytes if self._buffer is None else self._buffer.buffer_bytes
+        most_bytes = fixed_bytes or (schema.auto_buffer_bytes if self._buffer is None else self._buffer.buffer_bytes)
+        self._outbox = Outbox(
+            call, loop=loop, stream=stream, most_bytes=most_bytes, linger_s=0.0 if self._tells_usage else linger_s
         )
-        self._splits = SplitCounter()
-        self._ready: list[bytes] = [status] if status else []
-        self._holds_back = confidence is None
-        """Until the first field; who is told the confidence hears of it before."""
-        self._frames = 0
+        if status:
+            self._outbox.ready.append(status)
 
         def open_document() -> DocumentWriter:
             return DocumentWriter(
                 schema,
-                stream_buffer_bytes=self._most_bytes,
+                stream_buffer_bytes=most_bytes,
                 is_envelope=constraint.mode is Mode.ENVELOPE,
                 has_logprobs=prompt.logprobs,
                 confidence=confidence,
                 beginning=beginning,
-                stream=self._number,
+                stream=stream,
             )
 
-        self._writer = open_document() if open_calls is None else open_calls(open_document, self._number)
+        self._writer = open_document() if open_calls is None else open_calls(open_document, stream)
         margin_s = min(_MAX_MARGIN_S, _MARGIN_SHARE * (deadline_s - self._started_s))
         self.deadline_s = deadline_s - margin_s
 
@@ -119,19 +118,21 @@ class Delivery:
     async def run(self, generation: Generation) -> None:
         """Deliver to the END frame. Raises BACKEND_FAILED and DEADLINE_EXCEEDED before the first field only."""
         self._metrics.observe_start(self.mode, generation.queue_s)
-        outcome = "cancelled"
+        verdict = "cancelled"
+        outcome: Outcome | None = None
         try:
-            ending = await self._stream(generation)
-            self._ready += self._writer.finish(ending)
-            await self._send()
+            finish, incomplete = await self._stream(generation)
+            outcome = generation.outcome
+            await self._end(_ending(outcome, finish, incomplete))
             if self._buffer is not None and isinstance(self._writer, DocumentWriter):
-                self._buffer.observe(self._splits)
-            outcome = _VERDICTS[self._writer.verdict]
+                self._buffer.observe(self._outbox.splits)
+            verdict = _VERDICTS[self._writer.verdict]
         except MeshError as error:
-            outcome = error.reason_name.lower()
+            verdict = error.reason_name.lower()
             raise
         finally:
-            self._observe_end(outcome, generation.outcome)
+            self._outbox.close()
+            self._observe_end(verdict, outcome or generation.outcome)
 
     @property
     def _is_over(self) -> bool:
@@ -139,26 +140,15 @@ class Delivery:
 
     async def end_whole(self) -> None:
         """Write the end that a whole document lacks; no model runs, and nothing is consumed."""
-        self._ready += self._writer.finish(Ending(frame_pb2.FINISH_REASON_STOP))
-        await self._send()
-        self._metrics.frames.inc(self._frames)
+        await self._end(Ending(frame_pb2.FINISH_REASON_STOP))
+        self._metrics.frames.inc(self._outbox.frames)
 
-    async def _send(self) -> None:
-        """Put what is ready on its way. Where time runs out on the way, what has not left stays ready."""
-        self._ready = list(join_chunks(self._ready, self._most_bytes))
-        while self._ready:
-            message = self._ready.pop(0)
-            heads = scan_heads(message)
-            frames = 0
-            for kind, _, _ in heads:
-                frames += kind < _FIRST_MESH_KIND
-            self._frames += frames
-            self._splits.take(heads)
-            chunk_sent(self._number, frames, len(message))
-            if (pending := self._call.send(message)) is not None:
-                await pending
+    async def _end(self, ending: Ending) -> None:
+        self._outbox.ready += self._writer.finish(ending)
+        if (pending := self._outbox.send()) is not None:
+            await pending
 
-    async def _stream(self, generation: Generation) -> Ending:
+    async def _stream(self, generation: Generation) -> _Reasons:
         try:
             with Deadline(self.deadline_s - self._clock()):
                 await self._write_fields(generation)
@@ -170,41 +160,39 @@ class Delivery:
                     "the deadline passed before the first field",
                     metadata={"stage": "generate"},
                 ) from error
-            return _ending(generation.outcome, frame_pb2.FINISH_REASON_ABORTED, frame_pb2.INCOMPLETE_REASON_DEADLINE)
+            return frame_pb2.FINISH_REASON_ABORTED, frame_pb2.INCOMPLETE_REASON_DEADLINE
         except MeshError as error:
             if error.reason != ErrorReason.ERROR_REASON_BACKEND_FAILED or not self._writer.has_field:
                 raise
-            return _ending(
-                generation.outcome,
-                frame_pb2.FINISH_REASON_ABORTED,
-                frame_pb2.INCOMPLETE_REASON_BACKEND_FAILED,
-            )
-        return self._natural_ending(generation.outcome)
+            return frame_pb2.FINISH_REASON_ABORTED, frame_pb2.INCOMPLETE_REASON_BACKEND_FAILED
+        return self._natural_reasons(generation)
 
     async def _write_fields(self, generation: Generation) -> None:
+        outbox, writer = self._outbox, self._writer
         while tokens := await generation.read():
             if self._first_token_s is None:
                 self._first_token_s = self._clock()
                 self._metrics.first_token.observe(self._first_token_s - self._started_s)
-            self._ready += self._feed(tokens, _usage(generation.outcome) if self._tells_usage else None)
-            if not self._has_first_field and self._writer.has_field:
+            outbox.ready += writer.feed(tokens, _usage(generation.outcome) if self._tells_usage else None)
+            if not self._has_first_field and writer.has_field:
                 self._has_first_field = True
                 self._metrics.first_field.observe(self._clock() - self._started_s)
-            if self._writer.is_settled:
-                if self._writer.is_invalid or not generation.outcome.is_estimated:
-                    generation.cancel()
-                    return
-                await self._send()
+            is_settled = writer.is_settled
+            if is_settled and (writer.is_invalid or not generation.outcome.is_estimated):
+                generation.cancel()
+                return
+            # What comes last goes along with the end, which is known at once. Who is told the confidence hears of it
+            # before the first field.
+            if (
+                outbox.ready
+                and (is_settled or not generation.is_over)
+                and (self._has_first_field or self._tells_usage)
+                and (pending := outbox.offer()) is not None
+            ):
+                await pending
+            if is_settled:
                 await self._await_counts(generation)
                 return
-            # What comes last goes along with the end, which is known at once.
-            if self._ready and not generation.is_over and (self._has_first_field or not self._holds_back):
-                await self._send()
-
-    def _feed(self, tokens: Sequence[Token], usage: mesh_pb2.Usage | None) -> list[bytes]:
-        if isinstance(self._writer, ToolAnswerWriter):
-            return self._writer.feed(tokens, usage)
-        return self._writer.feed([(token.text, token.logprob) for token in tokens], usage)
 
     async def _await_counts(self, generation: Generation) -> None:
         """The document is whole: a server that says its counts last is about to. Whatever else comes is prose."""
@@ -214,30 +202,29 @@ class Delivery:
                     pass
         generation.cancel()
 
-    def _natural_ending(self, outcome: Outcome) -> Ending:
+    def _natural_reasons(self, generation: Generation) -> _Reasons:
         if self._writer.is_invalid:
             self._metrics.observe_violation(self.mode)
             self.has_lost_constraint = is_lost(self.mode, self._writer.violation_rule)
-            return _ending(outcome, frame_pb2.FINISH_REASON_ABORTED)
+            return frame_pb2.FINISH_REASON_ABORTED, frame_pb2.INCOMPLETE_REASON_UNSPECIFIED
         if self._writer.is_done or self._is_over:
             # The limit may have been reached with the token that closed the document.
-            return _ending(outcome, frame_pb2.FINISH_REASON_STOP)
-        finish, incomplete = _ENDINGS[outcome.stop]
-        if isinstance(self._writer, ToolAnswerWriter):
-            if outcome.stop is Stop.END and self._writer.lacks_call:
-                raise MeshError(
-                    ErrorReason.ERROR_REASON_BACKEND_FAILED, "the model calls no tool, where it was told that it must"
-                )
-            return _ending(outcome, finish, incomplete)
-        if outcome.stop is Stop.END and self.mode is Mode.TEXT:
+            return frame_pb2.FINISH_REASON_STOP, frame_pb2.INCOMPLETE_REASON_UNSPECIFIED
+        stop = generation.outcome.stop
+        if stop is Stop.END and isinstance(self._writer, ToolAnswerWriter) and self._writer.lacks_call:
+            raise MeshError(
+                ErrorReason.ERROR_REASON_BACKEND_FAILED, "the model calls no tool, where it was told that it must"
+            )
+        finish, incomplete = _ENDINGS[stop]
+        if stop is Stop.END and self.mode is Mode.TEXT and not isinstance(self._writer, ToolAnswerWriter):
             incomplete = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED
-        return _ending(outcome, finish, incomplete)
+        return finish, incomplete
 
-    def _observe_end(self, outcome: str, usage: Outcome) -> None:
+    def _observe_end(self, verdict: str, usage: Outcome) -> None:
         now_s = self._clock()
-        self._metrics.frames.inc(self._frames)
+        self._metrics.frames.inc(self._outbox.frames)
         self._metrics.observe_end(
-            outcome,
+            verdict,
             usage,
             total_s=now_s - self._started_s,
             decode_s=now_s - (self._first_token_s or now_s),
@@ -255,7 +242,7 @@ def _usage(outcome: Outcome) -> mesh_pb2.Usage:
 def _ending(
     outcome: Outcome,
     finish_reason: frame_pb2.FinishReason.ValueType,
-    incomplete_reason: frame_pb2.IncompleteReason.ValueType = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED,
+    incomplete_reason: frame_pb2.IncompleteReason.ValueType,
 ) -> Ending:
     return Ending(
         finish_reason,

@@ -45,6 +45,7 @@ async def build(process: Process[InferenceSettings], stack: AsyncExitStack) -> S
         NodeMetrics(process.registry),
         max_schemas=settings.max_schemas,
         warm_up_timeout_s=warm_up_timeout_s,
+        linger_ms=settings.linger_ms,
     )
 
     announcer = open_announcer(process, stack) if settings.announce else None

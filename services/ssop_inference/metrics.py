@@ -151,8 +151,10 @@ class ModelMetrics:
         end.observe(total_s)
         self.input_tokens.observe(usage.input_tokens)
         self.output_tokens.observe(usage.output_tokens)
-        self.cached.inc(usage.cached_input_tokens)
-        self.estimated.inc(usage.is_estimated)
+        if usage.cached_input_tokens:
+            self.cached.inc(usage.cached_input_tokens)
+        if usage.is_estimated:
+            self.estimated.inc()
         if usage.output_tokens > 1:
             self.per_token.observe(decode_s / (usage.output_tokens - 1))
 

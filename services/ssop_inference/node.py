@@ -73,7 +73,7 @@ class Node:
     def find(self, name: str) -> Model:
         """The model of that name; "" is the first one. Raises MODEL_UNKNOWN."""
         for model in self.models:
-            if name in {"", model.name}:
+            if not name or name == model.name:
                 return model
         raise MeshError(
             ErrorReason.ERROR_REASON_MODEL_UNKNOWN,

@@ -221,8 +221,8 @@ class OpenAiWire:
         and answer with text."""
         if not self._has_tools:
             return self._has_tools is None and self._server.dialect.has_tools
-        must = replace(_request(Constraint(Mode.TEXT)), tools=ToolUse((_TOOL_PROBE,), Choice.REQUIRED, _FORCED))
-        may = replace(must, tools=ToolUse((_TOOL_PROBE,)))
+        must = _request(Constraint(Mode.TEXT))._replace(tools=ToolUse((_TOOL_PROBE,), Choice.REQUIRED, _FORCED))
+        may = must._replace(tools=ToolUse((_TOOL_PROBE,)))
         try:
             _, tokens = await self._read_all(http, must, _TOOL_PROBE_TOKENS)
             is_called = any(token.call and token.name == _FORCED for token in tokens)
@@ -240,7 +240,7 @@ class OpenAiWire:
 
     async def _goes_on(self, http: UpstreamHttp) -> bool:
         """Whether an answer that was begun is gone on with, and its beginning not said again."""
-        request = replace(_request(Constraint(Mode.TEXT)), beginning=_BEGUN)
+        request = _request(Constraint(Mode.TEXT))._replace(beginning=_BEGUN)
         try:
             _, tokens = await self._read_all(http, request, 1)
         except MeshError as error:

@@ -115,7 +115,7 @@ async def _hold(backend: UpstreamBackend, constraint: Constraint, deadline_s: fl
     )
     async with backend.generate(_request(message, deadline_s, _STORY_TOKENS, constraint)) as generation:
         while not writer.is_settled and (tokens := await generation.read()):
-            writer.feed([(token.text, None) for token in tokens])
+            writer.feed(tokens)
     writer.finish(Ending(frame_pb2.FINISH_REASON_STOP, frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY))
     name = Verdict(writer.verdict).name.lower()
     return f"{name} ({writer.violation_rule})" if writer.violation_rule else name

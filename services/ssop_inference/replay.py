@@ -11,10 +11,11 @@ BACKEND_FAILED. `match` (optional) plays a line only for prompts whose last mess
 
 import asyncio
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import accumulate, cycle
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,10 +42,10 @@ class RecordingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One stream. `waits_s` are the pauses before each token; `stop` None: it breaks."""
+    """One stream. `at_s` is when each token comes, from the beginning on; `stop` None: it breaks."""
 
     tokens: tuple[Token, ...]
-    waits_s: tuple[float, ...]
+    at_s: tuple[float, ...]
     stop: Stop | None = Stop.END
     input_tokens: int = 0
     match: str = ""
@@ -71,7 +72,8 @@ def _parse(line: str, where: str) -> Recorded:
         tokens = tuple(Token(text.encode(), *logprob) for _, text, *logprob in entry["tokens"])
         waits_s = tuple(float(wait_ms) / 1000 for wait_ms, *_ in entry["tokens"])
         known = None if stop == FAILED else _STOPS[stop]
-        recorded = Recorded(tokens, waits_s, known, int(entry.get("input_tokens", 0)), str(entry.get("match", "")))
+        at_s = tuple(accumulate(waits_s))
+        recorded = Recorded(tokens, at_s, known, int(entry.get("input_tokens", 0)), str(entry.get("match", "")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise RecordingError(f"{where} is no recorded stream: {error!r}") from error
     if not all(0 <= wait_s <= _MAX_WAIT_S for wait_s in waits_s):
@@ -92,7 +94,7 @@ class ReplayGeneration:
         self._next = 0
         self._stop = Stop.CANCELLED
         self._input_tokens = input_tokens
-        self._due_s = self._clock()
+        self._started_s = self._clock()
         self.queue_s = slot.queue_s
 
     @property
@@ -107,10 +109,10 @@ class ReplayGeneration:
 
     async def read(self) -> Sequence[Token]:
         """See `backend.Generation`. Tokens that are due together come together, as from an engine."""
-        tokens, waits_s = self._recorded.tokens, self._recorded.waits_s
+        tokens, at_s = self._recorded.tokens, self._recorded.at_s
         first = self._next
         if first < len(tokens):
-            due_s = self._due_s + waits_s[first]
+            due_s = self._started_s + at_s[first]
             if due_s > self._clock() and not self._is_cancelled:
                 self._waiting = self._wheel.wait_until(due_s)
                 await self._waiting
@@ -125,11 +127,7 @@ class ReplayGeneration:
             self._stop = self._recorded.stop
             return []
         now_s = self._clock()
-        after = first + 1
-        while after < len(tokens) and due_s + waits_s[after] <= now_s:
-            due_s += waits_s[after]
-            after += 1
-        self._due_s, self._next = due_s, after
+        self._next = after = bisect_right(at_s, now_s - self._started_s, first + 1)
         self._meter.add(after - first, now_s)
         return tokens[first:after]
 

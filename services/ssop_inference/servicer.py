@@ -13,6 +13,7 @@ from typing import Any, Final
 from ssop.v1 import content_pb2, inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
+from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError
 from ssop_chassis.tracing import AttributeValue, generation_span, is_traced
 from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
@@ -21,7 +22,7 @@ from ssop_inference.core.beginning import Beginning, read_beginning, refuse_cont
 from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.confidence import ConfidenceWriter, find_choices
 from ssop_inference.core.constraint import LOST, TEXT, Constraint, Mode
-from ssop_inference.core.prompt import TOOLS, ChatMessage, build_messages, compact_schema, refuse_content
+from ssop_inference.core.prompt import TOOLS, ChatMessage, build_messages, write_instruction
 from ssop_inference.core.remainder import UnfinishableError, write_remainder
 from ssop_inference.core.request import check_buffer, check_request, read_sampling
 from ssop_inference.core.tools import Choice, parameters_text, read_tools, write_call
@@ -44,8 +45,8 @@ class Plan:
 
     schema: Schema
     constraint: Constraint
-    text: str = ""
-    """The schema as it stands in a prompt."""
+    instruction: str = ""
+    """What a model is told of the schema, without its control tokens."""
     buffer: BufferEstimate | None = None
 
     @cached_property
@@ -60,10 +61,14 @@ _TEXT_PLAN: Final = Plan(text_schema(), TEXT)
 class InferenceServicer:
     """See inference.proto."""
 
-    def __init__(self, node: Node, metrics: NodeMetrics, *, max_schemas: int, warm_up_timeout_s: float) -> None:
+    def __init__(
+        self, node: Node, metrics: NodeMetrics, *, max_schemas: int, warm_up_timeout_s: float, linger_ms: int = 0
+    ) -> None:
+        """`linger_ms`: of requests that name none; see `Outbox`."""
         self._node = node
         self._max_schemas = max_schemas
         self._warm_up_timeout_s = warm_up_timeout_s
+        self._linger_ms = linger_ms
         self._metrics = {model.name: metrics.of(model.name) for model in node.models}
         for model in node.models:
             metrics.track_load(model.name, model.backend.load_now)
@@ -78,23 +83,26 @@ class InferenceServicer:
         prompt = request.prompt
         sampling = read_sampling(prompt)
         source = prompt.output_schema if prompt.HasField("output_schema") else None
-        plan = await self._plan(model, source)
+        plan = _TEXT_PLAN if source is None else await self._plan(model, source)
         if prompt.logprobs and not model.backend.capabilities.has_logprobs:
             raise MeshError(
                 ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED, f"model {model.name} gives no log-probabilities"
             )
-        tools = await self._plan_tools(model, prompt, plan)
+        tools = await self._plan_tools(model, prompt, plan) if prompt.tools else None
         is_scored = bool(request.confidence_tokens) and model.backend.capabilities.has_logprobs
         confidence = None
         if request.confidence_tokens and tools is None:
             confidence = ConfidenceWriter(find_choices(plan.schema), request.confidence_tokens)
-        if len(request.continue_from.chunk) <= _INLINE_BEGINNING_BYTES:
-            beginning, rest = _read_rest(model, plan, request)
-        else:
-            beginning, rest = await asyncio.to_thread(_read_rest, model, plan, request)
-        loop = asyncio.get_running_loop()
+        beginning, rest = None, plan.constraint
+        if request.HasField("continue_from"):
+            if len(request.continue_from.chunk) <= _INLINE_BEGINNING_BYTES:
+                beginning, rest = _read_rest(model, plan, request)
+            else:
+                beginning, rest = await asyncio.to_thread(_read_rest, model, plan, request)
+        loop = running_loop()
+        passages = request.passages
         announced = plan.constraint if tools is None else tools.announced
-        is_plain = tools is None and not request.passages
+        is_plain = tools is None and not passages
         delivery = Delivery(
             call,
             loop=loop,
@@ -105,13 +113,14 @@ class InferenceServicer:
             prompt=prompt,
             metrics=self._metrics[model.name],
             deadline_s=loop.time() + call.remaining_s(),
-            status=plan.status if is_plain else _status_chunk(announced, request.passages),
+            linger_s=(prompt.linger_ms if prompt.HasField("linger_ms") else self._linger_ms) / 1000,
+            status=plan.status if is_plain else _status_chunk(announced, passages),
             confidence=confidence,
             beginning=beginning,
             open_calls=None if tools is None else tools.writer(prompt),
         )
         backend_request = GenerateRequest(
-            messages=_messages(model, plan, prompt, request.passages, tools),
+            messages=_messages(model, plan, prompt, passages, tools),
             deadline_s=delivery.deadline_s,
             sampling=sampling,
             constraint=rest if tools is None else tools.constraint,
@@ -171,8 +180,8 @@ class InferenceServicer:
         model = self._node.find(request.model)
         prompt = request.prompt
         check_buffer(prompt.stream_buffer_size)
-        plan = await self._plan(model, prompt.output_schema if prompt.HasField("output_schema") else None)
-        tools = await self._plan_tools(model, prompt, plan)
+        plan = await self._plan(model, prompt.output_schema) if prompt.HasField("output_schema") else _TEXT_PLAN
+        tools = await self._plan_tools(model, prompt, plan) if prompt.tools else None
         count = await model.backend.count_tokens(_messages(model, plan, prompt, (), tools))
         response = inference_pb2.CountTokensResponse(
             input_tokens=count, context_tokens=model.backend.capabilities.context_tokens, model=model.name
@@ -192,10 +201,8 @@ class InferenceServicer:
         )
         await call.write(response.SerializeToString())
 
-    async def _plan(self, model: Model, output_schema: content_pb2.OutputSchema | None) -> Plan:
-        """The compiled schema; plain text for None. Raises SchemaError."""
-        if output_schema is None:
-            return _TEXT_PLAN
+    async def _plan(self, model: Model, output_schema: content_pb2.OutputSchema) -> Plan:
+        """The compiled schema. Raises SchemaError."""
         key = _plan_key(model, output_schema)
         text, asserts = key[2:]
         if (plan := self._plans.get(key)) is not None:
@@ -211,10 +218,9 @@ class InferenceServicer:
         return plan
 
     async def _plan_tools(self, model: Model, prompt: content_pb2.Prompt, plan: Plan) -> ToolPlan | None:
-        """How the tools of a prompt are offered; None without. Raises SchemaError and CONTENT_UNSUPPORTED."""
+        """How the tools of a prompt are offered; None to a model that calls none. Raises SchemaError and
+        CONTENT_UNSUPPORTED."""
         if TOOLS not in model.backend.capabilities.features:
-            if prompt.tools and prompt.tool_choice.mode != content_pb2.TOOL_MODE_NONE:
-                raise refuse_content(TOOLS, "prompt.tools")
             return None
         key = f"{model.name} {model.backend.capabilities.kind}", _tools_key(prompt)
         if (known := self._tool_plans.get(key)) is not None:
@@ -249,10 +255,8 @@ class InferenceServicer:
 
 def _read_rest(
     model: Model, plan: Plan, request: inference_pb2.InferenceServiceGenerateRequest
-) -> tuple[Beginning | None, Constraint]:
+) -> tuple[Beginning, Constraint]:
     """What is final already, and what the model is held to from there. Raises REQUEST_INVALID and UNSUPPORTED."""
-    if not request.HasField("continue_from"):
-        return None, plan.constraint
     beginning = read_beginning(request.continue_from.chunk, request.continue_from.next_seq)
     constraint = plan.constraint
     if beginning.is_whole:
@@ -289,7 +293,8 @@ def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:
     schema = compile_schema(text, format_assertion=format_assertion)
     tree = json.loads(text)
     constraint = model.backend.constrain(tree, format_assertion=format_assertion)
-    return Plan(schema, constraint, compact_schema(tree), BufferEstimate(schema.auto_buffer_bytes))
+    instruction = model.backend.control.break_up(write_instruction(tree))
+    return Plan(schema, constraint, instruction, BufferEstimate(schema.auto_buffer_bytes))
 
 
 def _messages(
@@ -298,17 +303,18 @@ def _messages(
     is_shown = plan.constraint.mode is Mode.ENVELOPE or (
         model.has_schema_in_prompt and plan.constraint.mode is not Mode.TEXT
     )
-    if tools is not None and tools.use.choice is Choice.REQUIRED:
-        is_shown = False
+    instruction = plan.instruction if is_shown else ""
+    if tools is not None:
+        told = [tools.hint] if tools.use.choice is Choice.REQUIRED else [instruction, tools.hint]
+        instruction = "\n\n".join(filter(None, told))
     capabilities = model.backend.capabilities
     return build_messages(
         prompt,
         passages,
         model.backend.control,
-        schema_hint=plan.text if is_shown else None,
+        instruction=instruction,
         features=capabilities.features,
         write_call=write_call if capabilities.has_marked_calls else None,
-        tool_hint="" if tools is None else tools.hint,
     )
 
 

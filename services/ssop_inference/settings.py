@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_serializer, model_validator
 from ssop_chassis.announcement import read_address
 from ssop_chassis.settings import Settings
 from ssop_inference.core.dialect import ANTHROPIC_DIALECTS, DIALECTS
+from ssop_inference.core.request import MAX_LINGER_MS
 
 Tier = Literal["lite", "full"]
 BackendKind = Literal["embedded", "openai", "anthropic", "replay"]
@@ -162,6 +163,13 @@ class InferenceSettings(Settings):
         " long prompts with a fifth less CPU, and lets go after a second or more.",
     )
     prompt_cache_mib: int = Field(128, ge=0, description="Memory for the prefixes of finished prompts, each model.")
+    linger_ms: int = Field(
+        0,
+        ge=0,
+        le=MAX_LINGER_MS,
+        description="Least time between two messages of an answer whose request names none (`linger_ms`): what becomes"
+        " ready within it waits and travels together. The first field and the end wait for nothing.",
+    )
     max_schemas: int = Field(256, gt=0, description="Compiled schemas that are kept.")
     limits: LimitSettings = Field(LimitSettings(), description="Engine limits.")
     warm_up_timeout_ms: int = Field(

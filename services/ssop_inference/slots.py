@@ -25,6 +25,8 @@ class _Waiter:
 class Slot:
     """A slot that is held. `queue_s` is how long it was waited for."""
 
+    __slots__ = ("_release", "_started_s", "queue_s")
+
     def __init__(self, release: Callable[[float], None], queue_s: float, started_s: float) -> None:
         self._release: Callable[[float], None] | None = release
         self._started_s = started_s

@@ -22,7 +22,8 @@ _JUDGED: Final = "the server calls tools by itself; what it holds their argument
 class ToolPlan:
     """`schemas`: of each tool's arguments. `is_marked`: calls come in the marked form.
 
-    `constraint` is what the model is held to, `announced` what the caller is told of it.
+    `constraint` is what the model is held to, `announced` what the caller is told of it. `hint` is what the system
+    message says of the tools, without control tokens; empty where the server's own API carries them.
     """
 
     use: ToolUse
@@ -30,11 +31,7 @@ class ToolPlan:
     constraint: Constraint
     announced: Constraint
     is_marked: bool
-
-    @property
-    def hint(self) -> str:
-        """What the system message says of the tools; empty where the server's own API carries them."""
-        return write_hint(self.use) if self.is_marked and self.use.callable else ""
+    hint: str = ""
 
     def writer(self, prompt: content_pb2.Prompt) -> Callable[[Callable[[], DocumentWriter], int], ToolAnswerWriter]:
         """Makes the writer of an answer from what opens its main document, and the number that tracers know it by."""
@@ -70,7 +67,8 @@ def plan_tools(
             constraint = hold_to_calls(use, held, answer)
             if refusal := backend.check_grammar(constraint.grammar or ""):
                 raise _unsupported(f"the engine can't compile the tools: {refusal}"[:500])
-        return ToolPlan(use, schemas, constraint, constraint, is_marked=True)
+        hint = backend.control.break_up(write_hint(use)) if use.callable else ""
+        return ToolPlan(use, schemas, constraint, constraint, is_marked=True, hint=hint)
     if use.choice is Choice.REQUIRED:
         # The answer is a call, so that a schema of the text says nothing.
         answer = TEXT

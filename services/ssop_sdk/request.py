@@ -78,6 +78,9 @@ class GenerateOptions(TypedDict, total=False):
     """Ask for log-probabilities of the fields; they arrive in `stream.logprobs`."""
     stream_buffer_size: int | None
     """Largest chunk in bytes, 0 (`auto`) or from 64 to 16384. None: the client's."""
+    linger_ms: int | None
+    """Least time between two messages of the answer, 0 to 1000, but for its first field and its end: less work for all
+    who pass it on. For those who act on whole answers. None: as the node is set."""
     max_degraded_level: int | None
     """Deepest degradation that the mesh may answer with, 0 to 3. None: the client's."""
     allow_degraded: bool | None
@@ -191,6 +194,7 @@ def plan_request(
             tool_choice=read_tool_choice(get("tool_choice")),
             stream_buffer_size=_or(get("stream_buffer_size"), defaults.stream_buffer_size),
             logprobs=get("logprobs", False),
+            linger_ms=get("linger_ms"),
         ),
         policy=_or(get("policy"), defaults.policy),
         max_degraded_level=max_level,

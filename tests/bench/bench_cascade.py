@@ -35,6 +35,7 @@ from ssop_inference.core.limits import EngineLimits
 from ssop_inference.core.masked import masked_logprob
 from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.core.request import SamplingOptions
+from ssop_inference.core.tokens import Token
 from ssop_inference.embedded import EmbeddedBackend, EmbeddedOptions, _body
 from ssop_inference.gate import SchemaGate
 from ssop_inference.mask import GrammarMask
@@ -137,7 +138,7 @@ def judge(row: Any) -> tuple[str, float, float]:
             if is_masked:
                 score = masked_logprob(piece, logprob, [(o.encode("latin1"), p) for o, p in others], mask.allows)
             mask.advance(piece)
-            chunks += writer.feed([(piece, score)])
+            chunks += writer.feed([Token(piece, score)])
         frames = [frame for chunk in chunks for frame in frame_pb2.Chunk.FromString(chunk).frames]
         said = [f for frame in frames if frame.kind == frame_pb2.FRAME_KIND_CONFIDENCE for f in frame.confidence.fields]
         label = next((f.string_value for f in frames if f.kind == frame_pb2.FRAME_KIND_VALUE), "")

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -151,10 +151,12 @@ class NodeUnderTest:
         return self.registry.get_sample_value(name, labels) or 0.0
 
 
-def serve(node: Node, *, max_schemas: int = 8) -> NodeUnderTest:
+def serve(node: Node, *, max_schemas: int = 8, linger_ms: int = 0) -> NodeUnderTest:
     """Serve a node in memory."""
     registry = CollectorRegistry()
-    servicer = InferenceServicer(node, NodeMetrics(registry), max_schemas=max_schemas, warm_up_timeout_s=60)
+    servicer = InferenceServicer(
+        node, NodeMetrics(registry), max_schemas=max_schemas, warm_up_timeout_s=60, linger_ms=linger_ms
+    )
     peer = MemoryPeer([bind(SERVICE, servicer)], lambda _: Principal("acme", "k1"))
     return NodeUnderTest(node, NodeClient(peer), registry)
 
@@ -168,6 +170,41 @@ async def running_node(**settings: Any) -> AsyncIterator[NodeUnderTest]:
         yield serve(node)
     finally:
         await node.close()
+
+
+class SteppedLoop:
+    """The clock and the timers of a loop, moved by the test."""
+
+    def __init__(self) -> None:
+        self._now_s = 1_000.0
+        self._due: list[tuple[float, asyncio.TimerHandle]] = []
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        at_s = self._now_s + delay_s
+        handle = asyncio.TimerHandle(at_s, callback, (), cast("Any", self))
+        self._due.append((at_s, handle))
+        return handle
+
+    def pass_time(self, seconds: float) -> None:
+        """Ring what is due."""
+        self._now_s += seconds
+        due = [handle for at_s, handle in self._due if at_s <= self._now_s and not handle.cancelled()]
+        self._due = [(at_s, handle) for at_s, handle in self._due if at_s > self._now_s]
+        for handle in due:
+            handle._run()
+
+    @property
+    def timers(self) -> int:
+        """Those that have not rung."""
+        return sum(not handle.cancelled() for _, handle in self._due)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
 
 
 @dataclass

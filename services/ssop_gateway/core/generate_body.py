@@ -54,6 +54,9 @@ class GenerateBody(BaseModel):
     debug: bool = False
     logprobs: bool = False
     stream_buffer_size: int | None = Field(None, description="0 (auto) or from 64 to 16384 bytes.")
+    linger_ms: int | None = Field(
+        None, ge=0, le=1_000, description="Least time between two messages of the answer; null: as the node is set."
+    )
     max_degraded_level: int | None = Field(None, ge=0, le=3, description="Deepest degradation that is taken.")
     format_assertion: bool | None = None
 

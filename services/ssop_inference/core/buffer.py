@@ -1,9 +1,9 @@
 """`stream_buffer_size`: what `auto` stands for by what a schema's answers look like, and messages of that size."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from ssop_codec import FrameKind
+from ssop_codec import FrameKind, Survey, read_heads
 from ssop_inference.core.request import MAX_BUFFER_BYTES
 
 # So many values of one schema say more than an estimate from its bounds.
@@ -11,6 +11,7 @@ _ENOUGH_VALUES: Final = 200
 _SPLIT_SHARE: Final = 0.01
 _PART: Final = int(FrameKind.PART)
 _VALUE: Final = int(FrameKind.VALUE)
+_PARTS: Final = 1 << _PART
 
 
 def join_chunks(chunks: Sequence[bytes], most_bytes: int) -> Sequence[bytes]:
@@ -39,9 +40,12 @@ class SplitCounter:
         self.split_values = 0
         self._is_in_parts = False
 
-    def take(self, heads: Iterable[tuple[int, int, int]]) -> None:
-        """Heads of frames in their order, as `scan_heads` gives them."""
-        for kind, _, _ in heads:
+    def take(self, chunk: Survey) -> None:
+        """What the next chunk holds."""
+        if not self._is_in_parts and not chunk.kinds & _PARTS:
+            self.values += chunk.values
+            return
+        for kind, _, _ in read_heads(chunk.heads):
             if kind == _VALUE:
                 self.values += 1
                 self.split_values += self._is_in_parts

@@ -1,8 +1,7 @@
 """From tokens to chunks of one document."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ssop.v1 import frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -11,10 +10,10 @@ from ssop_codec import DONE, INVALID, Encoder, FrameKind, Schema, mesh_chunk
 from ssop_inference.core.beginning import Beginning, refuse_continuing
 from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
+from ssop_inference.core.tokens import Token
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """Why the document ends, and what it consumed."""
 
     finish_reason: frame_pb2.FinishReason.ValueType
@@ -112,21 +111,21 @@ class DocumentWriter:
         violation = self._encoder.violation
         return "" if violation is None else violation.rule
 
-    def feed(self, tokens: Sequence[tuple[bytes, float | None]], usage: mesh_pb2.Usage | None = None) -> list[bytes]:
-        """Take a batch of (text, log-probability); give every chunk that it completes, the last one flushed.
+    def feed(self, tokens: Sequence[Token], usage: mesh_pb2.Usage | None = None) -> list[bytes]:
+        """Take a batch; give every chunk that it completes, the last one flushed. Only text and log-probability count.
 
         `usage` is what the generation has consumed so far, for those who are told the confidence.
         """
         if self._scorer is None:
             # The codec reads on after the end of a document, and has nothing to say of it.
             if not self.is_settled:
-                self._feed(tokens[0][0] if len(tokens) == 1 else b"".join([text for text, _ in tokens]))
+                self._feed(tokens[0].text if len(tokens) == 1 else b"".join([token.text for token in tokens]))
             return self._collect(usage)
-        for text, logprob in tokens:
+        for token in tokens:
             if self.is_settled:
                 break
-            self._score(self._scorer, text, logprob)
-            self._feed(text)
+            self._score(self._scorer, token.text, token.logprob)
+            self._feed(token.text)
         return self._collect(usage)
 
     def _feed(self, text: bytes) -> None:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ssop.v1 import content_pb2, inference_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -18,9 +18,6 @@ from ssop_chassis.errors import MeshError, invalid_request
 _BREAK: Final = "\u200b"
 _COMMON_CONTROL: Final = r"<\|[^|<>\s]{1,64}\|>|</?(?:s|start_of_turn|end_of_turn|bos|eos|pad|unk)>|\[/?INST\]"
 _MOST_FIRSTS: Final = 8
-# What comes with many prompts is short; longer ones are the caller's to choose, and megabytes of them are none to hold.
-_MOST_INSTRUCTIONS: Final = 256
-_MOST_KEPT_CHARS: Final = 8_192
 
 _ROLES: Final = {
     content_pb2.ROLE_SYSTEM: "system",
@@ -52,8 +49,7 @@ class MadeCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChatMessage:
+class ChatMessage(NamedTuple):
     """One turn: `role` is `system`, `user`, `assistant`, or `tool` for the result of the call `call_id`.
 
     `content` is all its text. `parts` are text and images in order, where there are images.
@@ -78,25 +74,17 @@ class ControlTokens:
         self._firsts = {spelling[0] for spelling in own} or {"<", "["}
         # A look-ahead finds overlapping tokens too, so one pass is enough.
         self._starts = re.compile(f"(?s)(?={inner})(.)")
-        self._instructions: dict[str, str] = {}
 
     def break_up(self, text: str) -> str:
         """The text with every control token split after its first character."""
         # Most texts have no character that begins one, and the pattern tries each place.
-        if len(self._firsts) <= _MOST_FIRSTS and not any(first in text for first in self._firsts):
-            return text
+        if len(self._firsts) <= _MOST_FIRSTS:
+            for first in self._firsts:
+                if first in text:
+                    break
+            else:
+                return text
         return self._starts.sub("\\1" + _BREAK, text)
-
-    def break_up_instruction(self, text: str) -> str:
-        """The same for what comes with many prompts, such as a schema: done once, unless it is long."""
-        if len(text) > _MOST_KEPT_CHARS:
-            return self.break_up(text)
-        known = self._instructions.get(text)
-        if known is None:
-            if len(self._instructions) >= _MOST_INSTRUCTIONS:
-                self._instructions.clear()
-            known = self._instructions[text] = self.break_up(text)
-        return known
 
 
 def _any_of(words: Iterable[str]) -> str:
@@ -126,23 +114,22 @@ def build_messages(
     passages: Sequence[inference_pb2.Passage],
     control: ControlTokens,
     *,
-    schema_hint: str | None = None,
+    instruction: str = "",
     features: Collection[str] = (),
     write_call: Callable[[str, str], str] | None = None,
-    tool_hint: str = "",
 ) -> tuple[ChatMessage, ...]:
     """The conversation for a model: passages stand before the last user message, best first.
 
-    `schema_hint` is a JSON Schema that the system message asks to follow, `tool_hint` what it says of tools. `features`
+    `instruction` is what the system message says besides, without control tokens already. `features`
     are what the model takes of `image` and `tools`. `write_call` makes text of earlier calls (name, arguments), for a
     model whose turns are text alone. Raises REQUEST_INVALID for missing or malformed messages, and
     CONTENT_UNSUPPORTED for what the model can't take (metadata `content`).
     """
-    if not prompt.messages:
+    turns = [_turn(message, number, features) for number, message in enumerate(prompt.messages)]
+    if not turns:
         raise invalid_request(("prompt.messages", "at least one message is needed"))
     if prompt.tools and prompt.tool_choice.mode != content_pb2.TOOL_MODE_NONE and TOOLS not in features:
         raise refuse_content(TOOLS, "prompt.tools")
-    turns = [_turn(message, number, features) for number, message in enumerate(prompt.messages)]
     if write_call is not None:
         turns = _as_text(turns, write_call)
     if passages:
@@ -150,31 +137,38 @@ def build_messages(
         context = "\n\n".join(f"[{n}] {passage.text}" for n, passage in enumerate(passages, 1))
         shown = f"Use these passages where they help.\n\n{context}"
         turn = turns[last]
-        turns[last] = replace(
-            turn, content=f"{shown}\n\n{turn.content}", parts=(shown, *turn.parts) if turn.parts else ()
+        turns[last] = turn._replace(
+            content=f"{shown}\n\n{turn.content}", parts=(shown, *turn.parts) if turn.parts else ()
         )
-    instruction = "" if schema_hint is None else _CONFORM + schema_hint
-    if tool_hint:
-        instruction = f"{instruction}\n\n{tool_hint}" if instruction else tool_hint
-    before: tuple[ChatMessage, ...] = ()
+    turns = [_broken(turn, control) for turn in turns]
     if instruction and turns[0].role == "system":
-        turns[0] = replace(turns[0], content=f"{turns[0].content}\n\n{instruction}")
+        turns[0] = turns[0]._replace(content=f"{turns[0].content}\n\n{instruction}")
     elif instruction:
-        before = (ChatMessage("system", control.break_up_instruction(instruction)),)
-    return (*before, *[_broken(turn, control) for turn in turns])
+        turns.insert(0, ChatMessage("system", instruction))
+    return tuple(turns)
+
+
+def write_instruction(schema: Any) -> str:
+    """What a model is told of the schema that its answer is held to; `schema` as `json.loads` gives it."""
+    return _CONFORM + compact_schema(schema)
+
+
+def compact_schema(schema: Any) -> str:
+    """A schema as it stands in a prompt: without blanks."""
+    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
 
 
 def _broken(turn: ChatMessage, control: ControlTokens) -> ChatMessage:
     """A turn without control tokens in what it says."""
     content = control.break_up(turn.content)
     if not turn.parts and not turn.calls:
-        return turn if content == turn.content else replace(turn, content=content)
+        return turn if content == turn.content else turn._replace(content=content)
     parts = tuple(control.break_up(part) if isinstance(part, str) else part for part in turn.parts)
     calls = tuple(
         replace(call, name=control.break_up(call.name), arguments=control.break_up(call.arguments))
         for call in turn.calls
     )
-    return replace(turn, content=content, parts=parts, calls=calls)
+    return turn._replace(content=content, parts=parts, calls=calls)
 
 
 def _as_text(turns: Sequence[ChatMessage], write_call: Callable[[str, str], str]) -> list[ChatMessage]:
@@ -197,16 +191,12 @@ def render_plain(messages: Sequence[ChatMessage]) -> str:
     return "\n\n".join(message.content for message in messages)
 
 
-def compact_schema(schema: Any) -> str:
-    """A schema as it stands in a prompt: without blanks."""
-    return json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
-
-
 def _turn(message: content_pb2.Message, number: int, features: Collection[str]) -> ChatMessage:
-    if not message.tool_calls and len(message.parts) == 1 and message.parts[0].HasField("text"):
+    parts = message.parts
+    if len(parts) == 1 and parts[0].HasField("text") and not message.tool_calls:
         role = _SPEAKERS.get(message.role)
         if role is not None:
-            return ChatMessage(role, message.parts[0].text)
+            return ChatMessage(role, parts[0].text)
     where = f"prompt.messages[{number}]"
     if (message.role == content_pb2.ROLE_TOOL or message.tool_calls) and TOOLS not in features:
         raise refuse_content(TOOLS, where)
@@ -215,14 +205,14 @@ def _turn(message: content_pb2.Message, number: int, features: Collection[str]) 
         raise invalid_request((f"{where}.role", "must be SYSTEM, USER, ASSISTANT or TOOL"))
     if message.tool_calls and role != "assistant":
         raise invalid_request((f"{where}.tool_calls", "are the assistant's"))
-    if not message.parts and not message.tool_calls:
+    if not parts and not message.tool_calls:
         raise invalid_request((f"{where}.parts", "at least one part is needed"))
     is_pictured = IMAGE in features and role == "user"
-    parts = tuple(_part(part, where, n, is_pictured=is_pictured) for n, part in enumerate(message.parts))
+    shown = tuple(_part(part, where, n, is_pictured=is_pictured) for n, part in enumerate(parts))
     return ChatMessage(
         role,
-        "\n\n".join(part for part in parts if isinstance(part, str)),
-        parts if any(isinstance(part, Image) for part in parts) else (),
+        "\n\n".join(part for part in shown if isinstance(part, str)),
+        shown if any(isinstance(part, Image) for part in shown) else (),
         tuple(MadeCall(call.id, call.name, call.arguments or "{}") for call in message.tool_calls),
         message.tool_call_id if role == "tool" else "",
     )

@@ -1,20 +1,19 @@
 """Checks of a Generate request that need no model."""
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ssop.v1 import content_pb2, inference_pb2
 from ssop_chassis.errors import invalid_request
 
 MIN_BUFFER_BYTES = 64
 MAX_BUFFER_BYTES = 16_384
+MAX_LINGER_MS = 1_000
 MAX_STOPS = 4
 MAX_CONFIDENCE_TOKENS = 256
 MAX_STOP_BYTES = 64
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingOptions:
+class SamplingOptions(NamedTuple):
     """How tokens are drawn; see `ssop.v1.Sampling` for ranges. `max_output_tokens` 0 is the model's default."""
 
     temperature: float = 0.0
@@ -27,7 +26,7 @@ class SamplingOptions:
     frequency_penalty: float = 0.0
 
 
-_DEFAULTS: Final = SamplingOptions()
+DEFAULT_SAMPLING: Final = SamplingOptions()
 
 
 def check_request(request: inference_pb2.InferenceServiceGenerateRequest) -> None:
@@ -36,7 +35,10 @@ def check_request(request: inference_pb2.InferenceServiceGenerateRequest) -> Non
         raise invalid_request(("request_id", "is required"))
     if request.confidence_tokens > MAX_CONFIDENCE_TOKENS:
         raise invalid_request(("confidence_tokens", f"must be at most {MAX_CONFIDENCE_TOKENS}"))
-    check_buffer(request.prompt.stream_buffer_size)
+    prompt = request.prompt
+    check_buffer(prompt.stream_buffer_size)
+    if prompt.linger_ms > MAX_LINGER_MS:
+        raise invalid_request(("prompt.linger_ms", f"must be at most {MAX_LINGER_MS}"))
 
 
 def check_buffer(stream_buffer_bytes: int) -> None:
@@ -50,7 +52,7 @@ def check_buffer(stream_buffer_bytes: int) -> None:
 def read_sampling(prompt: content_pb2.Prompt) -> SamplingOptions:
     """The sampling options of a prompt. Raises REQUEST_INVALID, naming every field out of range."""
     if not prompt.HasField("sampling"):
-        return _DEFAULTS
+        return DEFAULT_SAMPLING
     sampling = prompt.sampling
     top_p = sampling.top_p if sampling.HasField("top_p") else 1.0
     faults = [

@@ -1,11 +1,10 @@
 """What a model gives: pieces of an answer, and how it ended."""
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A piece of the answer, in the order of generation. Never splits a code point. `logprob` natural, at most 0.
 
     `call` 0: of the text; from 1: of the arguments of that call, in the order in which they began. `name` and `id` of
@@ -29,8 +28,7 @@ class Stop(Enum):
     CANCELLED = "cancelled"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a generation ended and what it consumed. `is_estimated`: the backend did not say the counts."""
 
     stop: Stop

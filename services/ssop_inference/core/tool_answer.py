@@ -1,7 +1,7 @@
 """An answer that may call tools: a document for its text, and one for the arguments of each call."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1 import frame_pb2, mesh_pb2
@@ -12,7 +12,7 @@ from ssop_inference.core.document import OK, DocumentWriter, Ending
 from ssop_inference.core.tokens import Token
 from ssop_inference.core.tools import CallSplitter, Choice, ToolUse
 
-_NO_ARGUMENTS: Final = b"{}"
+_NO_ARGUMENTS: Final = Token(b"{}")
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class ToolAnswerWriter:
         is_cut = ending.finish_reason != frame_pb2.FINISH_REASON_STOP and self._splitter is None
         if self._calls:
             if ending.finish_reason == frame_pb2.FINISH_REASON_STOP:
-                ending = replace(ending, finish_reason=frame_pb2.FINISH_REASON_TOOL_CALLS)
+                ending = ending._replace(finish_reason=frame_pb2.FINISH_REASON_TOOL_CALLS)
             chunks += self._end_call(self._calls[-1], ending)
         if self._main is None and (not self._calls or (is_cut and self.verdict == OK)):
             # Where all calls are whole, and others may have been to come, only this document can say so.
@@ -141,7 +141,7 @@ class ToolAnswerWriter:
         call = self._calls[-1]
         if token.text and not self.is_settled:
             call.is_empty = False
-            chunks += call.writer.feed([(token.text, None)], usage)
+            chunks += call.writer.feed([token], usage)
             self.is_settled = call.writer.is_invalid
         return chunks
 
@@ -153,7 +153,7 @@ class ToolAnswerWriter:
             if not token.text.strip() and self._calls:
                 return []
             self._main = self._open_main()
-        chunks = self._main.feed([(token.text, token.logprob)], usage)
+        chunks = self._main.feed([token], usage)
         self.is_settled = self._main.is_invalid
         return chunks
 
@@ -181,15 +181,15 @@ class ToolAnswerWriter:
         chunks: list[bytes] = []
         if call.is_empty and ending.finish_reason == frame_pb2.FINISH_REASON_TOOL_CALLS:
             # Some servers send nothing for a tool without arguments.
-            chunks += call.writer.feed([(_NO_ARGUMENTS, None)])
+            chunks += call.writer.feed([_NO_ARGUMENTS])
         if call.writer.is_done or call.writer.is_invalid:
             ending = _whole(ending)
         elif not ending.incomplete_reason:
-            ending = replace(ending, incomplete_reason=frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY)
+            ending = ending._replace(incomplete_reason=frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY)
         chunks += call.writer.finish(ending)
         self.is_settled = self.is_settled or call.writer.verdict != OK
         return chunks
 
 
 def _whole(ending: Ending) -> Ending:
-    return replace(ending, incomplete_reason=frame_pb2.INCOMPLETE_REASON_UNSPECIFIED)
+    return ending._replace(incomplete_reason=frame_pb2.INCOMPLETE_REASON_UNSPECIFIED)

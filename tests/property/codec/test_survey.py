@@ -44,7 +44,7 @@ def attempt(run: Callable[..., Any], *given_: Any) -> Any:
 
 def plain(found: Survey | _survey_py.SlowSurvey) -> tuple[Any, ...]:
     heads = found.heads if isinstance(found.heads, list) else read_heads(found.heads)
-    sums = (found.kinds, found.frames, found.documents, found.first_seq, found.last_seq)
+    sums = (found.kinds, found.frames, found.documents, found.values, found.first_seq, found.last_seq)
     return (*sums, bool(found.is_clean), bool(found.is_plain), bool(found.is_row), heads)
 
 

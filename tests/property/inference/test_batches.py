@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from ssop.v1 import frame_pb2
 from ssop_codec import DONE, INVALID, Encoder, compile_schema, text_schema
 from ssop_inference.core.document import DocumentWriter, Ending
+from ssop_inference.core.tokens import Token
 
 SCHEMA = compile_schema(
     {
@@ -52,7 +53,7 @@ def test_a_batch_gives_what_its_tokens_give_one_by_one(
     expected += encoder.drain(flush=True)
 
     writer = DocumentWriter(schema, stream_buffer_bytes=buffer_bytes, is_envelope=is_envelope, has_logprobs=False)
-    chunks = writer.feed([(token, None) for token in tokens])
+    chunks = writer.feed([Token(token) for token in tokens])
     assert chunks + writer.finish(Ending(frame_pb2.FINISH_REASON_STOP)) == expected
     assert (writer.verdict, writer.is_invalid, writer.is_done) == (
         int(encoder.verdict),

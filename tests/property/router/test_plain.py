@@ -39,6 +39,7 @@ plain_requests = st.builds(
         messages=st.lists(messages, min_size=1, max_size=4),
         sampling=st.none() | st.builds(Sampling, temperature=st.floats(0, 2), max_output_tokens=st.integers(0, 10)),
         stream_buffer_size=st.sampled_from([0, 64, 16_384]),
+        linger_ms=st.sampled_from([None, 0, 1_000]),
         output_schema=st.none() | st.just(OutputSchema(json_schema="{}")),
         logprobs=st.booleans(),
     ),
@@ -64,6 +65,7 @@ oddities = st.one_of(
         GenerateRequest,
         prompt=st.one_of(
             st.builds(Prompt, stream_buffer_size=st.sampled_from([63, 16_385])),
+            st.builds(Prompt, linger_ms=st.just(1_001)),
             st.builds(Prompt, sampling=st.builds(Sampling, temperature=numbers)),
             st.builds(Prompt, sampling=st.builds(Sampling, top_p=numbers)),
             st.builds(Prompt, sampling=st.builds(Sampling, presence_penalty=numbers)),

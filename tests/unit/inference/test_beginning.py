@@ -13,6 +13,7 @@ from ssop_chassis.errors import MeshError
 from ssop_codec import compile_schema
 from ssop_inference.core.beginning import Beginning, read_beginning
 from ssop_inference.core.document import DocumentWriter, Ending
+from ssop_inference.core.tokens import Token
 
 OPINION_TEXT = json.dumps(
     {
@@ -65,7 +66,7 @@ def test_what_goes_on_from_frames_makes_the_same_rest(schema: Any, text: str) ->
         writer = DocumentWriter(
             compiled, stream_buffer_bytes=96, is_envelope=False, has_logprobs=False, beginning=beginning
         )
-        chunks = writer.feed([(text[len(beginning.text) :].encode(), None)])
+        chunks = writer.feed([Token(text[len(beginning.text) :].encode())])
         chunks += writer.finish(Ending(frame_pb2.FINISH_REASON_STOP))
         frames = frame_pb2.Chunk.FromString(b"".join(chunks)).frames
         assert list(frames)[:-1] == list(expected)[request.next_seq - 1 :]
@@ -83,7 +84,7 @@ def test_number_that_is_final_gets_no_more_digits() -> None:
         beginning=beginning,
     )
     with pytest.raises(MeshError) as caught:
-        writer.feed([(b'5, "is_urgent": true', None)])
+        writer.feed([Token(b'5, "is_urgent": true')])
     assert caught.value.reason == ErrorReason.ERROR_REASON_BACKEND_FAILED
 
 
@@ -96,7 +97,7 @@ def test_number_without_a_grammar_is_closed_by_a_blank() -> None:
         has_logprobs=False,
         beginning=beginning,
     )
-    writer.feed([(b"5", None)])
+    writer.feed([Token(b"5")])
     assert writer.is_invalid
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ssop_codec import Encoder, compile_schema, scan_heads
+from ssop_codec import Encoder, compile_schema, survey
 from ssop_inference.core.buffer import BufferEstimate, SplitCounter, join_chunks
 
 SCHEMA = compile_schema({"type": "array", "items": {"type": "string"}})
@@ -13,10 +13,10 @@ def count(texts: list[str], buffer_bytes: int = 1024) -> SplitCounter:
     counter = SplitCounter()
     for index, text in enumerate(texts):
         encoder.feed((("," if index else "[") + f'"{text}"').encode())
-        counter.take(scan_heads(b"".join(encoder.drain())))
+        counter.take(survey(b"".join(encoder.drain())))
     encoder.feed(b"]")
     encoder.finish()
-    counter.take(scan_heads(b"".join(encoder.drain(flush=True))))
+    counter.take(survey(b"".join(encoder.drain(flush=True))))
     return counter
 
 

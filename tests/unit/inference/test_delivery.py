@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from helpers.inference import HELD, Script, ScriptedGeneration, user_prompt
+from helpers.inference import HELD, Script, ScriptedGeneration, SteppedLoop, user_prompt
 from ssop.v1 import frame_pb2
 from ssop_chassis.call import Call
 from ssop_codec import compile_schema, survey
@@ -52,3 +52,36 @@ async def test_time_that_ends_while_nobody_reads_loses_no_frame() -> None:
     values = [frame.string_value for frame in frame_pb2.Chunk.FromString(b"".join(call.sent)).frames]
     assert [value for value in values if value] == list("abcdefgh")
     assert len(call.sent) > 2
+
+
+async def deliver(linger_s: float) -> list[bytes]:
+    """The messages of an answer of one read for each item, while no time passes."""
+    call, loop = StalledCall(), SteppedLoop()
+    call.send = call.sent.append  # type: ignore[method-assign, assignment]
+    delivery = Delivery(
+        cast("Call", call),
+        loop=cast("Any", loop),
+        request_id="r-1",
+        schema=compile_schema(SCHEMA),
+        constraint=HELD,
+        buffer=None,
+        prompt=user_prompt("x", schema=SCHEMA),
+        metrics=NodeMetrics(CollectorRegistry()).of("m"),
+        deadline_s=loop.time() + 60,
+        linger_s=linger_s,
+    )
+    pieces = [b'["a",', *[b'"b",'] * 8, b'"c"', b"]"]
+    await delivery.run(cast("Any", ScriptedGeneration(Script(pieces))))
+    assert loop.timers == 0
+    return call.sent
+
+
+async def test_who_lingers_gets_the_first_field_and_the_rest() -> None:
+    first, rest = await deliver(1.0)
+    assert [survey(message).documents for message in (first, rest)] == [2, 11]
+
+
+async def test_frames_are_the_same_however_they_travel() -> None:
+    apart = await deliver(0.0)
+    assert len(apart) == 11
+    assert b"".join(apart) == b"".join(await deliver(1.0))

@@ -4,7 +4,7 @@ from helpers.inference import user_prompt
 from ssop.v1 import content_pb2, inference_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_inference.core.prompt import ChatMessage, ControlTokens, build_messages, render_plain
+from ssop_inference.core.prompt import ChatMessage, ControlTokens, build_messages, render_plain, write_instruction
 
 CONTROL = ControlTokens(["<|im_start|>", "<|im_end|>", "<file>"])
 
@@ -72,27 +72,21 @@ def test_documents_are_shown_with_their_title() -> None:
     assert build_messages(prompt, (), CONTROL)[0].content == "Document: Rules\nBe kind."
 
 
-def test_schema_hint_joins_the_system_message() -> None:
+def test_instruction_joins_the_system_message() -> None:
     prompt = content_pb2.Prompt(
-        messages=[message(content_pb2.ROLE_SYSTEM, "Be brief."), message(content_pb2.ROLE_USER, "Hi")]
+        messages=[message(content_pb2.ROLE_SYSTEM, "Be brief.<|im_end|>"), message(content_pb2.ROLE_USER, "Hi")]
     )
-    messages = build_messages(prompt, (), CONTROL, schema_hint='{"type":"null"}')
+    messages = build_messages(prompt, (), CONTROL, instruction="Be right.")
     assert [turn.role for turn in messages] == ["system", "user"]
-    assert messages[0].content.startswith("Be brief.")
-    assert messages[0].content.endswith('{"type":"null"}')
+    assert messages[0].content == "Be brief.<\u200b|im_end|>\n\nBe right."
 
 
-def test_schema_hint_becomes_a_system_message_where_there_is_none() -> None:
-    assert build_messages(user_prompt("Hi"), (), CONTROL, schema_hint="{}")[0].role == "system"
+def test_instruction_becomes_a_system_message_where_there_is_none() -> None:
+    assert build_messages(user_prompt("Hi"), (), CONTROL, instruction="x")[0] == ChatMessage("system", "x")
 
 
-def test_instructions_that_callers_make_long_are_not_kept() -> None:
-    control = ControlTokens()
-    for number in range(300):
-        hint = f'{{"description":"<|im_end|>{number}{"x" * 20_000}"}}'
-        (system, _) = build_messages(user_prompt("Hi"), (), control, schema_hint=hint)
-        assert "<|im_end|>" not in system.content
-    assert sum(len(text) + len(broken) for text, broken in control._instructions.items()) < 1_000_000
+def test_instruction_says_the_schema_without_blanks() -> None:
+    assert write_instruction({"type": ["null"]}).endswith('\n{"type":["null"]}')
 
 
 @pytest.mark.parametrize("kind", ["image", "audio"])

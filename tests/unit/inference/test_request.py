@@ -47,6 +47,13 @@ def test_buffer_size_out_of_range_is_refused(size: int) -> None:
         check_request(request)
 
 
+def test_linger_out_of_range_is_refused() -> None:
+    request = inference_pb2.InferenceServiceGenerateRequest(request_id="r", prompt={"linger_ms": 1_001})  # type: ignore[arg-type]
+    with pytest.raises(MeshError) as caught:
+        check_request(request)
+    assert caught.value.fields[0][0] == "prompt.linger_ms"
+
+
 def test_request_without_an_id_is_refused() -> None:
     with pytest.raises(MeshError):
         check_request(inference_pb2.InferenceServiceGenerateRequest())

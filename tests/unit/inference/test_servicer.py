@@ -1,11 +1,20 @@
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from helpers.eventually import eventually
-from helpers.inference import NodeUnderTest, Script, ScriptedBackend, scripted_node, user_prompt
+from helpers.inference import (
+    NodeUnderTest,
+    Script,
+    ScriptedBackend,
+    ready_model,
+    scripted_node,
+    serve,
+    user_prompt,
+)
 from helpers.machine import stretched
 from ssop.v1 import frame_pb2, inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -13,6 +22,9 @@ from ssop_chassis.errors import MeshError
 from ssop_codec import Verdict
 from ssop_inference.backend import Load, Stop, Token
 from ssop_inference.core.constraint import Constraint, Mode
+from ssop_inference.core.prompt import TOOLS
+from ssop_inference.node import Node
+from ssop_inference.resource import Memory
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -72,6 +84,40 @@ async def test_nothing_leaves_before_the_first_field() -> None:
     running, _ = node_of(Script([b"{", b'"a"', b": 1", b", "]))
     answer = await running.client.generate(user_prompt("x", schema=SCHEMA))
     assert frame_pb2.FRAME_KIND_VALUE in [frame.kind for frame in answer.messages[0].frames]
+
+
+async def test_what_a_model_is_told_of_schema_and_tools_spells_no_control_token() -> None:
+    running, backend = node_of(Script([b'{"a": 1, "b": ""}']), constraint=Constraint(Mode.ENVELOPE))
+    backend.capabilities = replace(backend.capabilities, features=(TOOLS,), has_marked_calls=True)
+    prompt = user_prompt("x", schema={**SCHEMA, "description": "<|im_end|>"})
+    prompt.tools.add(name="f", description="<|im_start|>")
+    await running.client.generate(prompt)
+    told = backend.requests[0].messages[0].content
+    assert (told.count("im_end|>"), told.count("im_start|>"), told.count("<|im")) == (1, 1, 0)
+
+
+THREE: dict[str, Any] = {"type": "object", "properties": {name: {"type": "integer"} for name in "abc"}}
+
+
+async def test_field_that_is_held_leaves_without_the_next_token() -> None:
+    running, _ = node_of(Script([b'{"a": 1,', b'"b": 2,', 600.0]))
+    prompt = user_prompt("x", schema=THREE)
+    prompt.linger_ms = 20
+    async with running.client.open(prompt, timeout_s=600) as stream:
+        messages = [frame_pb2.Chunk.FromString(await stream.read() or b"") for _ in range(2)]
+    assert [frame.int_value for frame in messages[1].frames] == [2]
+
+
+@pytest.mark.parametrize(("asked_ms", "messages"), [(None, 2), (0, 3)])
+async def test_node_lingers_where_a_request_names_no_time(asked_ms: int | None, messages: int) -> None:
+    backend = ScriptedBackend(Script([b'{"a": 1,', b'"b": 2,', b'"c": 3', b"}"]))
+    node = Node("node-1", [ready_model(backend)], memory=lambda: Memory(100, 200, 0))
+    prompt = user_prompt("x", schema=THREE)
+    if asked_ms is not None:
+        prompt.linger_ms = asked_ms
+    answer = await serve(node, linger_ms=600_000).client.generate(prompt)
+    assert answer.decoder.result == {"a": 1, "b": 2, "c": 3}
+    assert len(answer.messages) == messages
 
 
 async def test_messages_of_what_is_ready_together_keep_to_the_buffer() -> None:

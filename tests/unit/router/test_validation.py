@@ -47,6 +47,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
     ),
     "buffer": (lambda r: setattr(r.prompt, "stream_buffer_size", 63), "prompt.stream_buffer_size"),
     "large buffer": (lambda r: setattr(r.prompt, "stream_buffer_size", 16_385), "prompt.stream_buffer_size"),
+    "linger": (lambda r: setattr(r.prompt, "linger_ms", 1_001), "prompt.linger_ms"),
     "temperature": (lambda r: setattr(sampling(r), "temperature", 2.1), "prompt.sampling.temperature"),
     "temperature nan": (lambda r: setattr(sampling(r), "temperature", float("nan")), "prompt.sampling.temperature"),
     "top_p": (lambda r: setattr(sampling(r), "top_p", 0.0), "prompt.sampling.top_p"),

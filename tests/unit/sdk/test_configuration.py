@@ -196,6 +196,7 @@ def test_request_carries_what_was_asked_for() -> None:
         collections=["docs"],
         debug=True,
         logprobs=True,
+        linger_ms=100,
         max_degraded_level=1,
         allow_similar_cache=True,
     ).request
@@ -203,6 +204,7 @@ def test_request_carries_what_was_asked_for() -> None:
     assert (request.prompt.sampling.temperature, list(request.prompt.sampling.stop)) == (0.5, ["END"])
     assert list(request.retrieval.collections) == ["docs"]
     assert request.prompt.logprobs
+    assert request.prompt.linger_ms == 100
     assert request.cache.allow_similar
     assert request.prompt.messages[0].role == ROLE_USER
 

@@ -409,11 +409,18 @@ class Prompt(_message.Message):
     TOOL_CHOICE_FIELD_NUMBER: _builtins.int
     STREAM_BUFFER_SIZE_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
+    LINGER_MS_FIELD_NUMBER: _builtins.int
     stream_buffer_size: _builtins.int
     """Largest chunk in bytes: `stream_buffer_size`. 0 is `auto`, else from 64 to 16384."""
     logprobs: _builtins.bool
     """Send FieldLogprobs frames. Where the backend has no log-probabilities:
     ERROR_REASON_LOGPROBS_UNSUPPORTED.
+    """
+    linger_ms: _builtins.int
+    """Least time between two messages of the answer in milliseconds, from 0 to 1000: what becomes ready within it waits
+    and travels together, up to a full chunk. The first field, confidence and the end wait for nothing; the frames are
+    the same. For callers who act on whole answers: each message wakes every process that passes it on. Absent: the
+    node's `linger_ms`.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]:
@@ -445,11 +452,14 @@ class Prompt(_message.Message):
         tool_choice: Global___ToolChoice | None = ...,
         stream_buffer_size: _builtins.int = ...,
         logprobs: _builtins.bool = ...,
+        linger_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["output_schema", b"output_schema", "sampling", b"sampling", "tool_choice", b"tool_choice"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_linger_ms", b"_linger_ms", "linger_ms", b"linger_ms", "output_schema", b"output_schema", "sampling", b"sampling", "tool_choice", b"tool_choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["logprobs", b"logprobs", "messages", b"messages", "output_schema", b"output_schema", "sampling", b"sampling", "stream_buffer_size", b"stream_buffer_size", "tool_choice", b"tool_choice", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_linger_ms", b"_linger_ms", "linger_ms", b"linger_ms", "logprobs", b"logprobs", "messages", b"messages", "output_schema", b"output_schema", "sampling", b"sampling", "stream_buffer_size", b"stream_buffer_size", "tool_choice", b"tool_choice", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__linger_ms: _TypeAlias = _typing.Literal["linger_ms"]  # noqa: Y015
+    _WhichOneofArgType__linger_ms: _TypeAlias = _typing.Literal["_linger_ms", b"_linger_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__linger_ms) -> _WhichOneofReturnType__linger_ms | None: ...
 
 Global___Prompt: _TypeAlias = Prompt  # noqa: Y015
