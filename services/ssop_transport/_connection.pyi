@@ -7,11 +7,12 @@ from ssop_transport._wire import Room
 WINDOW_BYTES: int
 
 class Connection(asyncio.Protocol):
+    peer: str | None
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         *,
-        on_stream: Callable[[Stream], None] | None = None,
+        on_stream: Callable[[Connection, Stream], None] | None = None,
         on_made: Callable[[Connection], None] | None = None,
         on_lost: Callable[[Connection], None] | None = None,
         max_message_bytes: int = 4_194_304,
@@ -35,7 +36,9 @@ class Connection(asyncio.Protocol):
     def is_drain_heard(self) -> bool: ...
     @property
     def heard_s(self) -> float: ...
-    def open(self, headers: Pairs, listener: Callable[[], None]) -> Stream: ...
+    def open(
+        self, headers: Pairs, listener: Callable[[], None], request: bytes | None = None, is_packed: bool = False
+    ) -> Stream: ...
     def ping(self) -> None: ...
     def look(self) -> None: ...
     def announce_drain(self) -> None: ...

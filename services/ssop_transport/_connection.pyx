@@ -37,7 +37,8 @@ cdef int PARTING_TICKS = 60
 
 
 cdef class Connection(Session):
-    """An asyncio protocol. `on_stream` takes each stream that a client opens, with its headers whole; None for clients.
+    """An asyncio protocol. `on_stream` takes the connection and each stream that a client opens, with its head whole;
+    None for clients. `peer`: what the shell calls who is there.
 
     `on_made` is called when it has its transport, after the handshake of TLS; where that fails the connection never is.
     `on_lost` is called once, when the connection is gone and every stream has been told.
@@ -45,6 +46,7 @@ cdef class Connection(Session):
 
     cdef object _on_stream, _on_made, _on_lost, _flush_callback
     cdef readonly object transport
+    cdef public object peer
     cdef readonly bint is_lost
     cdef readonly double heard_s
     """When something came last, on the loop's clock."""
@@ -117,6 +119,8 @@ cdef class Connection(Session):
         taken = nghttp2_session_mem_recv(
             self.session, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
         self._is_reading = False
+        # What listeners put on its way goes with what there is to say of the frames that came.
+        self._is_flush_due = True
         self._tell()
         self._flush()
         if taken < 0 and self.transport is not None:
@@ -145,8 +149,9 @@ cdef class Connection(Session):
 
     # --- what the shells call
 
-    def open(self, list headers, listener):
-        """A client's new call. Raises ConnectionError where none may begin."""
+    def open(self, list headers, listener, bytes request=None, bint is_packed=False):
+        """A client's new call; with a `request` it is all that the client says. Raises ConnectionError where none may
+        begin."""
         cdef nghttp2_data_provider provider
         cdef nghttp2_nv *array
         cdef Stream stream = Stream()
@@ -168,7 +173,12 @@ cdef class Connection(Session):
             raise ConnectionError("the connection takes no more calls")
         stream.id = stream_id
         self._streams[stream_id] = stream
-        self.want_flush()
+        if request is None:
+            self.want_flush()
+        else:
+            stream.put(request, is_packed)
+            stream.is_finished = True
+            self.flush_whole()
         return stream
 
     def ping(self):
@@ -238,10 +248,10 @@ cdef class Connection(Session):
             for stream in news:
                 stream.has_news = False
                 try:
-                    if stream.listener is None and self._is_server:
-                        if stream.headers is None and not stream.failure:
+                    if stream.listener is None and self._is_server and not stream.is_left:
+                        if stream.head is None and not stream.failure:
                             continue
-                        self._on_stream(stream)
+                        self._on_stream(self, stream)
                     if stream.listener is not None:
                         stream.listener()
                 except Exception:
@@ -255,13 +265,38 @@ cdef class Connection(Session):
         self._is_flush_due = True
         self._loop.call_soon(self._flush_callback)
 
+    cdef int flush_whole(self) except -1:
+        if self._is_flush_due or not self._is_free() or len(self._streams) > 1:
+            self.want_flush()
+            return 0
+        self._send()
+        # Listeners are told in a turn of their own: a client that is beginning its call does not know its stream yet.
+        if self._news or not self._is_wanted():
+            self.want_flush()
+        return 0
+
+    cdef bint _is_free(self):
+        """Inside of libnghttp2, which is not entered twice, who is there goes on until there is nothing to send."""
+        return self.session != NULL and self.transport is not None and not self._is_reading and not self._is_sending
+
+    cdef bint _is_wanted(self):
+        return self.session == NULL or self.transport is None or (
+            nghttp2_session_want_read(self.session) or nghttp2_session_want_write(self.session))
+
     def _flush(self):
         """Put on the wire what there is, until the transport is full."""
-        cdef char *chunk
         self._is_flush_due = False
-        # Inside of libnghttp2, which is not entered twice: who is there goes on until there is nothing to send.
-        if self.session == NULL or self.transport is None or self._is_reading or self._is_sending:
+        if not self._is_free():
             return
+        self._send()
+        if self._news:
+            # Writers that have room again.
+            self._tell()
+        if not self._is_wanted():
+            self._hang_up()
+
+    cdef int _send(self) except -1:
+        cdef char *chunk
         chunk = <char *>PyMem_Malloc(CHUNK_BYTES)
         if chunk == NULL:
             raise MemoryError
@@ -271,12 +306,7 @@ cdef class Connection(Session):
         finally:
             self._is_sending = False
             PyMem_Free(chunk)
-        if self._news:
-            # Writers that have room again.
-            self._tell()
-        if self.session != NULL and self.transport is not None and not (
-                nghttp2_session_want_read(self.session) or nghttp2_session_want_write(self.session)):
-            self._hang_up()
+        return 0
 
     cdef int _hang_up(self) except -1:
         """Close once what is written is gone."""

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, uint32_t
 
+from ssop_transport._block cimport Blocks
 from ssop_transport._stream cimport Stream
 from ssop_transport._wire cimport Wire
 from ssop_transport.nghttp2 cimport nghttp2_session
@@ -14,6 +15,8 @@ cdef Stream find(nghttp2_session *session, int32_t stream_id)
 cdef class Session(Wire):
     cdef dict _streams
     cdef list _news
+    cdef Blocks _blocks
+    cdef size_t _block_bytes
     cdef readonly bint is_draining
     """No call may begin: one side said so, or the connection is gone."""
     cdef readonly bint is_drain_heard

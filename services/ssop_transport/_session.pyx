@@ -3,10 +3,10 @@
 
 import logging
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
+from ssop_transport._block cimport Block, Blocks
 from ssop_transport._stream cimport Stream
 from ssop_transport._wire cimport Wire
 from ssop_transport.nghttp2 cimport *
@@ -32,6 +32,7 @@ cdef class Session(Wire):
     def __cinit__(self):
         self._streams = {}
         self._news = []
+        self._blocks = Blocks()
 
     def __dealloc__(self):
         if self.session != NULL:
@@ -55,7 +56,7 @@ cdef class Session(Wire):
 
     cdef void note(self, object noted):
         cdef Stream stream = noted
-        if not stream.has_news:
+        if not stream.has_news and not stream.is_left:
             stream.has_news = True
             self._news.append(stream)
 
@@ -83,6 +84,8 @@ cdef int _on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame,
     cdef Session heard = <Session>user_data
     cdef Stream stream
     try:
+        heard._blocks.begin()
+        heard._block_bytes = 0
         if not heard._is_server or frame.hd.stream_id in heard._streams:
             return 0
         stream = Stream()
@@ -99,23 +102,25 @@ cdef int _on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame,
 
 cdef int _on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_length,
                     const uint8_t *value, size_t value_length, uint8_t flags, void *user_data) noexcept:
+    cdef Session heard = <Session>user_data
     cdef Stream stream
     try:
         stream = find(session, frame.hd.stream_id)
         if stream is None:
             return 0
         # The size of an entry by RFC 9113, 6.5.2.
-        stream.block_bytes += name_length + value_length + 32
+        heard._block_bytes += name_length + value_length + 32
         if stream.failure:
-            if stream.block_bytes > BLOCK_TIMES * (<Session>user_data)._max_header_bytes:
-                (<Session>user_data).is_draining = True
+            if heard._block_bytes > BLOCK_TIMES * heard._max_header_bytes:
+                heard.is_draining = True
                 nghttp2_session_terminate_session(session, NGHTTP2_ENHANCE_YOUR_CALM)
             return 0
-        if stream.block_bytes > (<Session>user_data)._max_header_bytes:
-            stream.failure, stream.failed_bytes = "metadata_too_large", stream.block_bytes
+        if heard._block_bytes > heard._max_header_bytes:
+            stream.failure, stream.failed_bytes = "metadata_too_large", heard._block_bytes
             return 0
-        stream.block.append((PyBytes_FromStringAndSize(<const char *>name, name_length),
-                              PyBytes_FromStringAndSize(<const char *>value, value_length)))
+        if not heard._is_server or stream.head is not None or not stream.keep_apart(
+                name, name_length, value, value_length):
+            heard._blocks.add(name, name_length, value, value_length)
     except BaseException:
         _log.exception("a header could not be read")
         return NGHTTP2_ERR_CALLBACK_FAILURE
@@ -152,6 +157,7 @@ cdef int _on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *u
 
 cdef int _take_frame(Session heard, nghttp2_session *session, const nghttp2_frame *frame) except? -2:
     cdef Stream stream
+    cdef Block block
     cdef bint is_end = frame.hd.flags & NGHTTP2_FLAG_END_STREAM != 0
     cdef bint is_cheap = False
     if frame.hd.type == NGHTTP2_HEADERS or frame.hd.type == NGHTTP2_DATA:
@@ -159,14 +165,13 @@ cdef int _take_frame(Session heard, nghttp2_session *session, const nghttp2_fram
         stream = find(session, frame.hd.stream_id)
         if stream is not None:
             if frame.hd.type == NGHTTP2_HEADERS:
-                block, stream.block = stream.block, []
-                stream.block_bytes = 0
-                if stream.headers is None and not _is_informational(block):
-                    stream.headers = block
+                block = heard._blocks.end()
+                if stream.head is None and not block.is_informational():
+                    stream.head = block
                     if is_end and not heard._is_server:
-                        stream.trailers = block
-                elif stream.headers is not None:
-                    stream.trailers = block
+                        stream.tail = block
+                elif stream.head is not None:
+                    stream.tail = block
             if is_end:
                 stream.is_ended = True
             if frame.hd.type == NGHTTP2_HEADERS or is_end:
@@ -224,11 +229,6 @@ cdef int _on_not_sent(nghttp2_session *session, const nghttp2_frame *frame, int 
     return 0
 
 
-cdef bint _is_informational(list block):
-    """Whether a block is a 1xx response, which another one follows."""
-    return bool(block) and block[0][0] == b":status" and block[0][1].startswith(b"1")
-
-
 cdef int _on_close(nghttp2_session *session, int32_t stream_id, uint32_t error_code, void *user_data) noexcept:
     cdef Session heard = <Session>user_data
     cdef Stream stream
@@ -236,9 +236,10 @@ cdef int _on_close(nghttp2_session *session, int32_t stream_id, uint32_t error_c
         stream = heard._streams.pop(stream_id, None)
         if stream is not None:
             stream.end(error_code)
-            heard.note(stream)
-            if not heard._is_reading:
-                heard.want_flush()
+            if not stream.is_left:
+                heard.note(stream)
+                if not heard._is_reading:
+                    heard.want_flush()
     except BaseException:
         _log.exception("a stream could not be closed")
         return NGHTTP2_ERR_CALLBACK_FAILURE

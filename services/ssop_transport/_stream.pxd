@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
+from ssop_transport._block cimport Block
 from ssop_transport._wire cimport Wire
 from ssop_transport.nghttp2 cimport nghttp2_nv, nghttp2_session, nghttp2_data_source, ssize_t
 
@@ -15,16 +16,16 @@ cdef class Stream:
     cdef Wire wire
     cdef readonly int32_t id
     cdef public object listener
-    cdef readonly object headers
-    cdef readonly object trailers
+    cdef readonly Block head
+    cdef readonly Block tail
+    cdef readonly bytes timeout
+    cdef readonly bytes request_id
     cdef readonly bint is_ended
     cdef readonly bint is_closed
     cdef readonly uint32_t error_code
     cdef readonly str failure
     cdef readonly size_t failed_bytes
-    cdef list block
-    cdef size_t block_bytes
-    cdef bint has_news
+    cdef bint has_news, is_left
     cdef uint8_t _prefix[5]
     cdef int _prefix_bytes
     cdef bytes _message, _encoding
@@ -35,15 +36,19 @@ cdef class Stream:
     cdef object _queue
     cdef size_t _offset
     cdef size_t _pending_bytes
-    cdef bint _has_responded, _is_deferred, _is_finished, _is_reset
+    cdef bint _has_responded, _is_deferred, is_finished, _is_reset
     cdef size_t _size
     cdef size_t _roomed_bytes, _stuck_bytes
     cdef int _stuck_ticks
     cdef list _own_trailers
 
+    cdef bint keep_apart(self, const uint8_t *name, size_t name_length, const uint8_t *value,
+                         size_t value_length) except -1
     cdef void _give_back(self)
     cdef object _unpack(self, bytes packed)
     cdef bint _is_open(self)
+    cdef int _submit_head(self, list headers, bint has_more) except -1
+    cdef int put(self, bytes message, bint is_packed) except -1
     cdef void _resume(self)
     cdef int feed(self, const uint8_t *data, size_t length) except -1
     cdef ssize_t fill(self, nghttp2_session *session, uint8_t *buffer, size_t length, uint32_t *flags) except? -1

@@ -10,8 +10,9 @@ from collections import deque
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
+from ssop_transport._block cimport Block
 from ssop_transport._wire cimport Wire
 from ssop_transport.compression import PackError, PackTooLargeError, encoding_of, unpack
 from ssop_transport.nghttp2 cimport *
@@ -44,11 +45,12 @@ cdef nghttp2_nv *copy_headers(list pairs) except NULL:
 
 
 cdef class Stream:
-    """One call. Headers and trailers are pairs of bytes in the order of the wire, pseudo-headers included."""
+    """One call."""
 
-    # `listener` is called without arguments when something came, was sent, or ended. `headers` is the peer's first block,
-    # None until it is whole; `trailers` its last. `is_ended`: the peer sends no more. `is_closed`: nothing moves any
-    # more, and `error_code` says why. `failure` says why what the peer sent can't be read: `metadata_too_large`,
+    # `listener` is called without arguments when something came, was sent, or ended. `head` is the peer's first block of
+    # headers, None until it is whole; `tail` its last. What differs with each call of a client stands beside its head and
+    # not in it: `timeout` (`grpc-timeout`) and `request_id`; they are None where it said nothing. `is_ended`: the peer sends no more. `is_closed`: nothing moves any
+    # more, and `error_code` says why. `is_left`: nobody wants to hear of it. `failure` says why what the peer sent can't be read: `metadata_too_large`,
     # `message_too_large`, `compressed` (without an encoding that is known), `flag_unknown`, `damaged`, `no_room`, else it
     # is empty.
     # A message that is packed waits in a tuple, as it came, so that what waits is bounded by what was sent.
@@ -56,8 +58,17 @@ cdef class Stream:
     # `messages` and `_queue` are None where nothing waits in them: an empty deque is the largest part of an idle stream.
 
     def __cinit__(self):
-        self.block = []
         self.failure = ""
+
+    @property
+    def is_over(self):
+        """Nothing more comes that can be read."""
+        return self.is_closed or self.is_ended or bool(self.failure)
+
+    @property
+    def has_one_message(self):
+        """It is whole, nobody has taken it, and no other comes."""
+        return self.is_ended and not self.failure and not self._prefix_bytes and self.waiting_count == 1
 
     @property
     def has_room(self):
@@ -115,44 +126,63 @@ cdef class Stream:
             self.wire.want_flush()
         self._held_bytes = 0
 
-    def forget_headers(self):
-        """They were read: the peer's first block is empty from now on, and of it only the encoding is known."""
-        cdef tuple pair
-        if self._encoding is None:
-            self._encoding = b""
-            for pair in self.headers or ():
-                if <bytes>pair[0] == b"grpc-encoding":
-                    self._encoding = encoding_of((pair,))
-        self.headers = []
+    cdef bint keep_apart(self, const uint8_t *name, size_t name_length, const uint8_t *value,
+                         size_t value_length) except -1:
+        """Whether a header is none of the head; see above."""
+        cdef bytes text
+        if name_length == 12 and memcmp(name, b"grpc-timeout", 12) == 0:
+            self.timeout = PyBytes_FromStringAndSize(<const char *>value, value_length)
+            return True
+        if name_length == 17 and memcmp(name, b"x-ssop-request-id", 17) == 0:
+            text = PyBytes_FromStringAndSize(<const char *>value, value_length)
+            self.request_id = text if self.request_id is None else self.request_id + b", " + text
+            return True
+        return False
 
-    def respond(self, list headers):
-        """Send headers, before the first message."""
+    cdef int _submit_head(self, list headers, bint has_more) except -1:
         cdef nghttp2_data_provider provider
-        cdef nghttp2_nv *array
-        if self._has_responded or not self._is_open():
-            return
+        cdef nghttp2_nv *array = copy_headers(headers)
         self._has_responded = True
         provider.source.ptr = <void *>self
         provider.read_callback = read_source
-        array = copy_headers(headers)
         try:
-            nghttp2_submit_response(self.wire.session, self.id, array, len(headers), &provider)
+            nghttp2_submit_response(self.wire.session, self.id, array, len(headers), &provider if has_more else NULL)
         finally:
             free(array)
-        self.wire.want_flush()
+        return 0
+
+    cdef int put(self, bytes message, bint is_packed) except -1:
+        """Queue a message."""
+        if self._queue is None:
+            self._queue = deque()
+        self._queue.append((message,) if is_packed else message)
+        self._pending_bytes += PyBytes_GET_SIZE(message) + 5
+        return 0
+
+    def respond(self, list headers):
+        """Send headers, before the first message."""
+        if not self._has_responded and self._is_open():
+            self._submit_head(headers, True)
+            self.wire.want_flush()
 
     def refuse(self, list headers):
         """Answer with headers alone."""
-        cdef nghttp2_nv *array
-        if self._has_responded or not self._is_open():
+        if not self._has_responded and self._is_open():
+            self.is_finished = True
+            self._submit_head(headers, False)
+            self.wire.want_flush()
+
+    def answer(self, list headers, bytes message, bint is_packed, list trailers):
+        """All of an answer. Nothing of the stream is told any more."""
+        self.leave()
+        if self.is_finished or not self._is_open():
             return
-        self._has_responded = self._is_finished = True
-        array = copy_headers(headers)
-        try:
-            nghttp2_submit_response(self.wire.session, self.id, array, len(headers), NULL)
-        finally:
-            free(array)
-        self.wire.want_flush()
+        if not self._has_responded:
+            self._submit_head(headers, True)
+        self.put(message, is_packed)
+        self._own_trailers = trailers
+        self.is_finished = True
+        self.wire.flush_whole()
 
     @property
     def has_responded(self):
@@ -161,21 +191,22 @@ cdef class Stream:
 
     def write(self, bytes message, bint is_packed=False):
         """Put a message on its way."""
-        if self.is_closed or self._is_finished:
-            return
-        if self._queue is None:
-            self._queue = deque()
-        self._queue.append((message,) if is_packed else message)
-        self._pending_bytes += PyBytes_GET_SIZE(message) + 5
-        self._resume()
+        if not self.is_closed and not self.is_finished:
+            self.put(message, is_packed)
+            self._resume()
 
     def finish(self, list trailers=None):
         """Send no more after what is on its way, but for a server's trailers."""
-        if self.is_closed or self._is_finished:
+        if self.is_closed or self.is_finished:
             return
         self._own_trailers = trailers
-        self._is_finished = True
+        self.is_finished = True
         self._resume()
+
+    def leave(self):
+        """Tell the listener nothing any more."""
+        self.is_left = True
+        self.listener = None
 
     def reset(self, uint32_t error_code=NGHTTP2_CANCEL):
         """Break the call off."""
@@ -219,7 +250,7 @@ cdef class Stream:
                     break
                 if self._prefix[0]:
                     if self._prefix[0] == 1 and self._encoding is None:
-                        self._encoding = encoding_of(self.headers or ())
+                        self._encoding = b"" if self.head is None else encoding_of(self.head.pairs)
                     if self._prefix[0] != 1 or not self._encoding:
                         self.failure = "compressed" if self._prefix[0] == 1 else "flag_unknown"
                         break
@@ -286,7 +317,7 @@ cdef class Stream:
         if self._queue:
             return used
         self._queue = None
-        if self._is_finished:
+        if self.is_finished:
             flags[0] = NGHTTP2_DATA_FLAG_EOF
             if self._own_trailers is not None:
                 flags[0] |= NGHTTP2_DATA_FLAG_NO_END_STREAM
@@ -319,7 +350,7 @@ cdef class Stream:
     cdef int look(self, int most_ticks) except -1:
         """Once a second: break off what is finished where nothing of it could be sent for so long."""
         cdef size_t left = self._pending_bytes - self._offset
-        if not self._is_finished or left != self._stuck_bytes:
+        if not self.is_finished or left != self._stuck_bytes:
             self._stuck_bytes = left
             self._stuck_ticks = 0
             return 0

@@ -15,4 +15,5 @@ cdef class Wire:
     cdef Room room
     """None: no bound beside those of streams."""
     cdef void want_flush(self)
+    cdef int flush_whole(self) except -1
     cdef void note(self, object stream)

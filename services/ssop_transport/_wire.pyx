@@ -15,5 +15,9 @@ cdef class Wire:
     cdef void want_flush(self):
         """Put on the wire, in this turn of the loop, what is submitted."""
 
+    cdef int flush_whole(self) except -1:
+        """Put on the wire what one side of a call has said in full: at once where no other call runs."""
+        return 0
+
     cdef void note(self, object stream):
         """Tell the stream's listener, after what is being read."""

@@ -12,12 +12,12 @@ from ssop_chassis.call import Metadata, OnMessage
 from ssop_chassis.deadline import Alarm
 from ssop_chassis.errors import MeshError, from_status
 from ssop_transport import wire
+from ssop_transport._block import Block
 from ssop_transport._connection import Connection
 from ssop_transport._stream import Stream
 
 # Codes have two digits; int() refuses to read thousands of them.
 _STATUS_DIGITS: Final = 4
-_GRPC: Final = (b"content-type", b"application/grpc")
 
 
 class Calling(Alarm):
@@ -36,12 +36,7 @@ class Calling(Alarm):
     def begin(self, connection: Connection, headers: wire.Pairs, request: bytes, is_packed: bool) -> None:
         """Send the request. Raises ConnectionError."""
         self.stream = None
-        self.stream = stream = connection.open(headers, self.news)
-        if is_packed:
-            stream.write(request, True)
-        else:
-            stream.write(request)
-        stream.finish()
+        self.stream = connection.open(headers, self.news, request, is_packed)
 
     def remaining_s(self) -> float:
         """Time until the deadline."""
@@ -71,20 +66,14 @@ class Calling(Alarm):
         # It may have been up before the call began, and then nothing would say so again.
         if not self._is_late:
             self._waiter = self.loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self._waiter
         if self._is_late:
             raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     @property
     def is_over(self) -> bool:
         """Nothing more comes."""
-        stream = self.stream
-        if stream is None:
-            return True
-        return bool(stream.is_closed or stream.failure or stream.is_ended)
+        return self.stream is None or self.stream.is_over
 
     @property
     def is_unsent(self) -> bool:
@@ -95,17 +84,15 @@ class Calling(Alarm):
     def is_refused(self) -> bool:
         """The server never looked at it (RFC 9113, 8.7): it may be sent again."""
         stream = self.stream
-        return stream is not None and stream.error_code == wire.REFUSED_STREAM and stream.headers is None
+        return stream is not None and stream.error_code == wire.REFUSED_STREAM and stream.head is None
 
     def leave(self) -> None:
         """Stop the clock, and break the call off if it still runs."""
         self.stop()
-        stream = self.stream
-        if stream is None:
-            return
-        stream.listener = _nothing
-        # A server may end its answer before it has read the request, which nobody wants then.
-        stream.reset()
+        if self.stream is not None:
+            self.stream.leave()
+            # A server may end its answer before it has read the request, which nobody wants then.
+            self.stream.reset()
 
 
 class Streaming(Calling):
@@ -150,35 +137,46 @@ class Streaming(Calling):
                 await self.wait()
 
 
-def _nothing() -> None:
-    """The listener of a call that nobody waits for."""
-
-
 def judge(stream: Stream | None) -> Metadata:
     """Trailing metadata of a call that is over and went well. Raises MeshError for one that did not."""
     if stream is None:
         raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call that never began")
+    tail = stream.tail
+    if stream.failure or stream.is_truncated or tail is None or tail.meaning is None:
+        return _judge_closely(stream, tail)
+    found: Metadata = tail.meaning
+    return found
+
+
+def _judge_closely(stream: Stream, tail: Block | None) -> Metadata:
     _judge_head(stream)
     if stream.failure == "message_too_large":
         text = f"Received message larger than max ({stream.failed_bytes} bytes)"
         raise MeshError(ErrorReason.ERROR_REASON_MESSAGE_TOO_LARGE, text)
     if stream.failure:
         raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, f"the answer can't be read: {stream.failure}")
-    if stream.trailers is None:
+    if tail is None:
         if stream.is_ended:
             raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call ended without a status")
         raise from_status(wire.status_of_reset(stream.error_code), f"the stream was reset: {stream.error_code}")
-    pairs = dict(stream.trailers)
+    metadata = _judge_tail(tail)
+    if stream.is_truncated:
+        raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the answer ends in the middle of a message")
+    # Kept of those alone that end a call well. One with a status is gRPC's, whatever the head.
+    tail.meaning = metadata
+    return metadata
+
+
+def _judge_tail(tail: Block) -> Metadata:
+    pairs = dict(tail.pairs)
     status = pairs.get(b"grpc-status", b"")
     if not status.isdigit() or len(status) > _STATUS_DIGITS:
         raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call ended without a status")
     try:
-        metadata = wire.decode_metadata(stream.trailers)
+        metadata = wire.decode_metadata(tail.pairs)
     except wire.WireError as error:
         raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, str(error)) from error
     if int(status) == code_pb2.OK:
-        if stream.is_truncated:
-            raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the answer ends in the middle of a message")
         return metadata
     details = metadata.get(wire.STATUS_DETAILS)
     message = wire.decode_message(pairs.get(b"grpc-message", b""))
@@ -187,10 +185,9 @@ def judge(stream: Stream | None) -> Metadata:
 
 def _judge_head(stream: Stream) -> None:
     """What came in place of an answer in gRPC, such as the page of a proxy, is judged by its HTTP status."""
-    if _GRPC in (stream.headers or ()):
-        return
-    headers = dict(stream.headers or ())
-    if not headers or wire.is_grpc(headers.get(b"content-type", b"")) or b"grpc-status" in dict(stream.trailers or ()):
+    headers = {} if stream.head is None else dict(stream.head.pairs)
+    trailers = {} if stream.tail is None else dict(stream.tail.pairs)
+    if not headers or wire.is_grpc(headers.get(b"content-type", b"")) or b"grpc-status" in trailers:
         return
     status = headers.get(b":status", b"")
     if status == b"200":

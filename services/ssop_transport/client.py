@@ -108,8 +108,10 @@ class NativePeer:
                         raise
                     continue
                 await calling.run()
+                if attempt == _ATTEMPTS or calling.stream is None or not calling.stream.error_code:
+                    break
                 refusals += calling.is_refused
-                if attempt == _ATTEMPTS or not (calling.is_unsent or (calling.is_refused and refusals <= _REFUSALS)):
+                if not (calling.is_unsent or (calling.is_refused and refusals <= _REFUSALS)):
                     break
             return judge(calling.stream)
         except ConnectionError as error:
@@ -119,14 +121,6 @@ class NativePeer:
             self._calls -= 1
             if not self._calls:
                 self._is_quiet.set()
-            self._close_retired()
-
-    def _close_retired(self) -> None:
-        for line in self._lines:
-            if line.has_retired:
-                line.close_retired()
-        for line in self._leaving:
-            line.close_retired()
 
     def _pick(self) -> Connection | None:
         """The connection with the fewest calls; None where there is none."""

@@ -5,15 +5,13 @@ from collections.abc import Callable
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Method
 from ssop_chassis.errors import MeshError
-from ssop_transport._stream import Stream
 from ssop_transport.served import NativeCall, failed, finish, too_many, unreadable
 
 GATHER_S: Final = 60.0
 """For the message of a request to come whole, whatever its deadline."""
 
-Start = Callable[[Method, NativeCall, Stream], None]
+Start = Callable[[NativeCall], None]
 
 
 class Gatherings:
@@ -29,9 +27,9 @@ class Gatherings:
     def __len__(self) -> int:
         return len(self._running)
 
-    def begin(self, method: Method, call: NativeCall, stream: Stream) -> None:
+    def begin(self, call: NativeCall) -> None:
         """Start a call whose message is there, else wait for it; refuse it where it breaks a rule."""
-        _Gathering(self, method, call, stream).news()
+        _Gathering(self, call).news()
 
     def enter(self, gathering: "_Gathering") -> bool:
         """Count one that waits; False where there are too many."""
@@ -48,8 +46,8 @@ class Gatherings:
 class _Gathering:
     """Waits until the one message of a request is whole."""
 
-    def __init__(self, all_: Gatherings, method: Method, call: NativeCall, stream: Stream) -> None:
-        self._all, self._method, self._call, self._stream = all_, method, call, stream
+    def __init__(self, all_: Gatherings, call: NativeCall) -> None:
+        self._all, self._call, self._stream = all_, call, call.stream
         self._timer: asyncio.TimerHandle | None = None
 
     def news(self) -> None:
@@ -70,12 +68,12 @@ class _Gathering:
             self._timer = loop.call_later(min(self._call.remaining_s(), GATHER_S), self._expire)
 
     def _end(self) -> None:
-        if self._stream.waiting_count != 1 or not self._stream.is_ended:
+        if not self._stream.has_one_message:
             text = "the method takes one message"
             self._refuse(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, text))
             return
         self._stop_timer()
-        self._all.start(self._method, self._call, self._stream)
+        self._all.start(self._call)
 
     def _expire(self) -> None:
         text = "the request did not arrive before its deadline"
@@ -83,14 +81,9 @@ class _Gathering:
 
     def _refuse(self, error: MeshError) -> None:
         self._stop_timer()
-        self._stream.listener = _nothing
         finish(self._stream, failed(error))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._all.leave(self)
-
-
-def _nothing() -> None:
-    """The listener of a stream that waits for nothing."""

@@ -8,12 +8,13 @@ from typing import Any, Final
 from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Metadata, Method, Outlives
+from ssop_chassis.call import Arity, Metadata, Outlives
 from ssop_chassis.deadline import running_loop
-from ssop_chassis.dispatch import CallState
+from ssop_chassis.dispatch import REQUEST_ID_METADATA, CallState
 from ssop_chassis.errors import MeshError
 from ssop_transport import compression, wire
 from ssop_transport._stream import Stream
+from ssop_transport.opening import Opening, Refusal
 
 _log = logging.getLogger(__name__)
 
@@ -21,18 +22,21 @@ _log = logging.getLogger(__name__)
 class NativeCall(CallState):
     """Server side of a call."""
 
-    def __init__(
-        self, method: Method, stream: Stream, peer: str, metadata: Metadata, deadline_s: float, *, is_packing: bool
-    ) -> None:
+    def __init__(self, opening: Opening, stream: Stream, peer: str, deadline_s: float, *, is_packing: bool) -> None:
+        method, metadata, request_id = opening.method, opening.metadata, stream.request_id
+        if request_id is not None:
+            metadata = {**metadata, REQUEST_ID_METADATA: request_id.decode("latin-1")}
         super().__init__(method.path, metadata, deadline_s)
         self._request: bytes | None = b"" if method.arity is Arity.BIDI else None
+        self.served = method
+        self.stream = stream
         self.peer = peer
         self.is_unary = method.arity is Arity.UNARY
         self.task: asyncio.Task[None] | None = None
         self._outlives: Outlives | None = None
-        self._stream = stream
         self._is_packing = is_packing
         self._has_written = False
+        self._answer: tuple[bytes, bool] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -40,14 +44,14 @@ class NativeCall(CallState):
         """See Call.request. Read when it is asked for: unpacking costs much more than sending, so callers prove who
         they are first. Raises MeshError."""
         if self._request is None:
-            self._request = self._stream.take()
+            self._request = self.stream.take()
             if self._request is None:
-                raise unreadable(self._stream)
+                raise unreadable(self.stream)
         return self._request
 
     def news(self) -> None:
         """Something happened on the stream."""
-        if self._stream.is_closed:
+        if self.stream.is_closed:
             self.leave()
         elif self._waiters:
             waiters, self._waiters = self._waiters, []
@@ -73,7 +77,7 @@ class NativeCall(CallState):
             return
         self.task = None
         self.is_left = True
-        self._stream.reset()
+        self.stream.reset()
 
     async def _wait(self) -> None:
         # A session reads and writes at the same time, so that there may be several who wait.
@@ -83,10 +87,10 @@ class NativeCall(CallState):
 
     async def read(self) -> bytes | None:
         """See Call.read."""
-        while (message := self._stream.take()) is None:
-            if self._stream.failure or (self._stream.is_ended and self._stream.is_truncated):
-                raise unreadable(self._stream)
-            if self._stream.is_ended:
+        while (message := self.stream.take()) is None:
+            if self.stream.failure or (self.stream.is_ended and self.stream.is_truncated):
+                raise unreadable(self.stream)
+            if self.stream.is_ended:
                 return None
             await self._wait()
         return message
@@ -101,37 +105,53 @@ class NativeCall(CallState):
         if self.is_unary and self._has_written:
             raise RuntimeError(f"{self.method} is unary: it writes one message")
         self._has_written = True
-        stream = self._stream
+        is_packed = self._is_packing and len(message) >= compression.LEAST_BYTES
+        if is_packed:
+            message = compression.pack(message)
+        if self.is_unary:
+            # Its client does nothing with it before it knows the status: both go together.
+            self._answer = message, is_packed
+            return None
+        stream = self.stream
         if not stream.has_responded:
-            stream.respond(_PACKING_HEADERS if self._is_packing else _PLAIN_HEADERS)
-        if self._is_packing and len(message) >= compression.LEAST_BYTES:
-            stream.write(compression.pack(message), True)
-        else:
-            stream.write(message)
+            stream.respond(self._headers)
+        stream.write(message, is_packed)
         return None if stream.has_room else self._wait_for_room()
 
+    @property
+    def _headers(self) -> wire.Pairs:
+        return _PACKING_HEADERS if self._is_packing else _PLAIN_HEADERS
+
     async def _wait_for_room(self) -> None:
-        while not self._stream.has_room:
+        while not self.stream.has_room:
             await self._wait()
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """See Call.send_initial_metadata."""
-        self._stream.respond(wire.response_headers(metadata, is_packing=self._is_packing))
+        self.stream.respond(wire.response_headers(metadata, is_packing=self._is_packing))
 
     def end(self, error: MeshError | None) -> None:
         """Send the trailers."""
         if error is None and self.is_unary and not self._has_written:
             error = MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the handler wrote no response")
         try:
-            pairs = wire.trailers(code_pb2.OK, "", self.trailing) if error is None else failed(error, self.trailing)
+            if error is None:
+                pairs = wire.trailers(code_pb2.OK, "", self.trailing) if self.trailing else _OK_TRAILERS
+            else:
+                pairs = failed(error, self.trailing)
         except wire.WireError:
             _log.exception("trailers that can't be sent", extra={"method": self.method})
-            pairs = failed(MeshError(ErrorReason.ERROR_REASON_INTERNAL, "internal error"))
-        finish(self._stream, pairs)
+            error = MeshError(ErrorReason.ERROR_REASON_INTERNAL, "internal error")
+            pairs = failed(error)
+        if self._answer is None or error is not None:
+            finish(self.stream, pairs)
+        else:
+            self.stream.answer(self._headers, *self._answer, pairs)
 
 
 _PLAIN_HEADERS: Final = wire.response_headers({})
 _PACKING_HEADERS: Final = wire.response_headers({}, is_packing=True)
+_OK_TRAILERS: Final = wire.trailers(code_pb2.OK, "", {})
 
 
 def failed(error: MeshError, trailing: Metadata | None = None) -> wire.Pairs:
@@ -141,11 +161,21 @@ def failed(error: MeshError, trailing: Metadata | None = None) -> wire.Pairs:
 
 
 def finish(stream: Stream, pairs: wire.Pairs) -> None:
-    """End a stream; with trailers alone where nothing was sent yet."""
+    """End a stream, of which nothing is told any more; with trailers alone where nothing was sent yet."""
+    stream.leave()
     if stream.has_responded:
         stream.finish(pairs)
     else:
         stream.refuse([*_PLAIN_HEADERS, *pairs])
+
+
+def refuse(stream: Stream, refusal: Refusal) -> None:
+    """Answer to a head that nothing can be made of."""
+    if refusal.error is None:
+        stream.leave()
+        stream.refuse([(b":status", refusal.http_status)])
+    else:
+        finish(stream, [*failed(refusal.error), *((wire.ACCEPTS,) if refusal.is_of_encoding else ())])
 
 
 _FAILURES: Final = {

@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Method, Service
-from ssop_chassis.deadline import running_loop
+from ssop_chassis.call import Arity, Service
 from ssop_chassis.dispatch import Authenticate, Dispatcher, Observer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.tls import NO_TLS, Tls
@@ -20,9 +19,10 @@ from ssop_transport._wire import Room
 from ssop_transport.gathering import Gatherings
 from ssop_transport.life import NOTICE_S, Life, Lives, make_place, most_connections
 from ssop_transport.listening import BACKLOG, open_address, peer_name
+from ssop_transport.opening import Opening, Refusal, read_head
 from ssop_transport.reflecting import reflecting
 from ssop_transport.secure import is_http2, listener_options, server_context
-from ssop_transport.served import NativeCall, failed, finish, too_many, unreadable
+from ssop_transport.served import NativeCall, failed, finish, refuse, too_many, unreadable
 
 MAX_METADATA_BYTES: Final = 8_192
 # Requests whose message has not come, for each call that may run; gRPC's own transport lets as many wait.
@@ -63,12 +63,13 @@ class NativeServer:
         self._gatherings = Gatherings(_GATHERED_PER_CALL * max_concurrent_calls, self._start)
         self._silence = silence.Silence()
         self._watch: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], NativeCall] = {}
         self._listeners: list[asyncio.AbstractServer] = []
 
     async def listen(self, address: str, context: ssl.SSLContext | None) -> None:
         """Listen on one more address. Raises OSError."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         if address.startswith("unix:"):
             path = address.removeprefix("unix:").removeprefix("//")
             try:
@@ -85,9 +86,9 @@ class NativeServer:
         self.addresses += (found,)
 
     def _connect(self) -> Connection:
-        connection: Connection = Connection(
-            asyncio.get_running_loop(),
-            on_stream=lambda stream: self._take(connection, stream),
+        return Connection(
+            self._loop,
+            on_stream=self._take,
             on_made=self._made,
             on_lost=self._lost,
             max_message_bytes=self._max_message_bytes,
@@ -95,7 +96,6 @@ class NativeServer:
             max_streams=self._max_concurrent_calls,
             room=self._room,
         )
-        return connection
 
     def _made(self, connection: Connection) -> None:
         """A client connected. One whose handshake in TLS fails never comes here."""
@@ -107,8 +107,10 @@ class NativeServer:
             connection.abort()
             return
         self._connections[connection] = Life(connection, self._lives)
+        transport = connection.transport
+        connection.peer = peer_name(None if transport is None else transport.get_extra_info("peername"))
         if self._watch is None:
-            self._watch = asyncio.get_running_loop().call_later(silence.TICK_S, self._look)
+            self._watch = self._loop.call_later(silence.TICK_S, self._look)
 
     def _look(self) -> None:
         """A client that went without a word ends its calls; without this they would last until their deadlines."""
@@ -118,7 +120,7 @@ class NativeServer:
             connection.look()
         self._silence.look(connections)
         if self._connections:
-            self._watch = asyncio.get_running_loop().call_later(silence.TICK_S, self._look)
+            self._watch = self._loop.call_later(silence.TICK_S, self._look)
 
     def _lost(self, connection: Connection) -> None:
         life = self._connections.pop(connection, None)
@@ -132,62 +134,53 @@ class NativeServer:
             self._begin(connection, stream)
 
     def _begin(self, connection: Connection, stream: Stream) -> None:
-        """A client opened a stream: judge its headers, and gather what its method needs to begin."""
-        headers = dict(stream.headers or ())
-        encoding = headers.get(b"grpc-encoding")
-        if encoding is not None and not compression.is_known(encoding):
-            error = MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, "the encoding of the messages is not known")
-            finish(stream, [*failed(error), wire.ACCEPTS])
-            return
-        if stream.failure:
+        """A client opened a stream: judge its head, and gather what its method needs to begin."""
+        head = stream.head
+        opening: Opening | Refusal | None = None if head is None else head.meaning
+        if head is not None and opening is None:
+            opening = head.meaning = read_head(head.pairs, self._methods)
+        if stream.failure and not (isinstance(opening, Refusal) and opening.is_of_encoding):
             finish(stream, failed(unreadable(stream)))
-            return
-        if headers.get(b":method") != b"POST" or not wire.is_grpc(headers.get(b"content-type", b"")):
-            status = b"405" if headers.get(b":method") != b"POST" else b"415"
-            stream.refuse([(b":status", status)])
-            return
-        method = self._methods.get(headers.get(b":path", b""))
-        if method is None:
-            finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_UNSUPPORTED, "no such method")))
-            return
-        try:
-            metadata = wire.decode_metadata(stream.headers or ())
-            sent = headers.get(b"grpc-timeout")
-            is_bidi = method.arity is Arity.BIDI
-            default_s = self._max_session_s if is_bidi else self._default_timeout_s
-            timeout_s = default_s if sent is None else wire.decode_timeout(sent)
-        except wire.WireError as error:
-            finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, str(error))))
-            return
+        elif isinstance(opening, Opening):
+            self._open(opening, connection, stream)
+        elif opening is not None:
+            refuse(stream, opening)
+
+    def _open(self, opening: Opening, connection: Connection, stream: Stream) -> None:
+        is_bidi = opening.method.arity is Arity.BIDI
+        timeout_s = self._max_session_s if is_bidi else self._default_timeout_s
+        if stream.timeout is not None:
+            try:
+                timeout_s = wire.decode_timeout(stream.timeout)
+            except wire.WireError as error:
+                finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, str(error))))
+                return
         if timeout_s <= 0:
             text = "the deadline was over when the call came"
             finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, text)))
             return
-        stream.forget_headers()
-        peer = _peer_of(connection)
-        is_packing = self._is_packing and compression.accepts_gzip(headers.get(b"grpc-accept-encoding", b""))
-        deadline_s = time.monotonic() + timeout_s
-        call = NativeCall(method, stream, peer, metadata, deadline_s, is_packing=is_packing)
-        if is_bidi:
-            self._start(method, call, stream)
+        is_packing = self._is_packing and opening.accepts_gzip
+        call = NativeCall(opening, stream, connection.peer or "", time.monotonic() + timeout_s, is_packing=is_packing)
+        if is_bidi or stream.has_one_message:
+            self._start(call)
         else:
-            self._gatherings.begin(method, call, stream)
+            self._gatherings.begin(call)
 
-    def _start(self, method: Method, call: NativeCall, stream: Stream) -> None:
+    def _start(self, call: NativeCall) -> None:
         if len(self._tasks) >= self._max_concurrent_calls:
-            finish(stream, failed(too_many()))
+            finish(call.stream, failed(too_many()))
             return
-        stream.listener = call.news
-        call.task = task = running_loop().create_task(self._serve(method, call, stream))
+        call.stream.listener = call.news
+        call.task = task = self._loop.create_task(self._serve(call))
         self._tasks[task] = call
         task.add_done_callback(self._tasks.pop)
 
-    async def _serve(self, method: Method, call: NativeCall, stream: Stream) -> None:
+    async def _serve(self, call: NativeCall) -> None:
         try:
-            error = await self._dispatcher.dispatch(method, call)
+            error = await self._dispatcher.dispatch(call.served, call)
         except asyncio.CancelledError:
             # The client went, or the server stops; to one that is still there a reset says so.
-            stream.reset()
+            call.stream.reset()
             raise
         if not call.is_left:
             call.end(error)
@@ -220,11 +213,6 @@ class NativeServer:
 
 def _nothing() -> None:
     """The listener of a stream that is over for us."""
-
-
-def _peer_of(connection: Connection) -> str:
-    transport: asyncio.BaseTransport | None = connection.transport
-    return peer_name(None if transport is None else transport.get_extra_info("peername"))
 
 
 async def start_server(

@@ -25,7 +25,7 @@ ACCEPTS: Final = (b"grpc-accept-encoding", compression.ACCEPTED)
 _PACKING_REQUEST: Final = ((b"grpc-encoding", compression.GZIP), ACCEPTS)
 _PACKING_ANSWER: Final = ((b"grpc-encoding", compression.GZIP),)
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
-_TIMEOUT: Final = re.compile(rb"[0-9]{1,8}[HMSmun]")
+_TIMEOUT_DIGITS: Final = 8
 _UNITS_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _OWN: Final = frozenset({"te", "content-type"})
 _HIDDEN, _BINARY, _PLAIN = range(3)
@@ -62,17 +62,20 @@ def is_grpc(content_type: bytes) -> bool:
 
 def encode_timeout(timeout_s: float) -> bytes:
     """`grpc-timeout`: at most eight digits, rounded up."""
-    millis = max(1, -int(-timeout_s * 1000 // 1))
-    if millis < 100_000_000:
+    millis = -int(-timeout_s * 1000 // 1)
+    if 0 < millis < 100_000_000:
         return b"%dm" % millis
+    if millis <= 0:
+        return b"1m"
     return b"%dS" % min(99_999_999, -(-millis // 1000))
 
 
 def decode_timeout(value: bytes) -> float:
     """Seconds. Raises WireError."""
-    if not _TIMEOUT.fullmatch(value):
+    digits, unit_s = value[:-1], _UNITS_S.get(value[-1:])
+    if unit_s is None or not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS:
         raise WireError("grpc-timeout can't be read")
-    return int(value[:-1]) * _UNITS_S[value[-1:]]
+    return int(digits) * unit_s
 
 
 def encode_message(message: str) -> bytes:
@@ -87,32 +90,24 @@ def decode_message(value: bytes) -> str:
 
 def encode_metadata(metadata: Metadata) -> Pairs:
     """Metadata as headers. Raises WireError for a key or a value that HTTP/2 can't carry."""
-    pairs: Pairs = []
-    for key, value in metadata.items():
-        name, is_binary = _encode_key(key)
-        if isinstance(value, bytes):
-            if not is_binary:
-                raise WireError(f"{key}: bytes go under a key that ends in -bin")
-            pairs.append((name, _encode_binary(value)))
-        elif is_binary or not (value.isascii() and value.isprintable()):
-            raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
-        else:
-            pairs.append((name, value.strip(" ").encode()))
-    return pairs
-
-
-@lru_cache(256)
-def _encode_key(key: str) -> tuple[bytes, bool]:
-    """A key, and whether its values are bytes. Raises WireError."""
-    if not _KEY.fullmatch(key) or (key.startswith("grpc-") and key != STATUS_DETAILS):
-        raise WireError("a metadata key that is not allowed")
-    return key.encode(), key.endswith("-bin")
+    return list(map(_encode, metadata.items()))
 
 
 # The token of a principal comes with each of its calls.
 @lru_cache(256)
-def _encode_binary(value: bytes) -> bytes:
-    return base64.b64encode(value).rstrip(b"=")
+def _encode(item: tuple[str, str | bytes]) -> tuple[bytes, bytes]:
+    """One header. Raises WireError."""
+    key, value = item
+    if not _KEY.fullmatch(key) or (key.startswith("grpc-") and key != STATUS_DETAILS):
+        raise WireError("a metadata key that is not allowed")
+    is_binary = key.endswith("-bin")
+    if isinstance(value, bytes):
+        if not is_binary:
+            raise WireError(f"{key}: bytes go under a key that ends in -bin")
+        return key.encode(), base64.b64encode(value).rstrip(b"=")
+    if is_binary or not (value.isascii() and value.isprintable()):
+        raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
+    return key.encode(), value.strip(" ").encode()
 
 
 def decode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str | bytes]:
@@ -158,9 +153,8 @@ def request_headers(
     scheme: bytes, authority: bytes, method: str, timeout_s: float, metadata: Metadata, *, is_packing: bool = False
 ) -> Pairs:
     """The headers that begin a call. Raises WireError."""
-    pairs = [*_begin_request(scheme, authority, method, is_packing), (b"grpc-timeout", encode_timeout(timeout_s))]
-    pairs += encode_metadata(metadata)
-    return pairs
+    begin = _begin_request(scheme, authority, method, is_packing)
+    return [*begin, (b"grpc-timeout", encode_timeout(timeout_s)), *map(_encode, metadata.items())]
 
 
 @lru_cache(256)

@@ -44,7 +44,7 @@ class Session:
         async with asyncio.timeout(timeout_s):
             await self._heard.wait()
         if not self.is_open:
-            raise ConnectionError(f"the session ended: {self.stream.trailers}")
+            raise ConnectionError(f"the session ended: {self.stream.tail and self.stream.tail.pairs}")
 
 
 class IdleSessions:

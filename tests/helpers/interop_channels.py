@@ -118,14 +118,15 @@ class NativeDialogue(Calling):
             return Ended(1)
         if self._error is not None:
             return Ended(self._error.code, self._error.message)
-        pairs = dict(self.stream.trailers or ())
+        head, tail = (block.pairs if block else [] for block in (self.stream.head, self.stream.tail))
+        pairs = dict(tail)
         if b"grpc-status" not in pairs:
             return Ended(wire.status_of_reset(self.stream.error_code))
         return Ended(
             int(pairs[b"grpc-status"]),
             wire.decode_message(pairs.get(b"grpc-message", b"")),
-            wire.decode_metadata(self.stream.headers or ()),
-            wire.decode_metadata(self.stream.trailers or ()),
+            wire.decode_metadata(head),
+            wire.decode_metadata(tail),
         )
 
 

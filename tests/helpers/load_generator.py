@@ -32,10 +32,6 @@ _START_S: Final = 120.0
 _GC_THRESHOLD: Final = 50_000
 
 
-def _nothing() -> None:
-    """The listener of a call that is over."""
-
-
 class _NativeCall:
     """One call on its way."""
 
@@ -62,17 +58,17 @@ class _NativeCall:
             self._count.add(message)
             if self._kept is not None:
                 self._kept.append(message)
-        if stream.is_closed or stream.failure or (stream.is_ended and stream.trailers is not None):
-            stream.listener = _nothing
+        if stream.is_closed or stream.failure or (stream.is_ended and stream.tail is not None):
+            stream.leave()
             answer.fault = self._judge(stream)
             if self._kept is not None and not answer.fault:
                 answer.flaw = find_flaw(self._kept)
             self._on_done(answer)
 
     def _judge(self, stream: Stream) -> str:
-        if stream.failure or stream.trailers is None:
+        if stream.failure or stream.tail is None:
             return stream.failure or f"reset {stream.error_code}"
-        pairs = dict(stream.trailers)
+        pairs = dict(stream.tail.pairs)
         status = pairs.get(b"grpc-status", b"none")
         if status != b"0":
             return f"status {status.decode()}: {wire.decode_message(pairs.get(b'grpc-message', b''))}"[:120]
@@ -116,9 +112,7 @@ class NativeAsker:
         """See Asker."""
         call = _NativeCall(self._order.frames, Answer(due_s), on_done, is_kept=number % CHECKED_EVERY == 0)
         connection = self._connections[number % len(self._connections)]
-        call.stream = stream = connection.open(self._headers, call.news)
-        stream.write(self._requests.encode(number))
-        stream.finish()
+        call.stream = connection.open(self._headers, call.news, self._requests.encode(number))
 
     def close(self) -> None:
         """Say goodbye."""

@@ -177,7 +177,7 @@ async def feed_passive(pieces: Iterable[bytes]) -> list[Any]:
     """What the streams of a server hold that answers nothing and takes nothing, until all has come."""
     streams: list[Stream] = []
 
-    def hear(stream: Stream) -> None:
+    def hear(_: Connection, stream: Stream) -> None:
         stream.listener = _nothing
         streams.append(stream)
 
@@ -190,7 +190,12 @@ async def feed_passive(pieces: Iterable[bytes]) -> list[Any]:
         connection.data_received(piece)
     connection.connection_lost(None)
     is_ended = any(kind == GOAWAY for kind, _, _, _ in frames_of(transport.sent)) or transport.is_closed
-    return [is_ended, *[(stream.id, stream.headers, *_drained(stream)) for stream in streams]]
+    return [is_ended, *[(stream.id, *_heads(stream), *_drained(stream)) for stream in streams]]
+
+
+def _heads(stream: Stream) -> tuple[Any, ...]:
+    """What it began with."""
+    return stream.head and stream.head.pairs, stream.timeout, stream.request_id
 
 
 def _drained(stream: Stream) -> tuple[Any, ...]:
@@ -198,9 +203,10 @@ def _drained(stream: Stream) -> tuple[Any, ...]:
     messages: list[bytes] = []
     while (message := stream.take()) is not None:
         messages.append(message)
-    if not stream.failure and not any(name == b"grpc-encoding" for name, _ in stream.headers or ()):
+    head = stream.head.pairs if stream.head else []
+    if not stream.failure and not any(name == b"grpc-encoding" for name, _ in head):
         assert sum(map(len, messages)) <= WINDOW_BYTES + READ_AHEAD_BYTES
-    return messages, stream.trailers, stream.is_ended, stream.failure
+    return messages, stream.tail and stream.tail.pairs, stream.is_ended, stream.failure
 
 
 def _nothing() -> None:
