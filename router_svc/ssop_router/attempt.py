@@ -283,7 +283,7 @@ class Attempt:
             take_ends(self.reading.ending, chunk)
         except (DecodeError, FrameError) as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node's end frame is malformed") from error
-        if self.reading.ending.verdict != Verdict.VERDICT_OK or not self._has_tools:
+        if not self._has_tools or self.reading.ending.verdict != Verdict.VERDICT_OK:
             # With tools, more documents may follow the first end.
             self.is_finished = True
 

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -20,7 +19,6 @@ from ssop_router.core.ladder import (
     name_exhaustion,
     next_target,
 )
-from ssop_router.core.success import Outcome
 from ssop_router.delivery import Delivery
 from ssop_router.job import Job
 from ssop_router.lease import Lease, keep_lease
@@ -204,8 +202,7 @@ class Generator:
         job.mark("attempt", target.candidate.node or target.candidate.address)
         try:
             with (
-                self._nodes.occupy(target.candidate.address) as node,
-                Observation(job, attempt, partial(self._record, target.candidate.address)),
+                Observation(self._nodes, target.candidate.address, job, attempt, self._metrics) as node,
                 self._limits.waiting() as wait,
                 attempt.patience,
             ):
@@ -232,10 +229,6 @@ class Generator:
                 raise _blame(error, job) from error
         if not attempt.reading.ending.has_ended:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")
-
-    def _record(self, address: str, outcome: Outcome, latency_ms: float) -> None:
-        self._metrics.attempt_outcomes.labels(outcome.value).inc()
-        self._nodes.record(address, outcome, latency_ms)
 
 
 def _make_request(job: Job, target: Target, attempt: Attempt) -> bytes:

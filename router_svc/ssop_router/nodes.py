@@ -330,11 +330,12 @@ class Nodes:
             return
         node.record(outcome, now_ms)
         # Counted while it still is in flight.
-        self._rotation.record(address, outcome, latency_ms, node.in_flight)
-        self._stand(address)
+        self._place(node, self._rotation.record(address, outcome, latency_ms, node.in_flight))
 
     def _stand(self, address: str) -> None:
-        node, standing = self._nodes[address], self._rotation.standing(address)
+        self._place(self._nodes[address], self._rotation.standing(address))
+
+    def _place(self, node: Node, standing: Standing) -> None:
         if standing != node.standing:
             node.stand(standing)
         self._snapshot = None

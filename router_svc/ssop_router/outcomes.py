@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol
 
@@ -11,11 +10,15 @@ from ssop.v1.frame_pb2 import IncompleteReason, Verdict
 from ssop_chassis.errors import MeshError
 from ssop_router.core.success import Outcome, judge
 from ssop_router.job import Ending, Job, Reading
+from ssop_router.metrics import RouterMetrics
+from ssop_router.nodes import Node, Nodes, Occupation
 
 # A caller that gives a node less than this for its first field learns nothing about the node.
 _PATIENCE_S: Final = 1.0
 # The deadline of a call to a node ends a little before that of its request.
 _NEARLY_S: Final = 0.05
+_BACKEND_FAILED: Final = IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED
+_INVALID: Final = Verdict.VERDICT_INVALID
 
 
 class Progress(Protocol):
@@ -28,28 +31,34 @@ class Progress(Protocol):
     reading: Reading
 
 
-class Observation:
-    """Runs an attempt in a `with`, and records how it ended and after how many milliseconds; errors pass through.
+class Observation(Occupation):
+    """An attempt's place on its node; records how it ended and after how many milliseconds. Errors pass through.
 
     What counts is the time to the first field, whatever the length of the answer.
     """
 
-    __slots__ = ("_job", "_progress", "_record", "_started_s")
+    __slots__ = ("_job", "_metrics", "_progress", "_started_s")
 
-    def __init__(self, job: Job, progress: Progress, record: Callable[[Outcome, float], None]) -> None:
+    def __init__(self, nodes: Nodes, address: str, job: Job, progress: Progress, metrics: RouterMetrics) -> None:
+        super().__init__(nodes, address)
         self._job = job
         self._progress = progress
-        self._record = record
+        self._metrics = metrics
         self._started_s = 0.0
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Node:
+        node = super().__enter__()
         self._started_s = time.monotonic()
+        return node
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         outcome = _read(self._progress.reading.ending) if error is None else self._blame(error)
         first_s = self._progress.first_field_s
         ended_s = time.monotonic() if first_s is None else first_s
-        self._record(outcome, max(0.0, ended_s - self._started_s) * 1000)
+        self._metrics.attempt_outcomes.labels(outcome.value).inc()
+        # Counted while it still is in flight.
+        self._nodes.record(self._address, outcome, max(0.0, ended_s - self._started_s) * 1000)
+        super().__exit__(kind, error, None)
 
     def _blame(self, error: BaseException) -> Outcome:
         progress = self._progress
@@ -73,10 +82,10 @@ class Observation:
 
 
 def _read(ending: Ending) -> Outcome:
-    if not ending.has_ended or ending.incomplete_reason == IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED:
+    if not ending.has_ended or ending.incomplete_reason == _BACKEND_FAILED:
         return Outcome.FAILURE
     # What a model writes against the schema says nothing about whether its node works.
-    return Outcome.NEUTRAL if ending.verdict == Verdict.VERDICT_INVALID else Outcome.SUCCESS
+    return Outcome.NEUTRAL if ending.verdict == _INVALID else Outcome.SUCCESS
 
 
 def _late(progress: Progress, started_s: float) -> Outcome:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,9 @@ from ssop_router.metrics import RouterMetrics
 
 PROBE_METHOD: Final = "/ssop.v1.InferenceService/WarmUp"
 _TICK_S: Final = 0.1
+# Looking a member up in its enum costs as much as a rule.
+_SUCCESS: Final = Outcome.SUCCESS
+_IN: Final = Phase.IN
 _WARN_AGAIN_MS: Final = 10_000
 _log = logging.getLogger(__name__)
 
@@ -63,6 +67,7 @@ class Rotation:
         self._peers: dict[str, Peer] = {}
         self._settings = breaker
         self._concurrency = concurrency
+        self._steady = Standing(limit=math.floor(concurrency.largest))
         self._rng = rng
         self._pool = Pool(pool)
         self._windows: dict[str, Window] = {}
@@ -101,20 +106,26 @@ class Rotation:
         """What a node says that it serves."""
         self._pool.members[address].tiers = frozenset(tiers)
 
-    def record(self, address: str, outcome: Outcome, latency_ms: float, in_flight: int) -> None:
-        """An attempt has ended, `latency_ms` after it began or with its first field; that one counts in `in_flight`."""
+    def record(self, address: str, outcome: Outcome, latency_ms: float, in_flight: int) -> Standing:
+        """An attempt has ended, `latency_ms` after it began or with its first field; that one counts in `in_flight`.
+
+        Returns where its node stands from now on.
+        """
         now_ms = self._clock_ms()
         breaker, window = self._pool.members[address].breaker, self._windows[address]
         trip: Trip | None = None
-        if outcome is Outcome.SUCCESS:
+        if outcome is _SUCCESS:
             window.serve(in_flight, now_ms)
             trip = breaker.succeed(latency_ms, now_ms)
+            if trip is None and breaker.phase is _IN and window.is_open:
+                return self._steady
         elif outcome is Outcome.FAILURE:
             trip = breaker.fail(latency_ms, now_ms)
         elif outcome is Outcome.BUSY:
             window.refuse(in_flight, now_ms)
             self._metrics.refused_by_nodes.inc()
         self._propose(address, trip)
+        return self.standing(address)
 
     def lose(self, address: str) -> None:
         """A node's connection was lost and could not be made again at once."""

@@ -2,8 +2,9 @@
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 KEY_BYTES: Final = hashlib.sha256().digest_size
@@ -42,25 +43,24 @@ def cache_key(fields: CanonicalRequest) -> bytes:
     Every item is preceded by its length, every list by its count (8 bytes each, big-endian), in a fixed order.
     Scopes are a set, so they are sorted; everything else keeps its order.
     """
-    items = (
-        _DOMAIN,
-        _text(fields.tenant),
-        _list(sorted(scope.encode() for scope in fields.scopes)),
-        _text(fields.model),
-        _item(fields.sampling),
-        _text(fields.template_version),
-        _item(fields.schema_hash),
-        _text(fields.index_version),
-        _list(fields.messages),
-        _list(fields.tools),
-        _item(fields.tool_choice),
-        _list(name.encode() for name in fields.collections),
-        _count(fields.retrieval_top_k),
-        _count(fields.stream_buffer_bytes),
-        _count(fields.wire_version),
-        _text(fields.codec_version),
+    pieces = [_DOMAIN]
+    _add(pieces, fields.tenant.encode())
+    pieces.append(_pack_scopes(fields.scopes))
+    _add(
+        pieces,
+        fields.model.encode(),
+        fields.sampling,
+        fields.template_version.encode(),
+        fields.schema_hash,
+        fields.index_version.encode(),
     )
-    return hashlib.sha256(b"".join(items)).digest()
+    _add_list(pieces, fields.messages)
+    _add_list(pieces, fields.tools)
+    _add(pieces, fields.tool_choice)
+    _add_list(pieces, [name.encode() for name in fields.collections])
+    pieces.append(_counts(fields.retrieval_top_k, fields.stream_buffer_bytes, fields.wire_version))
+    _add(pieces, fields.codec_version.encode())
+    return hashlib.sha256(b"".join(pieces)).digest()
 
 
 def scope_key(fields: CanonicalRequest) -> bytes:
@@ -69,16 +69,21 @@ def scope_key(fields: CanonicalRequest) -> bytes:
 
 
 _count: Final = struct.Struct(">Q").pack
+_counts: Final = struct.Struct(">QQQ").pack
 
 
-def _item(data: bytes) -> bytes:
-    return _count(len(data)) + data
+def _add(pieces: list[bytes], *items: bytes) -> None:
+    for item in items:
+        pieces += (_count(len(item)), item)
 
 
-def _text(text: str) -> bytes:
-    return _item(text.encode())
+def _add_list(pieces: list[bytes], items: Sequence[bytes]) -> None:
+    pieces.append(_count(len(items)))
+    _add(pieces, *items)
 
 
-def _list(items: Iterable[bytes]) -> bytes:
-    encoded = [_item(item) for item in items]
-    return _count(len(encoded)) + b"".join(encoded)
+@lru_cache(256)
+def _pack_scopes(scopes: frozenset[str]) -> bytes:
+    pieces: list[bytes] = []
+    _add_list(pieces, sorted(scope.encode() for scope in scopes))
+    return b"".join(pieces)

@@ -5,7 +5,7 @@ leaves with its slot: it counts for the window's length, less what of its slot h
 """
 
 import math
-from collections import Counter, deque
+from collections import deque
 from typing import Final, NamedTuple
 
 _ERROR: Final = 0.02
@@ -27,6 +27,17 @@ class WindowStats(NamedTuple):
         return self.failures / self.outcomes if self.outcomes else 0.0
 
 
+class _Slot:
+    """What was recorded in one slot: outcomes by bucket, and how many of them were failures."""
+
+    __slots__ = ("buckets", "failures", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.buckets: dict[int, int] = {}
+        self.failures = 0
+
+
 class LatencyWindow:
     """Outcomes of the last `slots` times `slot_ms`. Times must not go back; one that does counts as the last one.
 
@@ -36,44 +47,46 @@ class LatencyWindow:
     def __init__(self, *, slots: int = 120, slot_ms: int = 1_000) -> None:
         self._slots = slots
         self._slot_ms = slot_ms
-        self._kept: deque[tuple[int, Counter[int], Counter[bool]]] = deque()
-        self._buckets: Counter[int] = Counter()
-        self._outcomes: Counter[bool] = Counter()
+        self._kept: deque[_Slot] = deque()
+        self._buckets: dict[int, int] = {}
+        self._outcomes = self._failures = 0
 
     def record(self, latency_ms: float, *, is_failure: bool, now_ms: int) -> None:
         """An outcome, and how long it took."""
         number, bucket = now_ms // self._slot_ms, _bucket(latency_ms)
-        if not self._kept or self._kept[-1][0] < number:
+        if not self._kept or self._kept[-1].number < number:
             self._expire(number)
-            self._kept.append((number, Counter(), Counter()))
-        _, buckets, outcomes = self._kept[-1]
-        buckets[bucket] += 1
-        outcomes[is_failure] += 1
-        self._buckets[bucket] += 1
-        self._outcomes[is_failure] += 1
+            self._kept.append(_Slot(number))
+        slot, buckets = self._kept[-1], self._buckets
+        slot.buckets[bucket] = slot.buckets.get(bucket, 0) + 1
+        buckets[bucket] = buckets.get(bucket, 0) + 1
+        self._outcomes += 1
+        if is_failure:
+            slot.failures += 1
+            self._failures += 1
 
     def stats(self, now_ms: int) -> WindowStats:
         """What the window holds now."""
         self._expire(now_ms // self._slot_ms)
-        outcomes = self._outcomes.total()
-        return WindowStats(outcomes, self._outcomes[True], _percentile(self._buckets, outcomes, 0.95))
+        return WindowStats(self._outcomes, self._failures, _percentile(self._buckets, self._outcomes, 0.95))
 
     def percentile(self, share: float, now_ms: int) -> float:
         """The latency in milliseconds that a `share` of the outcomes (above 0, at most 1) did not exceed; 0 of none."""
         self._expire(now_ms // self._slot_ms)
-        return _percentile(self._buckets, self._outcomes.total(), share)
+        return _percentile(self._buckets, self._outcomes, share)
 
     def clear(self) -> None:
         """Forget everything."""
         self._kept.clear()
         self._buckets.clear()
-        self._outcomes.clear()
+        self._outcomes = self._failures = 0
 
     def _expire(self, number: int) -> None:
-        while self._kept and self._kept[0][0] <= number - self._slots:
-            _, buckets, outcomes = self._kept.popleft()
-            self._outcomes.subtract(outcomes)
-            for bucket, count in buckets.items():
+        while self._kept and self._kept[0].number <= number - self._slots:
+            slot = self._kept.popleft()
+            self._failures -= slot.failures
+            for bucket, count in slot.buckets.items():
+                self._outcomes -= count
                 self._buckets[bucket] -= count
                 if not self._buckets[bucket]:
                     del self._buckets[bucket]
@@ -86,7 +99,7 @@ def _bucket(latency_ms: float) -> int:
     return math.ceil(math.log(max(latency_ms, 1e-3)) / _LOG_GAMMA)
 
 
-def _percentile(buckets: Counter[int], outcomes: int, share: float) -> float:
+def _percentile(buckets: dict[int, int], outcomes: int, share: float) -> float:
     """By nearest rank."""
     left = math.ceil(share * outcomes)
     for bucket in sorted(buckets):

@@ -139,13 +139,12 @@ def _own_load(node: NodeView, slots: int, weight: float) -> float:
 
 def _work_out(node: NodeView, found: dict[Tier.ValueType, Offer]) -> None:
     """What a node offers for each tier."""
-    found.clear()
     found[_LITE] = found[_FULL] = _NO_OFFER
     for tiers, row in _rows(node):
         tokens = row.route.context_tokens or _UNBOUNDED
         for tier in tiers:
-            offer = found.get(tier, _NO_OFFER)
-            found[tier] = Offer((*offer.rows, row), min(offer.least_context, tokens))
+            rows, least_context = found.get(tier, _NO_OFFER)
+            found[tier] = Offer((*rows, row), min(least_context, tokens))
 
 
 def _rows(node: NodeView) -> Iterator[tuple[frozenset[Tier.ValueType], Row]]:

@@ -32,6 +32,9 @@ class Outcome(Enum):
     """The caller went away, or asked for what no node would do."""
 
 
+# Looking a member up in its enum costs as much as counting it.
+_SUCCESS: Final = Outcome.SUCCESS
+_FAILURE: Final = Outcome.FAILURE
 _BUSY: Final = frozenset({R.ERROR_REASON_OVERLOADED, R.ERROR_REASON_RATE_LIMITED})
 _FAILED: Final = frozenset({R.ERROR_REASON_BACKEND_FAILED, R.ERROR_REASON_BACKEND_NOT_READY, R.ERROR_REASON_INTERNAL})
 
@@ -114,28 +117,32 @@ class Outcomes:
         self._successes = 0.0
         self._failures = 0.0
         self._at_ms: int | None = None
-        self._windows: deque[Window] = deque(maxlen=_KEPT_WINDOWS)
+        self._windows: deque[Window] = deque(maxlen=_KEPT_WINDOWS - 1)
+        # The newest window, while it fills.
+        self._number = 0
+        self._in_window = self._failed_in_window = 0
 
     def record(self, outcome: Outcome, now_ms: int) -> None:
         """An attempt has ended. Neutral and busy ones leave no mark."""
-        if outcome not in (Outcome.SUCCESS, Outcome.FAILURE):
+        is_failure = outcome is _FAILURE
+        if not is_failure and outcome is not _SUCCESS:
             return
         if self._at_ms != now_ms:
             left = 0.0 if self._at_ms is None else _fade(now_ms - self._at_ms, self._half_life_ms)
             self._successes *= left
             self._failures *= left
             self._at_ms = now_ms
-        is_failure = outcome is Outcome.FAILURE
+        number = now_ms // self._window_ms
+        if number != self._number:
+            self._windows.extend(self._filling())
+            self._number = number
+            self._in_window = self._failed_in_window = 0
+        self._in_window += 1
         if is_failure:
             self._failures += 1
+            self._failed_in_window += 1
         else:
             self._successes += 1
-        number = now_ms // self._window_ms
-        last = self._windows[-1] if self._windows else None
-        if last is not None and last.number == number:
-            self._windows[-1] = Window(number, last.outcomes + 1, last.failures + is_failure)
-        else:
-            self._windows.append(Window(number, 1, int(is_failure)))
 
     def forget(self) -> None:
         """What was, says nothing any more."""
@@ -148,7 +155,10 @@ class Outcomes:
 
     def windows(self) -> tuple[Window, ...]:
         """The last windows that had outcomes, oldest first; the newest may still fill."""
-        return tuple(self._windows)
+        return (*self._windows, *self._filling())
+
+    def _filling(self) -> tuple[Window, ...]:
+        return (Window(self._number, self._in_window, self._failed_in_window),) if self._in_window else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,20 @@ class Sent(NamedTuple):
 class Timeline:
     """Marks and chunks of a request, up to `max_frames` frames; what comes later is counted. 0: nothing is kept."""
 
-    __slots__ = ("_frames", "_max_frames", "_sent", "left_out", "marks")
+    __slots__ = ("_frames", "_marks", "_max_frames", "_sent", "left_out")
 
     def __init__(self, max_frames: int = 0) -> None:
         self._max_frames = max_frames
         self._frames = 0
-        self.marks: list[Mark] = []
+        self._marks: list[tuple[int, str, str]] = []
         self._sent: list[tuple[int, int, bytes]] = []
         self.left_out = 0
         """Chunks that are not in `sent`."""
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The moments that are kept."""
+        return [Mark(*mark) for mark in self._marks]
 
     @property
     def sent(self) -> list[Sent]:
@@ -50,9 +55,9 @@ class Timeline:
         """Something happened. Of many marks the first are kept, and the last one."""
         if not self._max_frames:
             return
-        if len(self.marks) >= _MAX_MARKS:
-            self.marks.pop()
-        self.marks.append(Mark(at_us, name, detail))
+        if len(self._marks) >= _MAX_MARKS:
+            self._marks.pop()
+        self._marks.append((at_us, name, detail))
 
     def send(self, at_us: int, size_bytes: int, frames: int, heads: bytes) -> None:
         """A chunk with so many frames is sent."""

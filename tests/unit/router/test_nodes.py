@@ -68,8 +68,8 @@ class StillRotation:
     def remove(self, _: str) -> None:
         pass
 
-    def record(self, *_: Any) -> None:
-        pass
+    def record(self, *_: Any) -> Standing:
+        return Standing()
 
     def lose(self, address: str) -> None:
         self.lost.append(address)
