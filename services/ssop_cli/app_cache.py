@@ -16,7 +16,7 @@ cache_app = typer.Typer(help="Stored answers: on the cache service's host, and i
 
 @cache_app.command("flush")
 def cache_flush(
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose answers. [the key's own tenant]")] = "",
+    tenant: Annotated[str, typer.Option("--tenant", help="Whose answers. \\[the key's own tenant]")] = "",
     state_dir: StateDir = None,
     target: Target = None,
     timeout: Timeout = 10.0,

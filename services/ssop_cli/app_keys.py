@@ -26,7 +26,7 @@ def keys_create(  # noqa: PLR0917 - each is an option, given by name
         str, typer.Option("--scopes", help="Of lite, full, rag, ssop, admin; joined by commas.")
     ] = "lite,full,rag,ssop",
     key_id: Annotated[str, typer.Option("--id", help="Its id, of a-z and 0-9; else one is made.")] = "",
-    expires: Annotated[str, typer.Option("--expires", help="How long it is good: 90d, 12h. [for ever]")] = "",
+    expires: Annotated[str, typer.Option("--expires", help="How long it is good: 90d, 12h. \\[for ever]")] = "",
     state_dir: StateDir = None,
     target: Target = None,
     timeout: Timeout = 10.0,

@@ -74,7 +74,7 @@ def opinion_replay(  # noqa: PLR0917 - each is an option, given by name
 def opinion_dead(
     count: Annotated[int, typer.Option("--count", min=1, max=10_000, help="How many.")] = 50,
     revive: Annotated[bool, typer.Option("--revive", help="Queue the posts of the oldest ones again.")] = False,
-    config: Annotated[Path | None, typer.Option("--config", help="An ssop.toml with a section [opinion].")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="An ssop.toml with a section \\[opinion].")] = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:

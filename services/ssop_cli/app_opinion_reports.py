@@ -11,7 +11,7 @@ from ssop_cli.failure import EXIT_USAGE, CommandError
 from ssop_cli.terminal import AsJson, StateDir, err, guard, need_server, out, places_of, print_json
 
 Config = Annotated[
-    Path | None, typer.Option("--config", help="An ssop.toml with a section [opinion]; else the state directory's.")
+    Path | None, typer.Option("--config", help="An ssop.toml with a section \\[opinion]; else the state directory's.")
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose; not needed where there is one.")]
 Zone = Annotated[str, typer.Option("--time-zone", help="Where days begin, such as Asia/Shanghai.")]
@@ -35,7 +35,7 @@ def add_reports(app: typer.Typer) -> None:
 
 
 def report(  # noqa: PLR0917 - each is an option, given by name
-    day: Annotated[str, typer.Option("--day", help="Which, such as 2026-11-30. [today]")] = "",
+    day: Annotated[str, typer.Option("--day", help="Which, such as 2026-11-30. \\[today]")] = "",
     tenant: Tenant = "",
     time_zone: Zone = "UTC",
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for both files.")] = Path(),
@@ -61,10 +61,10 @@ def report(  # noqa: PLR0917 - each is an option, given by name
 
 
 def export(  # noqa: PLR0917 - each is an option, given by name
-    parquet: Annotated[Path | None, typer.Option("--out", help="A Parquet file; needs the extra [parquet].")] = None,
+    parquet: Annotated[Path | None, typer.Option("--out", help="A Parquet file; needs the extra \\[parquet].")] = None,
     edges: Annotated[Path | None, typer.Option("--edges", help="A CSV file with entities, events and counts.")] = None,
-    since: Annotated[str, typer.Option("--since", help="First day, such as 2026-11-30. [today]")] = "",
-    until: Annotated[str, typer.Option("--until", help="Last day. [today]")] = "",
+    since: Annotated[str, typer.Option("--since", help="First day, such as 2026-11-30. \\[today]")] = "",
+    until: Annotated[str, typer.Option("--until", help="Last day. \\[today]")] = "",
     tenant: Tenant = "",
     time_zone: Zone = "UTC",
     config: Config = None,
@@ -119,7 +119,7 @@ def alerts(  # noqa: PLR0917 - each is an option, given by name
 
 def ack(  # noqa: PLR0917 - each is an option, given by name
     alert_id: Annotated[str, typer.Argument(help="Id of the alert, as messages and `alerts` show it.")],
-    by: Annotated[str, typer.Option("--by", help="Who has seen it. [the user]")] = "",
+    by: Annotated[str, typer.Option("--by", help="Who has seen it. \\[the user]")] = "",
     tenant: Tenant = "",
     config: Config = None,
     state_dir: StateDir = None,

@@ -70,8 +70,8 @@ def route_explain(  # noqa: PLR0917 - each is an option, given by name
 
 @route_app.command("replay")
 def route_replay(
-    log: Annotated[Path, typer.Argument(help="A decision log: `decision_log` of [router].")],
-    policy: Annotated[Path, typer.Option("--policy", help="TOML with keys of [router].")],
+    log: Annotated[Path, typer.Argument(help="A decision log: `decision_log` of \\[router].")],
+    policy: Annotated[Path, typer.Option("--policy", help="TOML with keys of \\[router].")],
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw it: a file that ends in .svg, .png or .pdf.")
     ] = None,
@@ -96,7 +96,7 @@ def route_replay(
 
 @route_app.command("cascade")
 def route_cascade(
-    log: Annotated[Path, typer.Argument(help="A decision log: `decision_log` of [router].")],
+    log: Annotated[Path, typer.Argument(help="A decision log: `decision_log` of \\[router].")],
     share: Annotated[
         float | None, typer.Option("--share", help="Share of cascades that full is to take over, from 0 to 1.")
     ] = None,
@@ -150,7 +150,7 @@ def route_train(
     force: Annotated[bool, typer.Option("--force", help="Overwrite it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a classifier on labels of your own; `classifier_file` in [router] names it."""
+    """Train a classifier on labels of your own; `classifier_file` in \\[router] names it."""
     with guard(as_json):
         need_server()
         from ssop_cli.route_training import train_classifier, training_view  # noqa: PLC0415

@@ -26,8 +26,9 @@ def doctor(state_dir: StateDir = None, models_dir: ModelsDir = None, as_json: As
             print_json({"is_good": not is_bad, "checks": entries})
         else:
             styles = {"ok": "green", "lacks": "yellow", "bad": "bold red"}
+            width = max(len(check.name) for check in checks) + 2
             for check in checks:
-                line = Text.assemble(f"{check.name:<12}", (f"{check.state:<7}", styles[check.state]), check.detail)
+                line = Text.assemble(check.name.ljust(width), (f"{check.state:<7}", styles[check.state]), check.detail)
                 out.print(line, soft_wrap=True)
         if is_bad:
             raise typer.Exit(EXIT_FAILED)

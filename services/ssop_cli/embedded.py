@@ -21,7 +21,7 @@ HTTP_PORT_OFFSET: Final = 80
 """What the port of the HTTP edge is above the router's, unless it is given."""
 DEFAULT_MODEL: Final = "smollm2-135m-instruct"
 TENANT: Final = "local"
-FIRST_FIELD_TIMEOUT_MS: Final = 60_000
+SILENCE_TIMEOUT_MS: Final = 60_000
 STORE_TIMEOUT_MS: Final = 250
 """Longer than the services' own default: here the model takes the same cores as the stores that it waits for."""
 _KEY_ID: Final = "local"
@@ -99,7 +99,8 @@ def default_settings(
             "admission_timeout_ms": STORE_TIMEOUT_MS,
             "keys_file": str(places.keys),
             # The one node here is slow by nature, and a queue in front of it is no failure.
-            "first_field_timeout_ms": FIRST_FIELD_TIMEOUT_MS,
+            "first_field_timeout_ms": SILENCE_TIMEOUT_MS,
+            "stall_timeout_ms": SILENCE_TIMEOUT_MS,
         },
         **({"gateway": gateway} if http_port else {}),
     }

@@ -15,6 +15,11 @@ EXIT_SETTINGS: Final = 78
 EXIT_INTERRUPTED: Final = 130
 
 
+def cause_of(error: Exception) -> str:
+    """Why a file can't be used: of what the system says, the words, and neither number nor path."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 class CommandError(Exception):
     """A command can't go on. `advice` is what the user can do; empty where the message says it."""
 

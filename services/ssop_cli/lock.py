@@ -17,17 +17,22 @@ def hold_lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise CommandError(
-                f"a mesh runs already on this state directory (pid {_read_pid(path) or 'unknown'})",
-                advice="'ssop status' shows it, 'ssop down' stops it, '--state-dir' names another place",
-                exit_code=EXIT_RUNS_ALREADY,
-                reason="RUNS_ALREADY",
-            ) from error
+            raise runs_already(_read_pid(path)) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def runs_already(pid: int | None) -> CommandError:
+    """The error of who would start a second mesh on a state directory."""
+    return CommandError(
+        f"a mesh runs already on this state directory (pid {pid or 'unknown'})",
+        advice="'ssop status' shows it, 'ssop down' stops it, '--state-dir' names another place",
+        exit_code=EXIT_RUNS_ALREADY,
+        reason="RUNS_ALREADY",
+    )
 
 
 def lock_holder(path: Path) -> int | None:

@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final
 
-from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError
+from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError, cause_of
 from ssop_opinion.core.prompt import build_messages, pick_prompt
 from ssop_opinion.core.wording import even_out, find_language
 from ssop_opinion.hint.model import HintError, shipped_hint
@@ -41,7 +41,7 @@ def read_posts(path: Path | None, limit: int | None) -> list[Post]:
     try:
         lines = source.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{source} can't be read: {error}", exit_code=EXIT_USAGE) from error
+        raise CommandError(f"{source} can't be read: {cause_of(error)}", exit_code=EXIT_USAGE) from error
     posts: list[Post] = []
     for post in _parse(lines, str(source)):
         if limit is not None and len(posts) >= limit:
@@ -80,7 +80,9 @@ def read_object(source: Traversable) -> dict[str, Any]:
     """A file that holds one JSON object. Raises CommandError."""
     try:
         found = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise CommandError(f"{source} can't be read: {cause_of(error)}", exit_code=EXIT_USAGE) from error
+    except ValueError as error:
         raise CommandError(f"{source} can't be read as JSON: {error}", exit_code=EXIT_USAGE) from error
     if not isinstance(found, dict):
         raise CommandError(f"{source} is not a JSON object", exit_code=EXIT_USAGE)

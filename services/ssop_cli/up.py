@@ -27,8 +27,8 @@ from ssop_chassis.settings import MeshSettings, Settings
 from ssop_cli import embedded
 from ssop_cli.board import child_line, services_table, shared_model_note, show_exit
 from ssop_cli.child import Policy
-from ssop_cli.failure import EXIT_FAILED, EXIT_RUNS_ALREADY, EXIT_SETTINGS, CommandError
-from ssop_cli.lock import hold_lock, lock_holder
+from ssop_cli.failure import EXIT_FAILED, EXIT_SETTINGS, CommandError
+from ssop_cli.lock import hold_lock, lock_holder, runs_already
 from ssop_cli.logfile import MAX_BYTES, read_tail
 from ssop_cli.models import fetch_with_progress, read_tiers
 from ssop_cli.places import Places, make_places, make_private
@@ -136,8 +136,11 @@ def prepare(options: UpOptions, console: Console) -> Mesh:
         make_private(plan.folder)
     model = shared_model(document)
     notes = [shared_model_note(model)] if model else []
-    url = gateway_url(plans)
-    return Mesh(settings, plans, [*notes, f"HTTP at {url}, with the console at {url}/console"] if url else notes)
+    if url := gateway_url(plans):
+        notes.append(f"HTTP at {url}, with the console at {url}/console")
+    if options.config is None:
+        notes.append(f"an API key for it is in {places.client_key}")
+    return Mesh(settings, plans, notes)
 
 
 def read_settings(path: Path) -> Mapping[str, Any]:
@@ -336,12 +339,7 @@ def run_detached(options: UpOptions, arguments: list[str], console: Console) -> 
     make_places(places)
     holder = lock_holder(places.lock)
     if holder is not None:
-        raise CommandError(
-            f"a mesh runs already on this state directory (pid {holder})",
-            advice="'ssop status' shows it, 'ssop down' stops it, '--state-dir' names another place",
-            exit_code=EXIT_RUNS_ALREADY,
-            reason="RUNS_ALREADY",
-        )
+        raise runs_already(holder)
     output = places.log("up")
     with output.open("wb") as file:
         process = subprocess.Popen(  # noqa: S603 - this program itself

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
-from ssop_cli.failure import EXIT_USAGE, CommandError
+from ssop_cli.failure import EXIT_USAGE, CommandError, cause_of
 from ssop_sdk import AuthenticationError, SsopError, Unavailable
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _lines(path: Path) -> Iterable[str]:
         with path.open(encoding="utf-8") as lines:
             yield from lines
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{path} can't be read: {error}", exit_code=EXIT_USAGE) from error
+        raise CommandError(f"{path} can't be read: {cause_of(error)}", exit_code=EXIT_USAGE) from error
 
 
 def _read_line(record: Any) -> Entry:

@@ -1,9 +1,14 @@
 """The command line as users call it, where no mesh is needed."""
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.text import Text
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from ssop_cli.app import app
@@ -99,3 +104,30 @@ def test_the_doctor_says_what_is_here_and_what_is_not(tmp_path: Path) -> None:
     assert checks["model"]["state"] == "lacks"
     assert {"codec", "redis", "port", "disk", "memory", "gpu", "nginx", "systemd", "transport"} <= checks.keys()
     assert all(check["detail"] for check in checks.values())
+
+
+def helps(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """(place, text) of all that `--help` of a command and of those below it says."""
+    yield path, command.help or ""
+    for parameter in command.params:
+        yield f"{path} {parameter.name}", getattr(parameter, "help", "") or ""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from helps(below, f"{path} {name}")
+
+
+def test_help_says_what_is_written_in_brackets() -> None:
+    # Brackets that are not escaped are taken for markup, and vanish.
+    said = list(helps(get_command(app), "ssop"))
+    swallowed = [place for place, text in said if Text.from_markup(text).plain != text.replace("\\[", "[")]
+    assert len(said) > 300
+    assert not swallowed
+
+
+def test_a_file_that_is_not_there_is_told_in_words() -> None:
+    result = runner.invoke(app, ["ask", "x", "--schema", "/no/such/file"])
+    assert "ssop: /no/such/file can't be read: No such file or directory" in result.output
+
+
+def test_columns_of_the_doctor_are_apart(tmp_path: Path) -> None:
+    lines = runner.invoke(app, ["doctor", "--models-dir", str(tmp_path)]).stdout.splitlines()
+    assert all(re.match(r"\S+ {2,}(ok|lacks|bad) +\S", line) for line in lines)
