@@ -10,6 +10,7 @@ others nothing.
 import asyncio
 import hashlib
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -46,16 +47,20 @@ MAX_REDIRECTIONS: Final = 5
 """More than a slot that moves takes; two nodes that name each other would go on for ever."""
 _TRY_AGAIN_S: Final = 0.005
 _TELL_AGAIN_S: Final = 1.0
+_WITH: Final = re.compile(r"^-- with (_\w+)\n", re.MULTILINE)
 _SOON: Final = 0.125
 """A part of the bound that is configured, whatever the bound has become since."""
 _log = logging.getLogger(__name__)
 
 
 def load_scripts() -> dict[str, str]:
-    """The text of every script, by name."""
+    """The text of every script, by name. A line `-- with _name` stands for the functions of that file."""
     folder = resources.files("ssop_cache.lua")
-    return {
+    texts = {
         entry.name.removesuffix(".lua"): entry.read_text() for entry in folder.iterdir() if entry.name.endswith(".lua")
+    }
+    return {
+        name: _WITH.sub(lambda line: texts[line[1]], text) for name, text in texts.items() if not name.startswith("_")
     }
 
 

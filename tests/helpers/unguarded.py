@@ -19,24 +19,13 @@ from ssop_router import outcomes
 from ssop_router.core.success import Outcome
 from ssop_router.settings import RouterSettings
 
-_LOST: Final = "lease[1] ~= ARGV[1] or lease[2] ~= 'open' or now_ms >= tonumber(lease[3])"
+_LEASES: Final = [
+    ("lease and lease.fence == fence and lease.state == 'open' and now_ms < lease.expires_ms", "true"),
+    ("if not record then return nil end", "record = record or '0 open 0 0 0 0 -'"),
+]
 EDITS: Final = {
     "fencing": {
-        "seal_leases": [
-            (_LOST.replace("ARGV[1]", "fence"), "false"),
-            ("tonumber(lease[3])", "tonumber(lease[3] or '0')"),
-        ],
-        "conclude_requests": [
-            (_LOST.replace("ARGV[1]", "fence"), "false"),
-            ("tonumber(lease[4])", "tonumber(lease[4] or '0')"),
-            ("tonumber(lease[5])", "tonumber(lease[5] or '0')"),
-        ],
-        "append_chunk": [
-            (_LOST, "false"),
-            ("tonumber(lease[4])", "tonumber(lease[4] or '0')"),
-            ("tonumber(lease[5])", "tonumber(lease[5] or '0')"),
-        ],
-        "renew_leases": [("lease[1] == ARGV[3 + at] and lease[2] == 'open' and now_ms < tonumber(lease[3])", "true")],
+        **dict.fromkeys(("seal_leases", "conclude_requests", "append_chunk", "renew_leases"), _LEASES),
         "put_answers": [("before[1] and before[2] == epoch and tonumber(before[1]) > tonumber(fence)", "false")],
     },
     "dedupe": {

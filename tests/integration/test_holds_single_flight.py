@@ -95,8 +95,9 @@ async def test_leader_that_is_killed_costs_one_more_call(servers: Servers, tmp_p
 def _followers(fleet: Fleet) -> int:
     assert fleet.servers is not None
     state = fleet.servers[0]
-    leases = state.keys(f"{fleet.keys.base}:lease:*")
-    return sum(int(state.ask("HGET", name, "followed_ms") or 0) > 0 for name in leases)
+    leases = state.keys(f"{fleet.keys.lease(b'')}*")
+    # Fence, state, when it lapses, and until when it is followed.
+    return sum(int((state.ask("GET", name) or b"0 - 0 0").split()[3]) > 0 for name in leases)
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from functools import lru_cache
 from typing import Final
 
 _PREFIX: Final = "ssop"
+_LAYOUT: Final = "2"
+"""How requests and leases are written (`lua/_records.lua`)."""
 _TENANTS: Final = 1_024
 KEY_RECORDS: Final = (f"{_PREFIX}:{{api-keys}}:records", f"{_PREFIX}:{{api-keys}}:version")
 """The records of the mesh's API keys, and a number that rises with every change."""
@@ -78,11 +80,11 @@ class TenantKeys:
 
     def request(self, request_id: str) -> str:
         """What became of a request."""
-        return f"{self.base}:request:{request_id}"
+        return f"{self.base}:{_LAYOUT}:request:{request_id}"
 
     def lease(self, cache_key: bytes) -> str:
         """The lease on generating an answer."""
-        return f"{self.base}:lease:{self.versions}:{cache_key.hex()}"
+        return f"{self.base}:{_LAYOUT}:lease:{self.versions}:{cache_key.hex()}"
 
     def log(self, cache_key: bytes, fence: int) -> str:
         """The chunks of one generation, for those that follow it."""

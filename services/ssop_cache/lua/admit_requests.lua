@@ -7,13 +7,12 @@
 --       lease_ms, reservation_ms, "1" when the answer was found, "1" when a lease is wanted, fence of the commit after
 --       which the answer was looked for again, or "0"
 -- Returns: ok, now_us, then for each: outcome, retry_ms (-1: never), fence, budget left (-1: no budget)
+-- with _records
 local SWEEP_MAX = 1000
 local SLACK_MS = 1000
 local KEEP_MS = 10000
 local FENCE_MEMORY_MS = 604800000
 local SUM = '/sum'
-
-local function text(number) return string.format('%.0f', number) end
 
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -43,22 +42,35 @@ for at = 1, count do held_fields[at + 1] = ARGV[8 * at - 1] end
 local held = redis.call('HMGET', KEYS[3], unpack(held_fields))
 local reserved = tonumber(held[1] or '0')
 local held_by = {}
-for at = 1, count do held_by[held_fields[at + 1]] = tonumber(held[at + 1] or '0') end
+for at = 1, count do held_by[held_fields[at + 1]] = number(held[at + 1] or '0') end
 local function left()
   if budget == 0 then return -1 end
   return math.max(0, budget - used - reserved)
 end
 
+local names = {KEYS[1], KEYS[5]}
+for at = 6, #KEYS do names[at - 3] = KEYS[at] end
+local found = redis.call('MGET', unpack(names))
+local requests, leases = {}, {}
+for at = 1, count do
+  local request_key, lease_key = KEYS[4 + 2 * at], KEYS[5 + 2 * at]
+  if found[2 * at + 1] and not requests[request_key] then
+    local state, fingerprint = string.match(found[2 * at + 1], '^(%l+) (%x+) ')
+    requests[request_key] = {state = state, fingerprint = fingerprint}
+  end
+  if lease_key ~= request_key then leases[lease_key] = leases[lease_key] or read_lease(found[2 * at + 2]) end
+end
+
 local owed_us, has_new_rate = 0, false
 if interval_us > 0 then
   -- The rate may have changed: what is owed, in requests, is worked off at the new one.
-  local tat, was = string.match(redis.call('GET', KEYS[1]) or '', '^(%d+) ?(%d*)$')
+  local tat, was = string.match(found[1] or '', '^(%d+) ?(%d*)$')
   owed_us = math.max(tonumber(tat or '0') - now_us, 0)
   local was_us = tonumber(was or '') or interval_us
   if was_us ~= interval_us then owed_us = math.floor(owed_us * interval_us / was_us) end
 end
 
-local last_fence
+local last_fence, has_new_fence = tonumber(found[2] or '0'), false
 local new_amounts, new_ends, reserved_until_ms = {}, {}, 0
 local function write_reservations()
   if #new_ends == 0 then return end
@@ -68,11 +80,11 @@ local function write_reservations()
 end
 
 local function admit(request_key, lease_key, at)
-  local id, fingerprint, tokens = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local until_ms, held_until_ms = now_ms + tonumber(ARGV[at + 3]), now_ms + tonumber(ARGV[at + 4])
-  local request = redis.call('HMGET', request_key, 'state', 'fingerprint')
-  local is_known = request[1] == 'open' or request[1] == 'free'
-  if is_known and request[2] ~= fingerprint then return 'duplicate', -1, 0, left() end
+  local id, fingerprint, tokens = ARGV[at], ARGV[at + 1], number(ARGV[at + 2])
+  local until_ms, held_until_ms = now_ms + number(ARGV[at + 3]), now_ms + number(ARGV[at + 4])
+  local request = requests[request_key]
+  local is_known = request ~= nil and request.state ~= 'settled'
+  if is_known and request.fingerprint ~= fingerprint then return 'duplicate', -1, 0, left() end
 
   local is_paced = interval_us > 0 and not is_known
   if is_paced then
@@ -84,17 +96,17 @@ local function admit(request_key, lease_key, at)
   if ARGV[at + 5] == '1' then
     outcome = 'hit'
   elseif lease_key ~= request_key then
-    lease = redis.call('HMGET', lease_key, 'fence', 'request', 'expires_ms', 'state', 'is_overflowed', 'followed_ms')
-    local is_live = lease[1] and now_ms < tonumber(lease[3])
-    if is_live and lease[4] == 'done' and lease[1] ~= ARGV[at + 7] then
+    lease = leases[lease_key]
+    local is_live = lease and now_ms < lease.expires_ms
+    if is_live and lease.state == 'done' and lease.fence ~= ARGV[at + 7] then
       -- The answer was stored between the caller's look and this script: it looks again. Nothing is charged.
-      return 'recheck', 0, tonumber(lease[1]), left()
-    elseif is_live and lease[4] == 'open' and lease[2] == id then
-      outcome, fence = 'lease', tonumber(lease[1])
+      return 'recheck', 0, tonumber(lease.fence), left()
+    elseif is_live and lease.state == 'open' and lease.request == id then
+      outcome, fence = 'lease', tonumber(lease.fence)
     elseif ARGV[at + 6] ~= '1' then
       outcome = 'miss'
-    elseif is_live and lease[4] == 'open' then
-      if lease[5] ~= '1' then outcome, fence = 'follow', tonumber(lease[1]) end
+    elseif is_live and lease.state == 'open' then
+      if not lease.is_overflowed then outcome, fence = 'follow', tonumber(lease.fence) end
     else
       outcome, is_new_lease = 'lease', true
     end
@@ -119,30 +131,34 @@ local function admit(request_key, lease_key, at)
   if is_generating then
     reserved = reserved + tokens - held_before
     held_by[id] = tokens
-    new_amounts[#new_amounts + 1], new_amounts[#new_amounts + 2] = id, text(tokens)
+    new_amounts[#new_amounts + 1], new_amounts[#new_amounts + 2] = id, ARGV[at + 2]
     new_ends[#new_ends + 1], new_ends[#new_ends + 2] = text(held_until_ms), id
     reserved_until_ms = math.max(reserved_until_ms, held_until_ms)
   end
   if is_new_lease then
     -- Rises even after the store was lost: it is at least the time.
-    fence = math.max((last_fence or tonumber(redis.call('GET', KEYS[5]) or '0')) + 1, now_us)
-    last_fence = fence
-    if lease[1] then redis.call('DEL', lease_key) end
-    redis.call('HSET', lease_key, 'fence', text(fence), 'request', id, 'state', 'open', 'followed_ms', '0', 'bytes', '0',
-      'expires_ms', text(until_ms))
-    redis.call('PEXPIREAT', lease_key, text(until_ms + SLACK_MS))
+    fence = math.max(last_fence + 1, now_us)
+    last_fence, has_new_fence = fence, true
+    leases[lease_key] = {
+      fence = text(fence), state = 'open', expires_ms = until_ms, followed_ms = 0, bytes = 0, request = id,
+    }
+    write_lease(lease_key, leases[lease_key])
   elseif outcome == 'lease' then
-    redis.call('HSET', lease_key, 'expires_ms', text(until_ms))
-    redis.call('PEXPIREAT', lease_key, text(until_ms + SLACK_MS))
+    lease.expires_ms = until_ms
+    write_lease(lease_key, lease)
   elseif outcome == 'follow' then
     -- The caller follows next; the leader may hear of it before that.
     local follow_until_ms = now_ms + tonumber(ARGV[6])
-    if tonumber(lease[6]) < follow_until_ms then redis.call('HSET', lease_key, 'followed_ms', text(follow_until_ms)) end
+    if lease.followed_ms < follow_until_ms then
+      lease.followed_ms = follow_until_ms
+      write_lease(lease_key, lease)
+    end
   end
   if is_generating or interval_us > 0 then
-    local state = (is_generating or request[1] == 'open') and 'open' or 'free'
-    redis.call('HSET', request_key, 'state', state, 'fingerprint', fingerprint)
-    redis.call('PEXPIREAT', request_key, text(math.max(until_ms, held_until_ms) + memory_ms))
+    local state = (is_generating or (request and request.state == 'open')) and 'open' or 'free'
+    local last_ms = text(math.max(until_ms, held_until_ms) + memory_ms)
+    requests[request_key] = {state = state, fingerprint = fingerprint}
+    redis.call('SET', request_key, state .. ' ' .. fingerprint .. ' ' .. last_ms, 'PXAT', last_ms)
   end
   return outcome, 0, fence, left()
 end
@@ -157,15 +173,14 @@ end
 write_reservations()
 if reserved_until_ms > 0 then
   local end_ms = reserved_until_ms + SLACK_MS
-  for at = 3, 4 do
-    local key = KEYS[at]
-    -- Longer than it must be, so that not every admission writes it.
-    if redis.call('PTTL', key) < end_ms - now_ms then redis.call('PEXPIREAT', key, text(end_ms + KEEP_MS)) end
+  -- Longer than they must be, so that not every admission writes it; the sum goes with the last reservation.
+  if redis.call('PTTL', KEYS[4]) < end_ms - now_ms then
+    for at = 3, 4 do redis.call('PEXPIREAT', KEYS[at], text(end_ms + KEEP_MS)) end
   end
 end
 if has_new_rate then
   local rate = text(now_us + owed_us) .. ' ' .. text(interval_us)
   redis.call('SET', KEYS[1], rate, 'PX', text(math.ceil(owed_us / 1000) + SLACK_MS))
 end
-if last_fence then redis.call('SET', KEYS[5], text(last_fence), 'PX', FENCE_MEMORY_MS) end
+if has_new_fence then redis.call('SET', KEYS[5], text(last_fence), 'PX', FENCE_MEMORY_MS) end
 return reply

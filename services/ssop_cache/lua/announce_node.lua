@@ -3,7 +3,7 @@
 -- KEYS: leases: by address: end, ' ', last renewal, ' ', instance, ' ' and announcement
 -- ARGV: 1 address, 2 instance, 3 lease_ms, 4 announcement, 5 most leases
 -- Returns: 1, or 0 where there are too many
-local function text(number) return string.format('%.0f', number) end
+local function text(number) return string.format('%d', number) end
 
 local time = redis.call('TIME')
 local now_ms = math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000)

@@ -9,11 +9,10 @@
 --       the chunks, "1" when complete, "1" when stored, channel
 -- Returns: ok, now_us, then for each settlement: outcome (settled, repeated, unknown), charged tokens; then for each
 --       generation: outcome (ok, given_up, lost)
+-- with _records
 local SLACK_MS = 1000
 local SUM = '/sum'
 local DAY_MS = 86400000
-
-local function text(number) return string.format('%.0f', number) end
 
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -23,18 +22,22 @@ local reply = {'ok', now_us}
 
 -- What each of them is, before anything is written.
 local at, states, ids, tokens, names, amounts = 8, {}, {}, {}, {}, {}
+local wanted = {}
+for one = 5, 4 + settlements do wanted[one - 4] = KEYS[one] end
+for one = 5 + settlements, #KEYS, 2 do wanted[#wanted + 1] = KEYS[one] end
+local found = #wanted > 0 and redis.call('MGET', unpack(wanted)) or {}
 local states_by = {}
 for one = 1, settlements do
-  local key, id, pairs_count = KEYS[4 + one], ARGV[at], tonumber(ARGV[at + 2])
-  local state = states_by[key] or redis.call('HGET', key, 'state')
-  states[one], ids[one], tokens[one] = state, id, tonumber(ARGV[at + 1])
+  local key, id, pairs_count = KEYS[4 + one], ARGV[at], number(ARGV[at + 2])
+  local state = states_by[key] or (found[one] and string.match(found[one], '^%l+'))
+  states[one], ids[one], tokens[one] = state, id, number(ARGV[at + 1])
   if state == 'settled' then
     reply[2 * one + 1], reply[2 * one + 2] = 'repeated', 0
   else
     if state then states_by[key] = 'settled' end
     for name = at + 3, at + 1 + 2 * pairs_count, 2 do
       if not amounts[ARGV[name]] then names[#names + 1] = ARGV[name] end
-      amounts[ARGV[name]] = (amounts[ARGV[name]] or 0) + tonumber(ARGV[name + 1])
+      amounts[ARGV[name]] = (amounts[ARGV[name]] or 0) + number(ARGV[name + 1])
     end
   end
   at = at + 3 + 2 * pairs_count
@@ -42,22 +45,24 @@ end
 
 -- A full store refuses a script's first write if that needs memory and none after it, so one comes first that removes
 -- nothing: what ends makes room, whatever is left to be removed of it.
-redis.call('ZREM', KEYS[3], '')
+local gone, freed = {}, 0
 if settlements > 0 then
-  local gone, freed = {}, 0
   local held = redis.call('HMGET', KEYS[2], unpack(ids))
   for one = 1, settlements do
     if held[one] and states[one] and states[one] ~= 'settled' then
       gone[#gone + 1] = ids[one]
-      freed = freed + tonumber(held[one])
+      freed = freed + number(held[one])
     end
   end
-  if #gone > 0 then
-    redis.call('HDEL', KEYS[2], unpack(gone))
-    redis.call('ZREM', KEYS[3], unpack(gone))
-    redis.call('HINCRBY', KEYS[2], SUM, text(0 - freed))
+end
+redis.call('ZREM', KEYS[3], unpack(#gone > 0 and gone or {''}))
+if #gone > 0 then
+  if redis.call('ZCARD', KEYS[3]) == 0 then
     -- The last reservation takes the sum with it.
-    if redis.call('ZCARD', KEYS[3]) == 0 then redis.call('DEL', KEYS[2]) end
+    redis.call('DEL', KEYS[2])
+  else
+    redis.call('HDEL', KEYS[2], unpack(gone))
+    redis.call('HINCRBY', KEYS[2], SUM, text(0 - freed))
   end
 end
 
@@ -72,8 +77,9 @@ for one = 1, settlements do
     local used = state == 'open' and tokens[one] or 0
     charged = charged + used
     local key = KEYS[4 + one]
-    redis.call('HSET', key, 'state', 'settled')
-    if redis.call('PTTL', key) < memory_ms then redis.call('PEXPIRE', key, text(memory_ms)) end
+    local fingerprint, expires_ms = string.match(found[one], '^%l+ (%x+) (%d+)$')
+    local last_ms = text(math.max(number(expires_ms), now_ms + memory_ms))
+    redis.call('SET', key, 'settled ' .. fingerprint .. ' ' .. last_ms, 'PXAT', last_ms)
     reply[2 * one + 1], reply[2 * one + 2] = 'settled', used
   end
 end
@@ -90,10 +96,17 @@ end
 
 if #names > 0 then
   local day = text(math.floor(now_ms / DAY_MS))
-  for _, name in ipairs(names) do redis.call('HINCRBY', KEYS[4], day .. '/' .. name, text(amounts[name])) end
-  if redis.call('HGET', KEYS[4], 'last') ~= day then
+  local fields = {'last'}
+  for which, name in ipairs(names) do fields[which + 1] = day .. '/' .. name end
+  local before = redis.call('HMGET', KEYS[4], unpack(fields))
+  local counted = {}
+  for which, name in ipairs(names) do
+    counted[2 * which - 1] = fields[which + 1]
+    counted[2 * which] = text(tonumber(before[which + 1] or '0') + amounts[name])
+  end
+  redis.call('HSET', KEYS[4], 'last', day, unpack(counted))
+  if before[1] ~= day then
     -- The first of a new day makes room.
-    redis.call('HSET', KEYS[4], 'last', day)
     for _, field in ipairs(redis.call('HKEYS', KEYS[4])) do
       local kept = string.match(field, '^(%d+)/')
       if kept and tonumber(kept) <= tonumber(day) - tonumber(ARGV[3]) then redis.call('HDEL', KEYS[4], field) end
@@ -101,22 +114,23 @@ if #names > 0 then
   end
 end
 
-local function commit(lease_key, log_key, fence, rest, is_complete, is_stored, channel)
-  local lease = redis.call('HMGET', lease_key, 'fence', 'state', 'expires_ms', 'followed_ms', 'bytes', 'is_overflowed')
-  if lease[1] ~= fence or lease[2] ~= 'open' or now_ms >= tonumber(lease[3]) then return 'lost' end
-  local is_followed = tonumber(lease[4]) > now_ms
-  if is_complete and is_followed and lease[6] ~= '1' and tonumber(lease[5]) + #rest <= tonumber(ARGV[4]) then
+local leases = {}
+local function commit(lease_key, record, log_key, fence, rest, is_complete, is_stored, channel)
+  local lease = leases[lease_key] or read_lease(record)
+  if not is_held(lease, fence, now_ms) then return 'lost' end
+  leases[lease_key] = lease
+  local is_followed = lease.followed_ms > now_ms
+  if is_complete and is_followed and not lease.is_overflowed and lease.bytes + #rest <= tonumber(ARGV[4]) then
     if rest ~= '' then redis.call('RPUSH', log_key, 'c' .. rest) end
     redis.call('RPUSH', log_key, 'e')
     redis.call('PEXPIRE', log_key, ARGV[5])
-  elseif lease[5] ~= '0' then
+  elseif lease.bytes > 0 then
     redis.call('DEL', log_key)
   end
+  lease.state = 'done'
   if is_complete and is_stored then
-    local until_ms = text(now_ms + tonumber(ARGV[6]))
-    redis.call('HSET', lease_key, 'state', 'done', 'expires_ms', until_ms)
-    -- A key that lasts longer anyway need not be written to the log.
-    if redis.call('PTTL', lease_key) < tonumber(ARGV[6]) then redis.call('PEXPIREAT', lease_key, until_ms) end
+    lease.expires_ms = now_ms + tonumber(ARGV[6])
+    write_lease(lease_key, lease, lease.expires_ms)
   else
     redis.call('DEL', lease_key)
   end
@@ -124,9 +138,9 @@ local function commit(lease_key, log_key, fence, rest, is_complete, is_stored, c
   return is_complete and 'ok' or 'given_up'
 end
 
-local leases = 5 + settlements
-for one = 0, (#KEYS - 4 - settlements) / 2 - 1 do
-  reply[#reply + 1] = commit(KEYS[leases + 2 * one], KEYS[leases + 2 * one + 1], ARGV[at], ARGV[at + 1],
+for one = 1, (#KEYS - 4 - settlements) / 2 do
+  local place = 3 + settlements + 2 * one
+  reply[#reply + 1] = commit(KEYS[place], found[settlements + one], KEYS[place + 1], ARGV[at], ARGV[at + 1],
     ARGV[at + 2] == '1', ARGV[at + 3] == '1', ARGV[at + 4])
   at = at + 5
 end

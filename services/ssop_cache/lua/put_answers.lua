@@ -4,7 +4,7 @@
 -- ARGV: 1 name of the mark, where there is none, then for each answer: fence, record, ttl_ms
 -- Returns: for each 1 when stored, 2 when it took the place of another, else 0
 local time = redis.call('TIME')
-local now_ms = string.format('%.0f', math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000))
+local now_ms = string.format('%d', math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000))
 local mark = redis.call('HMGET', KEYS[1], 'epoch', 'floor')
 local epoch, is_marked = mark[1] or ARGV[1], mark[1]
 

@@ -12,7 +12,7 @@ if redis.call('HLEN', KEYS[1]) ~= redis.call('ZCARD', KEYS[3])
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 redis.call('ZADD', KEYS[2], 0, ARGV[1])
-redis.call('ZADD', KEYS[3], string.format('%.0f', now_ms), ARGV[1])
+redis.call('ZADD', KEYS[3], string.format('%d', now_ms), ARGV[1])
 local gone = 0
 while redis.call('ZCARD', KEYS[3]) > tonumber(ARGV[4]) do
   local oldest = redis.call('ZPOPMIN', KEYS[3])[1]
@@ -21,7 +21,7 @@ while redis.call('ZCARD', KEYS[3]) > tonumber(ARGV[4]) do
   gone = gone + 1
 end
 local ttl_ms = math.max(tonumber(ARGV[3]), redis.call('PTTL', KEYS[1]))
-redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl_ms))
-redis.call('PEXPIRE', KEYS[2], string.format('%.0f', ttl_ms))
-redis.call('PEXPIRE', KEYS[3], string.format('%.0f', ttl_ms))
+redis.call('PEXPIRE', KEYS[1], string.format('%d', ttl_ms))
+redis.call('PEXPIRE', KEYS[2], string.format('%d', ttl_ms))
+redis.call('PEXPIRE', KEYS[3], string.format('%d', ttl_ms))
 return gone

@@ -6,7 +6,7 @@
 local time = redis.call('TIME')
 local head = redis.call('HMGET', KEYS[1], 'epoch', 'last')
 local reply = {tonumber(time[1]) * 1000000 + tonumber(time[2]), head[1] or '', tonumber(head[2] or '0')}
-local known = string.format('%.0f', tonumber(ARGV[1]) + 1)
+local known = string.format('%d', tonumber(ARGV[1]) + 1)
 if reply[3] > tonumber(ARGV[1]) then
   for _, entry in ipairs(redis.call('XRANGE', KEYS[2], known .. '-1', '+', 'COUNT', ARGV[2])) do
     reply[#reply + 1] = tonumber(string.match(entry[1], '^(%d+)-'))

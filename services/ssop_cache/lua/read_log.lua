@@ -3,7 +3,7 @@
 -- KEYS: lease, log
 -- ARGV: 1 fence, 2 first entry, from 0, 3 most entries, 4 follow_ms, how long the follower counts without reading
 -- Returns: outcome (open, more, ended, done, lost), now_us, chunks ...
-local function text(number) return string.format('%.0f', number) end
+-- with _records
 
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -16,21 +16,20 @@ for _, entry in ipairs(entries) do
   if entry == 'e' then is_ended = true else reply[#reply + 1] = string.sub(entry, 2) end
 end
 
-local lease = redis.call('HMGET', KEYS[1], 'fence', 'state', 'expires_ms', 'followed_ms', 'is_overflowed')
-local is_ours = lease[1] == ARGV[1] and now_ms < tonumber(lease[3]) and lease[5] ~= '1'
-if is_ours and lease[2] == 'open' then
-  -- Renewed at half time only: a write costs the disk.
-  local follow_ms = tonumber(ARGV[4])
-  if tonumber(lease[4]) < now_ms + follow_ms / 2 then
-    redis.call('HSET', KEYS[1], 'followed_ms', text(now_ms + follow_ms))
-  end
+local lease = read_lease(redis.call('MGET', KEYS[1])[1])
+local is_ours = lease and lease.fence == ARGV[1] and now_ms < lease.expires_ms and not lease.is_overflowed
+local follow_ms = tonumber(ARGV[4])
+-- Renewed at half time only: a write costs the disk.
+if is_ours and lease.state == 'open' and lease.followed_ms < now_ms + follow_ms / 2 then
+  lease.followed_ms = now_ms + follow_ms
+  write_lease(KEYS[1], lease)
 end
 if is_ended then
   reply[1] = 'ended'
 elseif #entries == most then
   reply[1] = 'more'
 elseif is_ours then
-  reply[1] = lease[2]
+  reply[1] = lease.state
 else
   reply[1] = 'lost'
 end

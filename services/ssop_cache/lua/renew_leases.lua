@@ -3,10 +3,7 @@
 -- KEYS: reserved, expiry, then lease and log for each lease
 -- ARGV: 1 reservation_ms, 2 lease_ms, 3 number of leases, then their fences, then request ids
 -- Returns: ok, now_us, then for each lease 0 when it is lost, 1 when it is held, 2 when somebody follows, too
-local SLACK_MS = 1000
-
-local function text(number) return string.format('%.0f', number) end
-local function expire_at(key, at_ms) redis.call('PEXPIREAT', key, text(at_ms)) end
+-- with _records
 local function keep_until(key, at_ms, now_ms)
   if redis.call('PTTL', key) < at_ms - now_ms then redis.call('PEXPIREAT', key, text(at_ms)) end
 end
@@ -18,18 +15,22 @@ local reserved_until_ms, until_ms = now_ms + tonumber(ARGV[1]), now_ms + tonumbe
 local count = tonumber(ARGV[3])
 
 local reply = {'ok', now_us}
+local names, leases = {}, {}
+for at = 1, count do names[at] = KEYS[1 + 2 * at] end
+local found = count > 0 and redis.call('MGET', unpack(names)) or {}
 for at = 1, count do
   local key = KEYS[1 + 2 * at]
-  local lease = redis.call('HMGET', key, 'fence', 'state', 'expires_ms', 'followed_ms', 'is_overflowed')
-  local is_held = lease[1] == ARGV[3 + at] and lease[2] == 'open' and now_ms < tonumber(lease[3])
+  local lease = leases[key] or read_lease(found[at])
+  leases[key] = lease
+  local is_ours = is_held(lease, ARGV[3 + at], now_ms)
   -- Asked more often than it must be written: a write costs the disk.
-  if is_held and tonumber(lease[3]) < until_ms - tonumber(ARGV[2]) / 5 then
-    redis.call('HSET', key, 'expires_ms', text(until_ms))
-    expire_at(key, until_ms + SLACK_MS)
-    expire_at(KEYS[2 + 2 * at], until_ms + SLACK_MS)
+  if is_ours and lease.expires_ms < until_ms - tonumber(ARGV[2]) / 5 then
+    lease.expires_ms = until_ms
+    write_lease(key, lease)
+    redis.call('PEXPIREAT', KEYS[2 + 2 * at], text(until_ms + LEASE_SLACK_MS))
   end
-  local is_followed = is_held and tonumber(lease[4]) > now_ms and lease[5] ~= '1'
-  reply[2 + at] = is_followed and 2 or (is_held and 1 or 0)
+  local is_followed = is_ours and lease.followed_ms > now_ms and not lease.is_overflowed
+  reply[2 + at] = is_followed and 2 or (is_ours and 1 or 0)
 end
 
 local is_any = false
@@ -41,7 +42,7 @@ for at = 4 + count, #ARGV do
   end
 end
 if is_any then
-  keep_until(KEYS[1], reserved_until_ms + SLACK_MS, now_ms)
-  keep_until(KEYS[2], reserved_until_ms + SLACK_MS, now_ms)
+  keep_until(KEYS[1], reserved_until_ms + LEASE_SLACK_MS, now_ms)
+  keep_until(KEYS[2], reserved_until_ms + LEASE_SLACK_MS, now_ms)
 end
 return reply

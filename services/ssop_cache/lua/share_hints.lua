@@ -5,7 +5,7 @@
 -- Returns: now_ms, then for each hint of others: address, rule, age_ms
 local STEP_MS = 500
 
-local function text(number) return string.format('%.0f', number) end
+local function text(number) return string.format('%d', number) end
 
 local time = redis.call('TIME')
 local now_ms = math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000)

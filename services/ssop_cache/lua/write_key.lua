@@ -10,5 +10,5 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 -- The time, so that a store that was put back to an older state never counts up to a version that somebody has.
 local time = redis.call('TIME')
 local version = math.max(tonumber(redis.call('GET', KEYS[2]) or '0') + 1, tonumber(time[1]) * 1000000 + tonumber(time[2]))
-redis.call('SET', KEYS[2], string.format('%.0f', version))
+redis.call('SET', KEYS[2], string.format('%d', version))
 return {1}

@@ -61,7 +61,12 @@ def test_first_line_says_the_unit_of_time(name: str) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_keys_are_never_made_in_the_script(name: str) -> None:
     for arguments in re.findall(r"redis\.call\(\s*'(?!TIME|PUBLISH)[A-Z]+', ([^)]*)", TEXTS[name]):
-        assert re.match(r"(KEYS\[\d\]|\w*key\b)", arguments), arguments
+        if tables := re.match(r"unpack\((?!KEYS)(\w+)", arguments):
+            made = re.findall(rf"\b{tables[1]}(?:\[.*?\])? = \{{?([^}}\n]*)", TEXTS[name])
+            assert made
+            assert all(re.match(r"(KEYS\[.*?\](, |;|$| end))*$", one) for one in made), made
+        else:
+            assert re.match(r"(unpack\()?(KEYS\b|\w*key\b)", arguments), arguments
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -70,7 +75,7 @@ def test_what_is_called_a_key_was_declared_as_one(name: str) -> None:
     passed = re.findall(r"^local function (\w+)\([^)]*key", TEXTS[name], re.MULTILINE)
     for function in passed:
         calls = re.findall(rf"(?<!function ){function}\((.*)", TEXTS[name])
-        made += [call for call in calls if not call.startswith(("KEYS[", "key"))]
+        made += [call for call in calls if not re.match(r"KEYS\[|\w*key\b", call)]
     assert not made
 
 
