@@ -1,11 +1,13 @@
 """Runs in which the model is killed at a random token, and the ledger of what clients saw."""
 
 import asyncio
+import math
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +32,9 @@ _LONGEST: Final = 600
 """Characters up to which kills are drawn; where an answer is shorter they come behind its last token."""
 _TOLD: Final = frozenset({"GENERATION_INTERRUPTED", "NO_BACKEND"})
 """What a client may hear in the place of an answer."""
+_PAUSE_S: Final = 0.5
+_PATIENCE_S: Final = 300.0
+_MOMENT_S: Final = 1.0
 
 
 @dataclass
@@ -47,6 +52,20 @@ class Run:
     charged: int = 0
     frames: int = 0
     last_seq: int = 0
+    turned_away: int = 0
+    """How often no node was there to begin, so that it was asked again as another request."""
+
+    @property
+    def was_turned_away(self) -> bool:
+        """Whether nothing was sent, since no node was there."""
+        return self.error is not None and self.error.reason == "NO_BACKEND" and not self.frames
+
+    def ask_again(self) -> None:
+        """Become another request for the same."""
+        self.turned_away += 1
+        self.error = None
+        request = f"{self.question.request.partition('.')[0]}.{self.turned_away}"
+        self.question = replace(self.question, request=request)
 
     @property
     def outcome(self) -> str:
@@ -119,6 +138,50 @@ def _check_beginning(run: Run) -> None:
         check_final(run.sent, write_document(str(run.sent[0][1]), run.question.ask))
 
 
+def check_turned_away(log: Sequence[Mapping[str, Any]]) -> None:
+    """Raises LedgerFault where a router said that no node was left while one of the tier was in all the time."""
+    spans = _spans_in(log)
+    for line in log:
+        if line["message"] != "request" or line["outcome"] != "NO_BACKEND":
+            continue
+        ended_s = _time_s(line)
+        begun_s = ended_s - line["total_ms"] / 1000
+        for name, from_s, until_s in spans:
+            # What happened within a moment of it is in the log in any order.
+            if from_s < begun_s - _MOMENT_S and until_s > ended_s + _MOMENT_S:
+                raise LedgerFault(f"request {line['request_id']} was turned away while {name} was there")
+
+
+def _spans_in(log: Sequence[Mapping[str, Any]]) -> list[tuple[str, float, float]]:
+    """From when until when, in seconds, nodes of the full tier were heard and in rotation, as a router's log has it."""
+    spans: list[tuple[str, float, float]] = []
+    begun_s: dict[str, float] = {}
+    heard: set[str] = set()
+    out: set[str] = set()
+    for line in log:
+        name = Path(str(line.get("address"))).stem
+        match line["message"]:
+            case "a node says its status":
+                heard.add(name)
+            case "a node's status is lost":
+                heard.discard(name)
+            case "a node is out of rotation":
+                out.add(name)
+            case "a node is in rotation again":
+                out.discard(name)
+        if TIERS.get(name) != "full":
+            continue
+        if name in heard - out:
+            begun_s.setdefault(name, _time_s(line))
+        elif name in begun_s:
+            spans.append((name, begun_s.pop(name), _time_s(line)))
+    return [*spans, *((name, from_s, math.inf) for name, from_s in begun_s.items())]
+
+
+def _time_s(line: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(line["time"]).timestamp()
+
+
 @dataclass
 class KillMesh:
     """A mesh whose nodes are killed."""
@@ -142,7 +205,6 @@ class KillMesh:
     async def run(self, runs: Sequence[Run], at_once: int) -> None:
         """Ask all, so many at once."""
         gate = asyncio.Semaphore(at_once)
-        self.asked |= {run.question.request for run in runs}
         router = self.fleet.routers[0]
         async with AsyncSsopClient(
             router.key,
@@ -150,15 +212,24 @@ class KillMesh:
             policy="full,no_cache",
             allow_degraded=True,
             timeout_s=60,
-            # A request that is repeated has two terminal records.
+            # A request that is repeated has two terminal records, so each repetition is one of its own.
             retry=RetryPolicy(max_retries=0),
         ) as client:
 
             async def one(run: Run) -> None:
-                async with gate:
-                    await ask(client, run)
+                async with gate, asyncio.timeout(_PATIENCE_S):
+                    await self._ask(client, run)
+                    while run.was_turned_away:
+                        # Kills may come faster than a busy machine starts nodes.
+                        await asyncio.sleep(_PAUSE_S)
+                        run.ask_again()
+                        await self._ask(client, run)
 
             await asyncio.gather(*(one(run) for run in runs))
+
+    async def _ask(self, client: AsyncSsopClient, run: Run) -> None:
+        self.asked.add(run.question.request)
+        await ask(client, run)
 
     async def settle(self) -> None:
         """Wait until nothing is reserved and each request that was asked has its line in the log."""
@@ -177,7 +248,8 @@ class KillMesh:
         """The ledger of all that was asked. Raises LedgerFault."""
         for run in runs:
             check_run(run)
-        check_terminal((run.question.request for run in runs), self.ended())
+        check_terminal(self.asked, self.ended())
+        check_turned_away(self.fleet.routers[0].log)
         check_charges(self.fleet.books(), [self.charged_before, *(run.charged for run in runs)])
 
 
@@ -217,5 +289,6 @@ def tell(runs: Sequence[Run], mesh: KillMesh) -> str:
     why = Counter(str(run.error.metadata) for run in runs if run.error is not None)
     return (
         f"{len(runs)} runs, {mesh.claims} kills: {dict(sorted(outcomes.items()))};"
+        f" turned away {sum(run.turned_away for run in runs)} times;"
         f" {twice} by three nodes or more; {dict(why) or 'no errors'}"
     )

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -12,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from helpers.child_environ import child_environ
 from helpers.node_process import NodeOrder
 
 RESTART_S: Final = 0.5
 FLAP_UP_S: Final = 4.0
 FLAP_DOWN_S: Final = 2.0
-_TESTS: Final = Path(__file__).resolve().parents[1]
 _MEMORY_BYTES: Final = 134_217_728
 
 
@@ -57,14 +56,12 @@ class NodeUnit:
 
     async def _run_once(self) -> int:
         Path(self.order.address.removeprefix("unix:")).unlink(missing_ok=True)
-        environ = {key: value for key, value in os.environ.items() if not key.startswith("SSOP_")}
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), str(_TESTS)]))
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "helpers.node_process", self.order.to_json()],
                 stdin=subprocess.DEVNULL,
                 stderr=log,
-                env=environ,
+                env=child_environ(),
             )
         self.starts += 1
         process = self._process

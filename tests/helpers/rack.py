@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 
 import ssop_cli.leash
 from helpers.certificates import Files, make_authority, make_certificate
+from helpers.child_environ import child_environ
 from helpers.live_mesh import wait_until
 from helpers.lossy_switch import LossySwitch, start_switch
 from helpers.nginx import write_front
@@ -259,10 +260,7 @@ class RackClient:
     """`helpers.rack_client` on the host of the clients."""
 
     def __init__(self, rack: Rack) -> None:
-        tests = str(Path(__file__).resolve().parents[1])
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("SSOP_")}
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), tests]))
-        environ["SSOP_TEST_KEY"] = rack.key
+        environ = child_environ() | {"SSOP_TEST_KEY": rack.key}
         command = rack.client.inside(sys.executable, "-m", "helpers.rack_client")
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, text=True)
 

@@ -1,7 +1,6 @@
 """The process `ssop-rag` with its real embedder, for integration tests: can be killed and started again."""
 
 import hashlib
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2
 
+from helpers.child_environ import child_environ
 from helpers.rag import Caller
 from ssop_chassis.grpc_transport import connect
 from ssop_chassis.identity import Principal, Signer
@@ -55,12 +55,9 @@ class RagProcess:
 
     def launch(self) -> None:
         """Start it without waiting."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("SSOP_")}
-        tests = str(Path(__file__).resolve().parents[1])
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), tests]))
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module, "--config", str(self._config)], stderr=log, env=environ
+                [sys.executable, "-m", self._module, "--config", str(self._config)], stderr=log, env=child_environ()
             )
 
     def start(self) -> None:

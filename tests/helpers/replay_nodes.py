@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 import ssop_inference.delivery
 import ssop_inference.main
 import ssop_inference.servicer
+from helpers.child_environ import child_environ
 from helpers.replay_model import ReplayBackend
 from ssop.v1 import frame_pb2, mesh_pb2
 from ssop_chassis.serving import run_service
@@ -30,7 +31,6 @@ from ssop_inference.core.document import DocumentWriter
 from ssop_inference.node import Model, Node
 from ssop_inference.settings import InferenceSettings
 
-_TESTS: Final = Path(__file__).resolve().parents[1]
 _PR_SET_PDEATHSIG: Final = 1
 GUARDS: Final = ("beginning", "numbering")
 
@@ -142,9 +142,7 @@ def running_replay_nodes(
             f'[[inference.models]]\nname = "replay"\ntiers = ["{tier}"]\n'
         )
         configs.append(str(config))
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("SSOP_")}
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), str(_TESTS)]))
-    environ |= {"SSOP_TEST_CLAIMS": str(claims), "SSOP_TEST_WITHOUT": without}
+    environ = child_environ() | {"SSOP_TEST_CLAIMS": str(claims), "SSOP_TEST_WITHOUT": without}
     with (folder / "nodes.log").open("wb") as log, (folder / "deaths.log").open("wb") as deaths:
         process = subprocess.Popen(
             [sys.executable, "-m", "helpers.replay_nodes", *configs], stdout=deaths, stderr=log, env=environ

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from helpers.child_environ import child_environ
 from helpers.ledger import Books
 from helpers.machine import stretched
 from helpers.redis_server import RedisServer
@@ -30,7 +30,6 @@ from ssop_chassis.grpc_transport import start_server
 from ssop_chassis.identity import Secrets
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
-_TESTS: Final = Path(__file__).resolve().parents[1]
 ADMISSION_MS: Final = 50
 SETTLE_MS: Final = 1_000
 CROWD: Final = {"max_in_flight": 4_096}
@@ -45,8 +44,7 @@ class ServiceProcess:
         self._log = folder / f"{name}.log"
         path = folder / f"{name}.toml"
         path.write_text(config)
-        environ = {key: value for key, value in os.environ.items() if not key.startswith("SSOP_")}
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), str(_TESTS)]))
+        environ = child_environ()
         module = f"ssop_{service}.main"
         if without:
             module, environ["SSOP_TEST_WITHOUT"] = "helpers.unguarded", without

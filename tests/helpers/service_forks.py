@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, NoReturn
 
-_TESTS: Final = Path(__file__).resolve().parents[1]
+from helpers.child_environ import child_environ
+
 _PR_SET_PDEATHSIG: Final = 1
 _CLONE_NEWNET: Final = 0x40000000
 _SERVICES: Final = ("cache", "gateway", "inference", "rag", "router")
@@ -84,15 +85,13 @@ class Forks:
 @contextmanager
 def service_forks(log: Path) -> Iterator[Forks]:
     """Something that starts services, until the block ends; all of them end with it."""
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("SSOP_")}
-    environ["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), str(_TESTS)]))
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "helpers.service_forks"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=environ,
+            env=child_environ(),
             text=True,
         )
     try:

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +14,7 @@ import pytest
 from google.protobuf.message import Message
 
 from helpers.cache_service import HIT, LEASE, answer, running_cache
+from helpers.child_environ import child_environ
 from helpers.eventually import eventually
 from helpers.redis_server import RedisServer, redis_pair
 from ssop.v1 import cache_pb2
@@ -50,10 +50,9 @@ def write_config(folder: Path, state_url: str, cache_url: str, more: str = "") -
 
 
 def start(config: Path, log: Path) -> subprocess.Popen[bytes]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("SSOP_")}
     command = [sys.executable, "-m", "ssop_cache.main", "--config", str(config)]
     with log.open("wb") as stderr:
-        return subprocess.Popen(command, stderr=stderr, env=environ)
+        return subprocess.Popen(command, stderr=stderr, env=child_environ())
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from grpc_health.v1 import health_pb2
 
+from helpers.child_environ import child_environ
 from helpers.inference import Answer, user_prompt
 from helpers.models import models_dir
 from ssop.v1 import inference_pb2
@@ -64,14 +65,13 @@ listen = ["{address}"]
 models_dir = "{models_dir()}"
 """
     )
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("SSOP_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "ssop_inference.main",
         "--config",
         str(config),
-        env={**environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**child_environ(), "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=asyncio.subprocess.PIPE,
     )
     peer = connect(address)

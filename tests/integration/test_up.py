@@ -14,6 +14,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from helpers.child_environ import child_environ
 from helpers.live_mesh import LiveMesh, models_cache, run_mesh, wait_until
 from helpers.machine import stretched
 from ssop_cli.lock import lock_holder
@@ -46,14 +47,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
 
 def ssop(folder: Path, *arguments: str, timeout_s: float = 180) -> subprocess.CompletedProcess[str]:
     """Run a command on a state directory."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("SSOP_")}
     return subprocess.run(
         [sys.executable, "-m", "ssop_cli.main", *arguments, "--state-dir", str(folder)],
         capture_output=True,
         text=True,
         timeout=timeout_s,
         check=False,
-        env=environ,
+        env=child_environ(),
         stdin=subprocess.DEVNULL,
     )
 
