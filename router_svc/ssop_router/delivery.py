@@ -44,7 +44,7 @@ class Delivery:
 
     def __init__(self, job: Job, outlet: Outlet, metrics: RouterMetrics) -> None:
         self._job = job
-        self._outlet = outlet
+        self._put = outlet.put
         self._timeline = job.timeline
         self._chunk_bytes = job.chunk_bytes
         self._metrics = metrics
@@ -114,7 +114,7 @@ class Delivery:
         """Say in the middle of the answer that another node goes on with it."""
         self._job.mark("continued")
         self._metrics.continuations.labels("taken").inc()
-        await finish(self._outlet.put(self._status(None), 0))
+        await finish(self._put(self._status(None), 0))
 
     def mark_first_field(self) -> None:
         """The first field is about to leave."""
@@ -159,7 +159,7 @@ class Delivery:
             if found is None:
                 found = survey(chunk)
             timeline.send(self._job.elapsed_us(), len(chunk), found.frames, found.heads)
-        return self._outlet.put(chunk, frames)
+        return self._put(chunk, frames)
 
     def _accounting(self, more_frames: int) -> bytes:
         job = self._job

@@ -38,6 +38,9 @@ _NO_VERDICT: Final = Verdict.VERDICT_UNSPECIFIED
 _NOT_GRAVE: Final = (_NO_VERDICT, Verdict.VERDICT_OK)
 _NOT_INCOMPLETE: Final = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
 _NO_FINISH: Final = FinishReason.FINISH_REASON_UNSPECIFIED
+_NO_MODE: Final = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
+_NO_CASCADE: Final = CascadeReason.CASCADE_REASON_UNSPECIFIED
+_HIT: Final = CacheReason.CACHE_REASON_HIT
 
 
 @dataclass(slots=True)
@@ -105,7 +108,7 @@ class Reading:
     def __init__(self) -> None:
         self.ending = Ending()
         self.last_seq = 0
-        self.constraint_mode = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
+        self.constraint_mode = _NO_MODE
         self.engine_limits: tuple[str, ...] = ()
 
 
@@ -192,7 +195,7 @@ class Job:
     def cascade_reason(self) -> CascadeReason.ValueType:
         """How the cascade ended; UNSPECIFIED without one, and where neither tier answered."""
         if self.cascade is None or self.canned_reason or self.is_similar:
-            return CascadeReason.CASCADE_REASON_UNSPECIFIED
+            return _NO_CASCADE
         if self.degraded_level:
             return CascadeReason.CASCADE_REASON_KEPT_FULL_UNAVAILABLE
         return self.cascade.reason
@@ -251,7 +254,7 @@ class Job:
             return "canned"
         if self.is_similar:
             return "similar"
-        if self.cache_reason == CacheReason.CACHE_REASON_HIT:
+        if self.cache_reason == _HIT:
             return "cache"
         return self.target.candidate.node if self.target is not None else ""
 

@@ -4,7 +4,6 @@ The retrieval service makes the vectors, the cache service finds and judges. Nei
 unless the tenant opted in to hits; then a request waits `similar_timeout_ms` for both together, at most.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,7 +73,7 @@ class Similar:
         if not text.strip() or len(text.encode()) > MAX_QUESTION_BYTES:
             return None
         whole = describe_request(job, collections.names, collections.index_version)
-        scope = scope_key(dataclasses.replace(whole, messages=_without_question(job)))
+        scope = scope_key(whole._replace(messages=_without_question(job)))
         return Question(
             text,
             key,

@@ -3,17 +3,15 @@
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 KEY_BYTES: Final = hashlib.sha256().digest_size
 _DOMAIN: Final = b"ssop.cache-key.v1"
 _SCOPE_DOMAIN: Final = b"ssop.similar-scope.v1"
 
 
-@dataclass(frozen=True, slots=True)
-class CanonicalRequest:
+class CanonicalRequest(NamedTuple):
     """Everything that shapes an answer. A field that is left out here makes two different answers share a key.
 
     Protobuf messages go in as the bytes of a deterministic serialisation; their order is the order in which the

@@ -49,7 +49,11 @@ _UNAVAILABLE: Final = TierReason.TIER_REASON_OTHER_UNAVAILABLE
 _PINNED: Final = TierReason.TIER_REASON_CONVERSATION_PIN
 _UNCERTAIN: Final = TierReason.TIER_REASON_UNCERTAIN
 _CACHE_ASKED: Final = CacheReason.CACHE_REASON_UNSPECIFIED
+_CACHE_OFF: Final = CacheReason.CACHE_REASON_POLICY_OFF
+_TOO_WARM: Final = CacheReason.CACHE_REASON_TEMPERATURE
 _RAG_ASKED: Final = RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
+_RAG_OFF: Final = RetrievalReason.RETRIEVAL_REASON_POLICY_OFF
+_NO_RAG_SCOPE: Final = RetrievalReason.RETRIEVAL_REASON_SCOPE
 _NO_TIER: Final = Tier.TIER_UNSPECIFIED
 TIERS: Final = (_LITE, _FULL)
 _BOTH_SCOPES: Final = frozenset(WORD_OF_TIER.values())
@@ -364,9 +368,9 @@ def _weak_signals(wish: Wish, candidate: Candidate | None) -> tuple[str, ...]:
 def plan_cache(features: Features) -> tuple[CacheReason.ValueType, str]:
     """What happens about the cache; UNSPECIFIED where it is to be asked, or cannot hold such an answer."""
     if features.policy.is_cache_off:
-        return CacheReason.CACHE_REASON_POLICY_OFF, "cache: off by policy"
+        return _CACHE_OFF, "cache: off by policy"
     if features.temperature > 0 and not features.is_sampled_cacheable and not features.is_cache_first:
-        return CacheReason.CACHE_REASON_TEMPERATURE, "cache: the temperature is above 0"
+        return _TOO_WARM, "cache: the temperature is above 0"
     if "tools" in features.capabilities:
         return _CACHE_ASKED, "cache: answers that may call tools are not stored"
     if features.needs_logprobs:
@@ -383,7 +387,7 @@ def is_cacheable(features: Features) -> bool:
 def plan_retrieval(features: Features) -> tuple[RetrievalReason.ValueType, str]:
     """What happens about retrieval; UNSPECIFIED where passages are to be looked for. Raises SCOPE_MISSING."""
     if features.policy.is_rag_off:
-        return RetrievalReason.RETRIEVAL_REASON_POLICY_OFF, "retrieval: off by policy"
+        return _RAG_OFF, "retrieval: off by policy"
     if "rag" in features.scopes:
         return _RAG_ASKED, "retrieval: where there are collections"
     if features.names_collections:
@@ -392,4 +396,4 @@ def plan_retrieval(features: Features) -> tuple[RetrievalReason.ValueType, str]:
             "the key lacks the scope 'rag'",
             metadata={"scope": "rag"},
         )
-    return RetrievalReason.RETRIEVAL_REASON_SCOPE, "retrieval: the key lacks the scope 'rag'"
+    return _NO_RAG_SCOPE, "retrieval: the key lacks the scope 'rag'"

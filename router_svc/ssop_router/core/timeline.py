@@ -26,11 +26,13 @@ class Sent(NamedTuple):
 class Timeline:
     """Marks and chunks of a request, up to `max_frames` frames; what comes later is counted. 0: nothing is kept."""
 
-    __slots__ = ("_frames", "_marks", "_max_frames", "_sent", "left_out")
+    __slots__ = ("_frames", "_marks", "_max_frames", "_sent", "is_on", "left_out")
 
     def __init__(self, max_frames: int = 0) -> None:
         self._max_frames = max_frames
         self._frames = 0
+        self.is_on = max_frames > 0
+        """Whether anything is kept."""
         self._marks: list[tuple[int, str, str]] = []
         self._sent: list[tuple[int, int, bytes]] = []
         self.left_out = 0
@@ -45,11 +47,6 @@ class Timeline:
     def sent(self) -> list[Sent]:
         """The chunks that are kept."""
         return [Sent(*chunk) for chunk in self._sent]
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is kept."""
-        return self._max_frames > 0
 
     def mark(self, at_us: int, name: str, detail: str = "") -> None:
         """Something happened. Of many marks the first are kept, and the last one."""

@@ -1,7 +1,5 @@
 """The canonical key: every field counts, and no two requests share a form."""
 
-import dataclasses
-
 import pytest
 
 from ssop_router.core.cache_key import CanonicalRequest, cache_key
@@ -40,20 +38,20 @@ def test_key_has_32_bytes() -> None:
 
 
 def test_table_of_changes_names_every_field() -> None:
-    assert set(OTHER) == {field.name for field in dataclasses.fields(CanonicalRequest)}
+    assert set(OTHER) == set(CanonicalRequest._fields)
 
 
 @pytest.mark.parametrize("name", OTHER)
 def test_every_field_changes_the_key(name: str) -> None:
-    assert cache_key(dataclasses.replace(BASE, **{name: OTHER[name]})) != cache_key(BASE)  # type: ignore[arg-type]
+    assert cache_key(BASE._replace(**{name: OTHER[name]})) != cache_key(BASE)  # type: ignore[arg-type]
 
 
 def test_order_of_messages_changes_the_key() -> None:
-    assert cache_key(dataclasses.replace(BASE, messages=(b"two", b"one"))) != cache_key(BASE)
+    assert cache_key(BASE._replace(messages=(b"two", b"one"))) != cache_key(BASE)
 
 
 def test_order_in_which_scopes_were_named_does_not() -> None:
-    again = dataclasses.replace(BASE, scopes=frozenset(["ssop", "lite"]))
+    again = BASE._replace(scopes=frozenset(["ssop", "lite"]))
     assert cache_key(again) == cache_key(BASE)
 
 
