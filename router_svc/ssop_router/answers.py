@@ -109,6 +109,8 @@ class Answers:
         levels: Dependency | None = None,
     ) -> None:
         self._cache = cache
+        self.is_configured = cache is not None
+        """There is a cache service."""
         self._kept = Kept(levels, settings, background) if levels is not None else None
         self._limits = limits
         self._settings = settings
@@ -131,11 +133,6 @@ class Answers:
                 metadata=sign_own,
             )
             self.renewals = Renewals(cache, settings, background, metrics)
-
-    @property
-    def is_configured(self) -> bool:
-        """There is a cache service."""
-        return self._cache is not None
 
     async def admit(self, job: Job, key: bytes) -> Admission:
         """Admit the request and look its answer up; an empty key only admits.

@@ -113,7 +113,7 @@ class Pipeline:
         self._metrics.in_flight.inc()
         return job
 
-    async def serve(self, job: Job, write: Write, carry: Carry) -> None:
+    def serve(self, job: Job, write: Write, carry: Carry) -> Awaitable[None]:
         """Deliver an accepted job. Cancelled: everything below ends, unless a follower or a resume window remains.
 
         `carry` runs what may outlive the caller.
@@ -126,8 +126,7 @@ class Pipeline:
                 self._reports.end(job, error.reason_name)
                 raise
             recording.task = self._background.start(self._live(job, recording))
-            await self._recordings.deliver(recording, write)
-            return
+            return self._recordings.deliver(recording, write)
         outlet = self._receipts.watch(write, job.request_id)
 
         def outlives(task: "asyncio.Task[Any]") -> bool:
@@ -137,7 +136,7 @@ class Pipeline:
             self._background.keep(task)
             return True
 
-        await carry(self._live(job, outlet), outlives)
+        return carry(self._live(job, outlet), outlives)
 
     async def _live(self, job: Job, outlet: Outlet) -> None:
         request_id.set(job.request_id)
