@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from ssop.v1.cache_pb2 import (
     AdmitRequest,
@@ -44,17 +44,18 @@ _SERVICE: Final = "/ssop.v1.CacheService/"
 _BYTES_PER_TOKEN: Final = 3
 _SETTLE_PAUSES_S: Final = (0.2, 1.0, 2.0)
 _NOT_GENERATING: Final = (CacheOutcome.CACHE_OUTCOME_HIT, CacheOutcome.CACHE_OUTCOME_FOLLOW)
+_NO_ANSWER: Final = StoredAnswer()
+"""Never changed: of an admission that found none."""
 _LANE_WIDTH: Final = 8
 _MOST_WAITING: Final = 8_192
 """Calls that wait for their turn. Requests in flight are fewer; settlements outlive them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(NamedTuple):
     """A request that was let in. `lease` is set for its leader."""
 
     outcome: CacheOutcome.ValueType = CacheOutcome.CACHE_OUTCOME_UNSPECIFIED
-    answer: StoredAnswer = field(default_factory=StoredAnswer)
+    answer: StoredAnswer = _NO_ANSWER
     lease: Lease | None = None
 
 
@@ -108,6 +109,8 @@ class Answers:
         levels: Dependency | None = None,
     ) -> None:
         self._cache = cache
+        self.is_configured = cache is not None
+        """There is a cache service."""
         self._kept = Kept(levels, settings, background) if levels is not None else None
         self._limits = limits
         self._settings = settings
@@ -131,11 +134,6 @@ class Answers:
             )
             self.renewals = Renewals(cache, settings, background, metrics)
 
-    @property
-    def is_configured(self) -> bool:
-        """There is a cache service."""
-        return self._cache is not None
-
     async def admit(self, job: Job, key: bytes) -> Admission:
         """Admit the request and look its answer up; an empty key only admits.
 
@@ -157,31 +155,26 @@ class Answers:
             no_lease=job.features.policy.is_cache_only,
         )
 
-        async def ask() -> AdmitResponse:
-            late = self._kept.watch(job, key) if self._kept is not None else None
-            try:
-                return await self._admit(request, job.inner_metadata)
-            finally:
-                if late is not None:
-                    late.cancel()
-
         async def has_kept(error: Unavailable) -> bool:
             return await self.find_kept(job, key, error) is not None
 
+        late = partial(self._kept.watch, job, key) if self._kept is not None else None
         asked_s = time.monotonic()
         response = await self._promises.keep(
-            ask,
+            partial(self._admit, request, job.inner_metadata, late),
             key,
             has_budget=self._limits.has_budget,
-            remaining_s=job.remaining_s(),
+            remaining_s=job.remaining_s,
             has_other=has_kept,
         )
         lease = None
-        if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
+        outcome = response.outcome
+        if outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
             lease = Lease(self, key, response.fencing_token, job)
-        if self.renewals is not None and response.outcome not in _NOT_GENERATING:
+        if self.renewals is not None and outcome not in _NOT_GENERATING:
             self.renewals.hold(job, lease, age_s=time.monotonic() - asked_s)
-        return Admission(response.outcome, response.answer, lease)
+        answer = response.answer if outcome == CacheOutcome.CACHE_OUTCOME_HIT else _NO_ANSWER
+        return Admission(outcome, answer, lease)
 
     async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:
         """Admit a call that generates nothing: it counts for the rate limit and reserves no tokens.
@@ -200,8 +193,15 @@ class Answers:
         """
         return self._limits.admit(tenant, is_generating=is_generating)
 
-    async def _admit(self, request: AdmitRequest, metadata: InnerMetadata) -> AdmitResponse:
+    async def _admit(
+        self,
+        request: AdmitRequest,
+        metadata: InnerMetadata,
+        watch: Callable[[], asyncio.TimerHandle] | None = None,
+    ) -> AdmitResponse:
+        """`watch` begins something that is stopped when the answer is there."""
         request.rate_share = self._limits.share()
+        watching = watch() if watch is not None else None
         try:
             response = await self._crowd(self._entry).begin(BatchEntry(admit=request), metadata)
         except Unavailable as error:
@@ -210,6 +210,9 @@ class Answers:
         except MeshError:
             self._limits.hear_answer()
             raise
+        finally:
+            if watching is not None:
+                watching.cancel()
         if not isinstance(response, AdmitResponse):
             raise TypeError("an admission was answered by something else")
         self._limits.learn(response.limits)

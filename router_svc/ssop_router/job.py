@@ -53,9 +53,9 @@ class Prefetches:
     tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Intake:
-    """A request as a transport hands it over. `timeout_s` is what is left of its deadline."""
+    """A request as a transport hands it over; never changed. `timeout_s` is what is left of its deadline."""
 
     request: GenerateRequest
     principal: Principal
@@ -180,6 +180,17 @@ class Job:
     is_interrupted: bool = False
     lease: "Shared | None" = None
     timeline: Timeline = field(default_factory=Timeline)
+    request: GenerateRequest = field(init=False)
+    """What was asked."""
+    principal: Principal = field(init=False)
+    """Who asked."""
+    tenant: str = field(init=False)
+    """The owner of the key."""
+
+    def __post_init__(self) -> None:
+        self.request = self.intake.request
+        self.principal = self.intake.principal
+        self.tenant = self.principal.tenant
 
     @property
     def ending(self) -> Ending:
@@ -204,21 +215,6 @@ class Job:
     def can_continue(self) -> bool:
         """Another node may go on with what has been sent: it is all here, and is one document."""
         return self.transcript.is_kept and not self.request.prompt.tools
-
-    @property
-    def request(self) -> GenerateRequest:
-        """What was asked."""
-        return self.intake.request
-
-    @property
-    def principal(self) -> Principal:
-        """Who asked."""
-        return self.intake.principal
-
-    @property
-    def tenant(self) -> str:
-        """The owner of the key."""
-        return self.intake.principal.tenant
 
     @property
     def scopes_used(self) -> tuple[str, ...]:
@@ -301,7 +297,7 @@ class Job:
 
     def mark(self, name: str, detail: str = "") -> None:
         """Note a moment for the trace; `detail` is a word of the mesh's, never the caller's."""
-        self.timeline.mark(self.elapsed_us(), name, detail)
+        self.timeline.mark(int((time.monotonic() - self.started_s) * 1_000_000), name, detail)
 
     def remaining_s(self) -> float:
         """Seconds until the deadline."""
@@ -319,6 +315,6 @@ class Job:
         level = self.degraded_level
         return {
             "x-ssop-status": "DEGRADED" if level else "OK",
-            "x-ssop-degraded-level": str(level),
+            "x-ssop-degraded-level": str(level) if level else "0",
             "x-ssop-request-id": self.request_id,
         }

@@ -32,6 +32,7 @@ class Lease:
         self.has_followers = False
         self.is_spoiled = ""
         self._answers = answers
+        self._max_bytes = answers.settings.max_stored_bytes
         self._pending: list[bytes] = []
         self._size = 0
         self._sending: asyncio.Task[None] | None = None
@@ -46,7 +47,7 @@ class Lease:
         if self.is_spoiled:
             return
         self._size += len(chunk)
-        if self._size > self._answers.settings.max_stored_bytes:
+        if self._size > self._max_bytes:
             self.spoil("too_large")
             return
         self._pending.append(chunk)

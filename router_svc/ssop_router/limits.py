@@ -62,6 +62,7 @@ class Limits:
         self._settings = settings
         self._metrics = metrics
         self._limits: TenantLimits | None = None
+        self._told: bytes | None = None
         self._meter = LocalMeter()
         self._is_local = False
         metrics.rate_share.set_function(self.share)
@@ -168,6 +169,9 @@ class Limits:
         return limits.rate(self.share()) / self._settings.routers
 
     def _take(self, told: cache_pb2.TenantLimits) -> None:
+        if (bytes_told := told.SerializeToString()) == self._told:
+            return
+        self._told = bytes_told
         self._limits = TenantLimits(
             told.max_rps, max(1, told.burst), told.min_rps, is_dynamic=told.is_dynamic, has_budget=told.has_budget
         )

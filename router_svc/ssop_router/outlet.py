@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
+from ssop_codec.probes import chunk_sent
 
 Write = Callable[[bytes], Awaitable[None] | None]
 """Sends a chunk. What is returned is awaited before the next one; None where there is room at once."""
@@ -26,10 +27,16 @@ class Outlet(Protocol):
 
 
 class DirectOutlet:
-    """Writes to the client's call until the client is gone, and then to nowhere, for a generation that goes on."""
+    """Writes to the client's call until the client is gone, and then to nowhere, for a generation that goes on.
 
-    def __init__(self, send: Callable[[bytes, int], Awaitable[None] | None]) -> None:
-        self._send = send
+    The last step before the transport: `stream` is told to kernel's tracers, `thin` is what a failpoint makes of each
+    chunk.
+    """
+
+    def __init__(self, write: Write, stream: int, thin: Callable[[bytes], bytes] | None = None) -> None:
+        self._write = write
+        self._stream = stream
+        self._thin = thin
         self._task: asyncio.Task[None] | None = None
         self._is_detached = False
 
@@ -37,7 +44,8 @@ class DirectOutlet:
         """See Outlet.put. Raises CANCELLED when the client is gone and nothing was detached."""
         if self._is_detached:
             return None
-        pending = self._send(chunk, frames)
+        chunk_sent(self._stream, frames, len(chunk))
+        pending = self._write(chunk if self._thin is None else self._thin(chunk))
         return None if pending is None else self._wait(pending)
 
     async def _wait(self, pending: Awaitable[None]) -> None:

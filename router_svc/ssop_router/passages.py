@@ -39,7 +39,7 @@ class Passages:
     def begin(self, job: Job, collections: Collections) -> "Fetch":
         """The fetch of a request that is about to be admitted; it runs already where that is likely to pay."""
         fetch = Fetch(self, job, collections)
-        if collections.names and self.judge.is_worth(job.tenant, is_wanted=job.decision.has_prefetch):
+        if self.judge.is_worth(job.tenant, is_wanted=job.decision.has_prefetch):
             fetch.start()
         return fetch
 
@@ -72,8 +72,6 @@ class Fetch:
 
         Raises COLLECTION_UNKNOWN.
         """
-        if not self._collections.names:
-            return ""
         job = self._job
         job.stage = "retrieval"
         came_ms = job.elapsed_ms()
@@ -110,10 +108,9 @@ class Fetch:
     def close(self) -> None:
         """The request is over."""
         self.drop()
-        if self._collections.names:
-            self._passages.judge.record(
-                self._job.tenant,
-                is_needed=self._admission_ms is not None,
-                admission_ms=self._job.admission_ms,
-                retrieval_ms=self._took_ms,
-            )
+        self._passages.judge.record(
+            self._job.tenant,
+            is_needed=self._admission_ms is not None,
+            admission_ms=self._job.admission_ms,
+            retrieval_ms=self._took_ms,
+        )

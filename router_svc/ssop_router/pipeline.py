@@ -33,7 +33,7 @@ from ssop_router.profiles import Regimes
 from ssop_router.receipts import Receipts
 from ssop_router.reports import Reports
 from ssop_router.resume import Recordings
-from ssop_router.retrieval import Collections, Retrieval
+from ssop_router.retrieval import NO_COLLECTIONS, Collections, Retrieval
 from ssop_router.settings import RouterSettings
 from ssop_router.settlement import charge, count, deadline_error, judge
 from ssop_router.shadow import Shadows
@@ -42,6 +42,7 @@ from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
 _ADMISSIONS: Final = 2
+_NOT_FETCHING: Final = (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER)
 
 
 class Pipeline:
@@ -112,7 +113,7 @@ class Pipeline:
         self._metrics.in_flight.inc()
         return job
 
-    async def serve(self, job: Job, write: Write, carry: Carry) -> None:
+    def serve(self, job: Job, write: Write, carry: Carry) -> Awaitable[None]:
         """Deliver an accepted job. Cancelled: everything below ends, unless a follower or a resume window remains.
 
         `carry` runs what may outlive the caller.
@@ -125,9 +126,8 @@ class Pipeline:
                 self._reports.end(job, error.reason_name)
                 raise
             recording.task = self._background.start(self._live(job, recording))
-            await self._recordings.deliver(recording, write)
-            return
-        outlet = DirectOutlet(self._receipts.watch(write, job.request_id))
+            return self._recordings.deliver(recording, write)
+        outlet = self._receipts.watch(write, job.request_id)
 
         def outlives(task: "asyncio.Task[Any]") -> bool:
             if not job.has_followers:
@@ -136,7 +136,7 @@ class Pipeline:
             self._background.keep(task)
             return True
 
-        await carry(self._live(job, outlet), outlives)
+        return carry(self._live(job, outlet), outlives)
 
     async def _live(self, job: Job, outlet: Outlet) -> None:
         request_id.set(job.request_id)
@@ -170,17 +170,17 @@ class Pipeline:
         job.question = self._similar.describe(job, key, collections)
         admission = Admission()
         is_generated = False
-        fetch = self._passages.begin(job, collections)
+        fetch = self._passages.begin(job, collections) if collections.names else None
         try:
             admission = await self._admit(job, key)
-            if job.cache_reason == CacheReason.CACHE_REASON_HIT:
+            if fetch is not None and job.cache_reason in _NOT_FETCHING:
                 fetch.drop()
+            if job.cache_reason == CacheReason.CACHE_REASON_HIT:
                 await self._recall(job, key, collections)
                 await delivery.replay(admission.answer)
             else:
                 is_followed, cut_by = False, None
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
-                    fetch.drop()
                     is_followed, admission, cut_by = await self._follow(job, delivery, key, collections)
                 if not is_followed and cut_by is None:
                     is_followed = await self._similar.serve_hit(job, delivery, admission.lease)
@@ -191,7 +191,8 @@ class Pipeline:
         finally:
             if is_generated:
                 self._shadows.follow(job)
-            fetch.close()
+            if fetch is not None:
+                fetch.close()
             job.lease = None
             stored = self._conclude(job, admission.lease, is_generated)
         if stored is not None:
@@ -201,7 +202,7 @@ class Pipeline:
 
     async def _find_collections(self, job: Job) -> Collections:
         if job.retrieval_reason != RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED:
-            return Collections()
+            return NO_COLLECTIONS
         try:
             found = await self._retrieval.find_collections(
                 job.tenant,
@@ -211,10 +212,10 @@ class Pipeline:
             )
         except Unavailable:
             self._do_without_passages(job)
-            return Collections()
+            return NO_COLLECTIONS
         if not found.names or not job.features.user_text.strip():
             job.retrieval_reason = RetrievalReason.RETRIEVAL_REASON_NO_COLLECTION
-            return Collections()
+            return NO_COLLECTIONS
         return found
 
     def _do_without_passages(self, job: Job) -> None:
@@ -342,12 +343,13 @@ class Pipeline:
         job: Job,
         delivery: Delivery,
         key: bytes,
-        fetch: Fetch,
+        fetch: Fetch | None,
         lease: Lease | None,
         *,
         cut_by: MeshError | None,
     ) -> None:
-        await self._collect(job, key, fetch, lease, cut_by)
+        if fetch is not None:
+            await self._collect(job, key, fetch, lease, cut_by)
         try:
             if cut_by is not None:
                 if lease is not None:

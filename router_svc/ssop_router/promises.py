@@ -6,7 +6,6 @@ they wait a while for a store that is slow, or comes back.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -24,7 +23,7 @@ class Promises:
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
-        self._asking: Counter[bytes] = Counter()
+        self._asking: dict[bytes, int] = {}
         self._is_tried = False
         self._is_given_up = False
         self._is_back = asyncio.Event()
@@ -36,26 +35,33 @@ class Promises:
         key: bytes,
         *,
         has_budget: bool,
-        remaining_s: float,
+        remaining_s: Callable[[], float],
         has_other: Callable[[Unavailable], Awaitable[bool]],
     ) -> T:
         """What `ask` returns, or the last Unavailable. `ask` is repeated, so it must be idempotent.
 
-        `has_other`: there is an answer that needs no admission.
+        `has_other`: there is an answer that needs no admission. `remaining_s` is the time of the request.
         """
-        self._asking[key] += 1
+        self._asking[key] = self._asking.get(key, 0) + 1
         try:
             try:
-                return await self._ask(ask)
+                answer = await ask()
             except Unavailable as error:
                 is_bound = has_budget or (bool(key) and self._asking[key] > 1)
                 if not is_bound or self._is_given_up or await has_other(error):
                     raise
+            except MeshError:
+                self._tell()
+                raise
+            else:
+                self._tell()
+                return answer
             # Half of the request's own time is left for what comes then.
-            return await self._wait(ask, min(self._wait_s, remaining_s / 2))
+            return await self._wait(ask, min(self._wait_s, remaining_s() / 2))
         finally:
-            self._asking[key] -= 1
-            if not self._asking[key]:
+            if (left := self._asking[key] - 1) > 0:
+                self._asking[key] = left
+            else:
                 del self._asking[key]
 
     async def _wait(self, ask: Callable[[], Awaitable[T]], wait_s: float) -> T:
@@ -64,21 +70,18 @@ class Promises:
         while True:
             await self._pause(until_s - loop.time())
             try:
-                return await self._ask(ask)
+                answer = await ask()
             except Unavailable:
                 if loop.time() >= until_s:
                     # It is gone: who comes now need not wait for that again.
                     self._is_given_up = wait_s >= self._wait_s
                     raise
-
-    async def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
-        try:
-            answer = await ask()
-        except MeshError:
-            self._tell()
-            raise
-        self._tell()
-        return answer
+            except MeshError:
+                self._tell()
+                raise
+            else:
+                self._tell()
+                return answer
 
     async def _pause(self, left_s: float) -> None:
         if left_s <= 0:

@@ -1,14 +1,14 @@
 """Three numbers: document frames sent, received and verified. The last two come from clients, and are not trusted."""
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1.mesh_pb2 import Receipt
-from ssop_codec.probes import chunk_sent, stream_number
+from ssop_codec.probes import stream_number
 from ssop_router.metrics import RouterMetrics
-from ssop_router.outlet import Write
+from ssop_router.outlet import DirectOutlet, Write
 
 _SIZE: Final = 10_000
 
@@ -32,15 +32,9 @@ class Receipts:
         self._thin = thin
         self._entries: OrderedDict[tuple[str, str], _Entry] = OrderedDict()
 
-    def watch(self, write: Write, request_id: str) -> Callable[[bytes, int], Awaitable[None] | None]:
-        """The last step before the transport: sends a chunk with so many document frames, told to kernel's tracers."""
-        stream, thin = stream_number(request_id), self._thin
-
-        def send(chunk: bytes, frames: int) -> Awaitable[None] | None:
-            chunk_sent(stream, frames, len(chunk))
-            return write(chunk if thin is None else thin(chunk))
-
-        return send
+    def watch(self, write: Write, request_id: str) -> DirectOutlet:
+        """The way of a request's chunks to a client."""
+        return DirectOutlet(write, stream_number(request_id), self._thin)
 
     def record_sent(self, tenant: str, request_id: str, frames: int, *, is_whole: bool) -> None:
         """Document frames went to the client of a request; `is_whole`: all that there were."""
@@ -48,7 +42,10 @@ class Receipts:
             return
         self.sent += frames
         self._metrics.frames_sent.inc(frames)
-        entry = self._entries.setdefault((tenant, request_id), _Entry())
+        name = (tenant, request_id)
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = _Entry()
         entry.sent += frames
         entry.is_whole = entry.is_whole or is_whole
         if len(self._entries) > _SIZE:

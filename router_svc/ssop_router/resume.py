@@ -192,14 +192,14 @@ class Recordings:
         recording.attach(reader, after_seq or 0)
         if recording.timer is not None:
             recording.timer.cancel()
-        send = self._receipts.watch(write, recording.job.request_id)
+        outlet = self._receipts.watch(write, recording.job.request_id)
         frames = 0
         is_whole = False
         try:
             while (chunk := await recording.next(reader)) is not None:
                 piece, sent = _trim(chunk, after_seq, frames)
                 if piece:
-                    await finish(send(piece, sent))
+                    await finish(outlet.put(piece, sent))
                     frames += sent
             is_whole = recording.error is None
         finally:

@@ -38,7 +38,12 @@ class Collections:
     @property
     def index_version(self) -> str:
         """The versions as a retrieval names them, for cache keys."""
+        if not self.names:
+            return ""
         return ",".join(f"{name}:{version}" for name, version in zip(self.names, self.versions, strict=False))
+
+
+NO_COLLECTIONS: Final = Collections()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ class Retrieval:
         if self._rag is None:
             if named:
                 raise Unavailable("rag")
-            return Collections()
+            return NO_COLLECTIONS
         now_ms = self._clock_ms()
         expires_ms, known = self._known.get(tenant, (0, {}))
         if now_ms >= expires_ms or any(name not in known for name in named):

@@ -38,7 +38,8 @@ class Trials:
 
     def find(self, tier: Tier.ValueType) -> Canary | None:
         """The canary of a tier, as the settings have it now."""
-        return next((canary for canary in self._regimes.now().decision.canaries if canary.tier == tier), None)
+        canaries = self._regimes.now().decision.canaries
+        return next((canary for canary in canaries if canary.tier == tier), None) if canaries else None
 
     def end(self, job: Job) -> None:
         """A request has ended; those that a node of a tier on trial answered count."""

@@ -72,9 +72,10 @@ class Call(Protocol):
         """Set trailers; later calls add to earlier ones."""
         ...
 
-    async def carry(self, work: Coroutine[Any, Any, None], outlives: "Outlives") -> None:
-        """Run work that may outlive the call; its errors are raised here. When the client goes away, or the server
-        stops, `outlives` says whether it goes on without them; otherwise it is cancelled, as all else of a call is."""
+    def carry(self, work: Coroutine[Any, Any, None], outlives: "Outlives") -> Awaitable[None]:
+        """Run work that may outlive the call; what is returned is awaited at once, and raises its errors. When the
+        client goes away, or the server stops, `outlives` says whether it goes on without them; otherwise it is
+        cancelled, as all else of a call is."""
         ...
 
 

@@ -154,7 +154,9 @@ class Deadline(Alarm):
             raise RuntimeError("a deadline is for a task")
         self._task = task
         self._cancelling = task.cancelling()
-        self.set(self._first_s)
+        if (delay_s := self._first_s) is not None:
+            self._due_s = self._rings_s = self.loop.time() + delay_s
+            self.start(delay_s)
         return self
 
     def __exit__(

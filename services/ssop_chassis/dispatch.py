@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -19,6 +20,7 @@ from ssop_chassis.tracing import is_traced, server_span
 
 REQUEST_ID_METADATA: Final = "x-ssop-request-id"
 _MAX_REQUEST_ID_CHARS: Final = 64
+_UNTRACED: Final = nullcontext()
 _log = logging.getLogger(__name__)
 
 Authenticate = Callable[[Metadata], Principal]
@@ -69,9 +71,9 @@ class CallState:
         """See Call.set_trailing_metadata."""
         self.trailing.update(metadata)
 
-    async def carry(self, work: Coroutine[Any, Any, None], outlives: Outlives) -> None:
+    def carry(self, work: Coroutine[Any, Any, None], outlives: Outlives) -> Awaitable[None]:
         """See Call.carry."""
-        await carry_apart(work, outlives)
+        return carry_apart(work, outlives)
 
 
 class ServerCall(Call, Protocol):
@@ -102,11 +104,19 @@ class Dispatcher:
             sent_id if isinstance(sent_id, str) and len(sent_id) <= _MAX_REQUEST_ID_CHARS else ""
         )
         try:
-            if is_traced():
-                with server_span(method.path, call.metadata):
-                    await self._serve(method, call)
-            else:
-                await self._serve(method, call)
+            with server_span(method.path, call.metadata) if is_traced() else _UNTRACED:
+                try:
+                    if method.needs_principal:
+                        call.admit(self.authenticate(call.metadata))
+                    with Deadline(call.remaining_s()):
+                        await method.handler(call)
+                except MeshError:
+                    raise
+                except Exception as error:  # the outermost frame of a call: whatever it is must become a status
+                    converted = as_mesh_error(error)
+                    if converted.code == code_pb2.INTERNAL:
+                        _log.error("a handler failed", extra={"method": method.path, "cause": logs.describe(error)})
+                    raise converted from error
         except asyncio.CancelledError:
             code = code_pb2.CANCELLED
             raise
@@ -120,20 +130,6 @@ class Dispatcher:
             if self.observer is not None:
                 ended = code_pb2.CANCELLED if call.is_left else code
                 self.observer.finish(method.path, ended, time.monotonic() - started_s)
-
-    async def _serve(self, method: Method, call: ServerCall) -> None:
-        try:
-            if method.needs_principal:
-                call.admit(self.authenticate(call.metadata))
-            with Deadline(call.remaining_s()):
-                await method.handler(call)
-        except MeshError:
-            raise
-        except Exception as error:  # the outermost frame of a call: whatever it is must become a status
-            converted = as_mesh_error(error)
-            if converted.code == code_pb2.INTERNAL:
-                _log.error("a handler failed", extra={"method": method.path, "cause": logs.describe(error)})
-            raise converted from error
 
 
 def inner_authenticate(*secrets: bytes) -> Authenticate:

@@ -59,13 +59,10 @@ class NativeCall(CallState):
                 if not waiter.done():
                     waiter.set_result(None)
 
-    async def carry(self, work: Coroutine[Any, Any, None], outlives: Outlives) -> None:
+    def carry(self, work: Coroutine[Any, Any, None], outlives: Outlives) -> Awaitable[None]:
         """See Call.carry: in the call's own task, which then outlives the call."""
         self._outlives = outlives
-        try:
-            await work
-        finally:
-            self._outlives = None
+        return work
 
     def leave(self) -> None:
         """The client went, or the server stops."""

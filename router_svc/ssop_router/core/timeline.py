@@ -30,6 +30,8 @@ class Timeline:
 
     def __init__(self, max_frames: int = 0) -> None:
         self._max_frames = max_frames
+        self.is_on = max_frames > 0
+        """Whether anything is kept."""
         self._frames = 0
         self.is_on = max_frames > 0
         """Whether anything is kept."""

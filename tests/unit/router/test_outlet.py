@@ -9,7 +9,7 @@ from ssop_chassis.errors import MeshError
 from ssop_router.outlet import DirectOutlet, finish
 
 
-async def block(_: bytes, _frames: int) -> None:
+async def block(_: bytes) -> None:
     await asyncio.Event().wait()
 
 
@@ -21,7 +21,7 @@ async def begin(outlet: DirectOutlet) -> "asyncio.Task[None]":
 
 
 async def test_detaching_frees_a_write_that_would_never_end() -> None:
-    outlet = DirectOutlet(block)
+    outlet = DirectOutlet(block, 1)
     task = await begin(outlet)
     outlet.detach()
     await asyncio.wait_for(task, 60)
@@ -30,29 +30,29 @@ async def test_detaching_frees_a_write_that_would_never_end() -> None:
 
 
 async def test_later_writes_go_nowhere() -> None:
-    outlet = DirectOutlet(block)
+    outlet = DirectOutlet(block, 1)
     outlet.detach()
     assert outlet.put(b"x", 1) is None
 
 
 async def test_a_chunk_for_which_there_is_room_waits_for_nothing() -> None:
-    sent: list[tuple[bytes, int]] = []
-    outlet = DirectOutlet(lambda chunk, frames: sent.append((chunk, frames)))
+    sent: list[bytes] = []
+    outlet = DirectOutlet(sent.append, 1)
     assert outlet.put(b"x", 2) is None
-    assert sent == [(b"x", 2)]
+    assert sent == [b"x"]
 
 
 async def test_cancelled_request_stays_cancelled() -> None:
-    task = await begin(DirectOutlet(block))
+    task = await begin(DirectOutlet(block, 1))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
 async def test_transport_that_gives_up_is_a_caller_that_went_away() -> None:
-    async def give_up(_: bytes, _frames: int) -> None:
+    async def give_up(_: bytes) -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(MeshError) as caught:
-        await finish(DirectOutlet(give_up).put(b"x", 1))
+        await finish(DirectOutlet(give_up, 1).put(b"x", 1))
     assert caught.value.reason == ErrorReason.ERROR_REASON_CANCELLED

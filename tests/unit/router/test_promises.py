@@ -39,7 +39,7 @@ async def keep(
     async def has_other(_: Unavailable) -> bool:
         return is_kept
 
-    return await promises.keep(store, key, has_budget=has_budget, remaining_s=30, has_other=has_other)
+    return await promises.keep(store, key, has_budget=has_budget, remaining_s=lambda: 30.0, has_other=has_other)
 
 
 async def test_a_lone_request_does_not_wait() -> None:

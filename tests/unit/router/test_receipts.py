@@ -71,5 +71,5 @@ async def test_what_a_failpoint_leaves_is_what_is_written() -> None:
         written.append(chunk)
 
     receipts = Receipts(RouterMetrics(CollectorRegistry()), thin=lambda chunk: chunk[:0])
-    await finish(receipts.watch(write, "r")(b"".join(encoder.drain(True)), 2))
+    await finish(receipts.watch(write, "r").put(b"".join(encoder.drain(True)), 2))
     assert written == [b""]
