@@ -71,7 +71,7 @@ class Delivery:
         return self._open_apart(head, first, is_last=is_last)
 
     async def _open_apart(self, head: bytes, first: bytes, *, is_last: bool) -> None:
-        await finish(self._send(head, 0))
+        await finish(self.forward(head, 0))
         await self.forward_all(first, is_last=is_last)
 
     def forward(
@@ -87,18 +87,24 @@ class Delivery:
             self.is_closed = len(chunk) + len(tail) <= self._chunk_bytes
             if self.is_closed:
                 chunk, found = chunk + tail, None
-        pending = self._send(chunk, frames, found)
+        job, timeline = self._job, self._timeline
+        if timeline.is_on:
+            if found is None:
+                found = survey(chunk)
+            timeline.send(job.elapsed_us(), len(chunk), found.frames, found.heads)
+        pending = self._put(chunk, frames)
         if pending is not None:
             return self._note_later(pending, frames, len(chunk))
-        job = self._job
-        job.frames_sent += frames
-        job.document_bytes += len(chunk)
+        if frames:
+            job.frames_sent += frames
+            job.document_bytes += len(chunk)
         return None
 
     async def _note_later(self, pending: Awaitable[None], frames: int, size_bytes: int) -> None:
         await pending
-        self._job.frames_sent += frames
-        self._job.document_bytes += size_bytes
+        if frames:
+            self._job.frames_sent += frames
+            self._job.document_bytes += size_bytes
 
     async def forward_all(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Send chunk bytes in chunks no larger than the request takes."""
@@ -151,15 +157,7 @@ class Delivery:
     async def close(self) -> None:
         """Send the accounting, the last frame of a delivery, unless it went along with the end."""
         if not self.is_closed:
-            await finish(self._send(self._accounting(0), 0))
-
-    def _send(self, chunk: bytes, frames: int, found: Survey | None = None) -> Awaitable[None] | None:
-        timeline = self._timeline
-        if timeline.is_on:
-            if found is None:
-                found = survey(chunk)
-            timeline.send(self._job.elapsed_us(), len(chunk), found.frames, found.heads)
-        return self._put(chunk, frames)
+            await finish(self.forward(self._accounting(0), 0))
 
     def _accounting(self, more_frames: int) -> bytes:
         job = self._job
