@@ -1,7 +1,5 @@
 """Records of stored answers, and which answers are whole."""
 
-import dataclasses
-
 import pytest
 
 from helpers.cache_service import answer, pieces
@@ -29,7 +27,7 @@ def test_record_of_another_format_is_refused() -> None:
 
 def test_name_that_is_too_long_is_refused() -> None:
     with pytest.raises(RecordError):
-        encode_record(dataclasses.replace(RECORD, model="m" * 65_536))
+        encode_record(RECORD._replace(model="m" * 65_536))
 
 
 def test_answer_in_one_chunk_is_whole() -> None:
