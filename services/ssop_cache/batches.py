@@ -26,8 +26,8 @@ class Batches:
         self._admissions = admissions
         self._conclusions = conclusions
 
-    async def run(self, call: Call) -> RunBatchResponse:
-        """See CacheService.RunBatch."""
+    async def run(self, call: Call) -> bytes:
+        """See CacheService.RunBatch; the message of its response."""
         if call.principal.tenant != RESERVED_TENANT:
             raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "only routers send batches")
         request = RunBatchRequest.FromString(call.request)
@@ -54,8 +54,11 @@ class Batches:
             await works[0]
         else:
             await asyncio.gather(*works)
-        _bound(outcomes)
-        return response
+        message = response.SerializeToString()
+        if len(message) > MAX_RESPONSE_BYTES:
+            _bound(outcomes)
+            message = response.SerializeToString()
+        return message
 
     async def _admit(self, tenant: str, asked: Sequence[tuple[Admitting, BatchOutcome]]) -> None:
         await self._admissions.admit_all(tenant, [admitting for admitting, _ in asked])
