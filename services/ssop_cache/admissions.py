@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1 import cache_pb2
@@ -28,7 +30,16 @@ _OUTCOMES: Final = {
 }
 _log = logging.getLogger(__name__)
 
-Admitted = AdmitResponse | MeshError
+
+@dataclass(slots=True)
+class Admitting:
+    """What one request asks for at its beginning, and what came of it: `response` is filled in, or `error` is set."""
+
+    request: AdmitRequest
+    response: AdmitResponse
+    error: MeshError | None = None
+    seen_fence: int = 0
+    """Of the commit after which its answer was looked for again."""
 
 
 class Admissions:
@@ -60,59 +71,60 @@ class Admissions:
 
     async def admit(self, tenant: str, request: AdmitRequest) -> AdmitResponse:
         """Admit one. Raises what CacheService.Admit may answer with."""
-        (admitted,) = await self.admit_all(tenant, (request,))
-        if isinstance(admitted, MeshError):
-            raise admitted
-        return admitted
+        asked = Admitting(request, AdmitResponse())
+        await self.admit_all(tenant, (asked,))
+        if asked.error is not None:
+            raise asked.error
+        return asked.response
 
-    async def admit_all(self, tenant: str, requests: Sequence[AdmitRequest]) -> Sequence[Admitted]:
-        """For each, in their order, its response or its error."""
-        admitted: list[Admitted | None] = [None] * len(requests)
-        by_share: dict[float, list[int]] = {}
-        for at, request in enumerate(requests):
+    async def admit_all(self, tenant: str, asked: Sequence[Admitting]) -> None:
+        """Judge each, and write into it what came of it. Raises nothing that is of one of them."""
+        by_share: dict[float, list[Admitting]] = {}
+        for one in asked:
             try:
-                _check(request)
+                _check(one.request)
             except MeshError as error:
-                admitted[at] = error
+                one.error = error
             else:
-                by_share.setdefault(request.rate_share, []).append(at)
-        works = [self._admit_under(tenant, share, requests, places) for share, places in by_share.items()]
+                by_share.setdefault(one.request.rate_share, []).append(one)
+        works = [self._admit_under(tenant, self._limits.under(share), some) for share, some in by_share.items()]
         # One router sends one share, but for the moment in which it changes.
-        found = await asyncio.gather(*works) if len(works) > 1 else [await work for work in works]
-        for places, outcomes in zip(by_share.values(), found, strict=True):
-            for at, outcome in zip(places, outcomes, strict=True):
-                admitted[at] = outcome
-        return [one for one in admitted if one is not None]
+        if len(works) == 1:
+            await works[0]
+        else:
+            await asyncio.gather(*works)
 
-    async def _admit_under(
-        self, tenant: str, share: float, requests: Sequence[AdmitRequest], places: Sequence[int]
-    ) -> list[Admitted]:
-        """Those at the places, which say the same share of the rate."""
-        limits = self._limits.under(share)
+    async def _admit_under(self, tenant: str, limits: Limits, asked: Sequence[Admitting]) -> None:
+        """Those that say the same share of the rate."""
         self._metrics.rate_limit_rps.set(limits.max_rps)
-        outcomes: dict[int, Admitted] = {}
-        seen: dict[int, int] = {}
-        left: Sequence[int] = places
+        looked_up: list[Outcome] = []
         for _ in range(_RECHECKS):
-            judged = await self._ask(tenant, limits, [requests[at] for at in left], [seen.get(at, 0) for at in left])
             again = []
-            for at, (admission, answer) in zip(left, judged, strict=True):
+            for one, (admission, answer) in zip(asked, await self._ask(tenant, limits, asked), strict=True):
                 if isinstance(admission, MeshError):
-                    outcomes[at] = admission
+                    one.error = admission
                 elif admission.outcome is Outcome.RECHECK:
-                    seen[at] = admission.fence
-                    again.append(at)
+                    one.seen_fence = admission.fence
+                    again.append(one)
+                elif admission.outcome not in _OUTCOMES:
+                    one.error = self._refuse(tenant, admission, limits)
                 else:
-                    outcomes[at] = self._conclude(tenant, requests[at], limits, admission, answer)
-            left = again
-            if not left:
+                    self._fill_in(one, admission, answer)
+                    if one.request.cache_key:
+                        looked_up.append(admission.outcome)
+            asked = again
+            if not asked:
                 break
-        return [outcomes[at] if at in outcomes else self._refuse_to_wait() for at in places]
+        for one in asked:
+            one.error = self._refuse_to_wait()
+        for outcome, count in Counter(looked_up).items():
+            self._metrics.lookups.labels(outcome.value).inc(count)
 
     async def _ask(
-        self, tenant: str, limits: Limits, requests: Sequence[AdmitRequest], seen: Sequence[int]
+        self, tenant: str, limits: Limits, admitting: Sequence[Admitting]
     ) -> Sequence[tuple[Admission | MeshError, Answer | None]]:
         started_s = self._state.clock_s
+        requests = [one.request for one in admitting]
         answers = await self._find(tenant, requests)
         # Both instances together may cost one time-out; what the first did not use is the second's.
         left_s = self._state.timeout_s - (self._state.clock_s - started_s)
@@ -125,9 +137,9 @@ class Admissions:
                 request.reservation_ms,
                 is_found=answer is not None,
                 wants_lease=not request.no_lease,
-                seen_fence=fence,
+                seen_fence=one.seen_fence,
             )
-            for request, answer, fence in zip(requests, answers, seen, strict=True)
+            for one, request, answer in zip(admitting, requests, answers, strict=True)
         ]
         bound_s = max(left_s, self._state.timeout_s / 2)
         writing = [one for one in asked if limits.interval_us > 0 or not one.is_found]
@@ -176,23 +188,17 @@ class Admissions:
                 answers[at] = one
         return answers
 
-    def _conclude(
-        self, tenant: str, request: AdmitRequest, limits: Limits, admission: Admission, answer: Answer | None
-    ) -> Admitted:
-        outcome = _OUTCOMES.get(admission.outcome)
-        if outcome is None:
-            return self._refuse(tenant, admission, limits)
-        response = AdmitResponse(limits=self._told)
-        if request.cache_key:
-            response.outcome = outcome
-            self._metrics.lookups.labels(admission.outcome.value).inc()
+    def _fill_in(self, one: Admitting, admission: Admission, answer: Answer | None) -> None:
+        response = one.response
+        response.limits.CopyFrom(self._told)
+        if one.request.cache_key:
+            response.outcome = _OUTCOMES[admission.outcome]
             if admission.outcome is Outcome.LEASE:
                 response.fencing_token = admission.fence
             elif answer is not None and admission.outcome is Outcome.HIT:
                 response.answer.CopyFrom(describe_answer(answer))
         if admission.budget_left is not None:
             response.budget_left_tokens = admission.budget_left
-        return response
 
     def _refuse_to_wait(self) -> MeshError:
         error = MeshError(

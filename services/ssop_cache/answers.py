@@ -4,8 +4,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from ssop.v1.mesh_pb2 import CacheLevel
 from ssop_cache.core import scripts
@@ -24,8 +23,7 @@ _FOREVER: int = 2**53
 """A fence above all others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer that was found, and at which level."""
 
     chunk: bytes
@@ -34,16 +32,14 @@ class Answer:
     level: CacheLevel.ValueType = CacheLevel.CACHE_LEVEL_SHARED
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """An answer that is looked for: its key, and how old it may be in milliseconds; 0 is no limit."""
 
     cache_key: bytes
     max_age_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh:
+class Fresh(NamedTuple):
     """An answer that is to be stored for `ttl_ms`."""
 
     cache_key: bytes

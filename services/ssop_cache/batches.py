@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ssop.v1.cache_pb2 import AdmitRequest, BatchEntry, BatchOutcome, RunBatchRequest, RunBatchResponse
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_cache.admissions import Admissions
+from ssop_cache.admissions import Admissions, Admitting
 from ssop_cache.conclusions import Conclusion, Conclusions
 from ssop_chassis.call import Call
 from ssop_chassis.dispatch import Authenticate
@@ -26,8 +26,8 @@ class Batches:
         self._admissions = admissions
         self._conclusions = conclusions
 
-    async def run(self, call: Call) -> RunBatchResponse:
-        """See CacheService.RunBatch."""
+    async def run(self, call: Call) -> bytes:
+        """See CacheService.RunBatch; the message of its response."""
         if call.principal.tenant != RESERVED_TENANT:
             raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "only routers send batches")
         request = RunBatchRequest.FromString(call.request)
@@ -35,7 +35,7 @@ class Batches:
             raise invalid_request(("entries", f"are more than {MAX_ENTRIES}"))
         response = RunBatchResponse()
         outcomes = [response.outcomes.add() for _ in request.entries]
-        admitting: dict[str, list[tuple[AdmitRequest, BatchOutcome]]] = {}
+        admitting: dict[str, list[tuple[Admitting, BatchOutcome]]] = {}
         concluding: dict[str, list[tuple[Conclusion, BatchOutcome]]] = {}
         for entry, outcome in zip(request.entries, outcomes, strict=True):
             try:
@@ -45,7 +45,7 @@ class Batches:
                 outcome.status = error.to_status().SerializeToString()
                 continue
             if isinstance(asked, AdmitRequest):
-                admitting.setdefault(tenant, []).append((asked, outcome))
+                admitting.setdefault(tenant, []).append((Admitting(asked, outcome.admitted), outcome))
             else:
                 concluding.setdefault(tenant, []).append((asked, outcome))
         works: list[Coroutine[Any, Any, None]] = [self._admit(tenant, some) for tenant, some in admitting.items()]
@@ -54,16 +54,17 @@ class Batches:
             await works[0]
         else:
             await asyncio.gather(*works)
-        _bound(outcomes)
-        return response
+        message = response.SerializeToString()
+        if len(message) > MAX_RESPONSE_BYTES:
+            _bound(outcomes)
+            message = response.SerializeToString()
+        return message
 
-    async def _admit(self, tenant: str, asked: Sequence[tuple[AdmitRequest, BatchOutcome]]) -> None:
-        admitted = await self._admissions.admit_all(tenant, [request for request, _ in asked])
-        for (_, outcome), one in zip(asked, admitted, strict=True):
-            if isinstance(one, MeshError):
-                outcome.status = one.to_status().SerializeToString()
-            else:
-                outcome.admitted.CopyFrom(one)
+    async def _admit(self, tenant: str, asked: Sequence[tuple[Admitting, BatchOutcome]]) -> None:
+        await self._admissions.admit_all(tenant, [admitting for admitting, _ in asked])
+        for admitting, outcome in asked:
+            if admitting.error is not None:
+                outcome.status = admitting.error.to_status().SerializeToString()
 
     async def _conclude(self, tenant: str, asked: Sequence[tuple[Conclusion, BatchOutcome]]) -> None:
         await self._conclusions.conclude_all(tenant, [one for one, _ in asked])

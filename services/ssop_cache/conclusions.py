@@ -6,7 +6,8 @@ A settlement does not depend on what becomes of the answer beside it, nor the an
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +43,12 @@ class Conclusion:
     commit: CommitRequest | None = None
     settled: Settled | None = None
     committed: Committed | None = None
+    chunk: bytes | None = None
+    """The whole answer, once its lease is known to be held."""
+    is_granted: bool = False
+    """Its lease was given here and can't have lapsed."""
+    is_unfit: bool = False
+    is_stored: bool = False
 
 
 class Conclusions:
@@ -101,57 +108,53 @@ class Conclusions:
         """Those with a whole answer: it is where it can be found before its lease ends."""
         commits = [(one, one.commit) for one in asked if one.commit is not None]
         now_s = time.monotonic()
-        # What is certainly held, and whole as it comes, needs no look at the state.
-        held = {
-            id(one)
-            for one, commit in commits
-            if self._grants.take(tenant, commit.cache_key, commit.fencing_token, now_s) and commit.is_all
-        }
-        chunks = {id(one): commit.chunk for one, commit in commits if id(one) in held}
-        chunks |= await self._seal(tenant, [(one, commit) for one, commit in commits if id(one) not in held])
-        fresh: list[Fresh] = []
-        storing: list[Conclusion] = []
-        unfit: set[int] = set()
         for one, commit in commits:
-            chunk = chunks.get(id(one))
-            if chunk is None:
-                continue
-            if len(chunk) > self._settings.max_answer_bytes:
-                self._metrics.not_stored.labels("too_large").inc()
-            elif is_whole(chunk):
-                ttl_ms = commit.ttl_ms or self._settings.answer_ttl_ms
-                fresh.append(Fresh(commit.cache_key, commit.fencing_token, chunk, commit.model, ttl_ms))
-                storing.append(one)
-            else:
-                unfit.add(id(one))
-                self._metrics.not_stored.labels("not_whole").inc()
-        kept = await self._put(tenant, fresh) if fresh else ()
-        stored = {id(one) for one, is_stored in zip(storing, kept, strict=True) if is_stored}
-        await self._write(tenant, asked, frozenset(stored), unfit=frozenset(unfit))
+            # What is certainly held, and whole as it comes, needs no look at the state.
+            is_held = self._grants.take(tenant, commit.cache_key, commit.fencing_token, now_s)
+            if is_held and commit.is_all:
+                one.is_granted, one.chunk = True, commit.chunk
+        if sealing := [(one, commit) for one, commit in commits if not one.is_granted]:
+            await self._seal(tenant, sealing)
+        if storing := [(one, fresh) for one, commit in commits if (fresh := self._judge_answer(one, commit))]:
+            kept = await self._put(tenant, [fresh for _, fresh in storing])
+            for (one, _), is_stored in zip(storing, kept, strict=True):
+                one.is_stored = is_stored
+        await self._write(tenant, asked)
         for one, commit in commits:
-            if id(one) in stored & held and _is_lost(one.committed):
+            if one.is_granted and one.is_stored and _is_lost(one.committed):
                 await self._take_back(tenant, commit)
 
-    async def _seal(self, tenant: str, commits: Sequence[tuple[Conclusion, CommitRequest]]) -> Mapping[int, bytes]:
-        """Hold the leases while their answers are stored; what is generated of each that may be stored."""
-        if not commits:
-            return {}
+    def _judge_answer(self, one: Conclusion, commit: CommitRequest) -> Fresh | None:
+        """The answer, where there is one that may be stored."""
+        chunk = one.chunk
+        if chunk is None:
+            return None
+        if len(chunk) > self._settings.max_answer_bytes:
+            self._metrics.not_stored.labels("too_large").inc()
+            return None
+        if not is_whole(chunk):
+            one.is_unfit = True
+            self._metrics.not_stored.labels("not_whole").inc()
+            return None
+        ttl_ms = commit.ttl_ms or self._settings.answer_ttl_ms
+        return Fresh(commit.cache_key, commit.fencing_token, chunk, commit.model, ttl_ms)
+
+    async def _seal(self, tenant: str, commits: Sequence[tuple[Conclusion, CommitRequest]]) -> None:
+        """Hold the leases while their answers are stored, and read what is generated of each that may be."""
         leases = [(commit.cache_key, commit.fencing_token) for _, commit in commits]
         try:
             _, _, *sealed = await self._state.run(scripts.seal(self._layout.of_tenant(tenant), leases))
         except MeshError as error:
             for one, _ in commits:
                 one.committed = error
-            return {}
-        chunks = {}
+            return
         for (one, commit), outcome, appended in zip(commits, sealed[::2], sealed[1::2], strict=True):
             if outcome == b"lost":
                 one.committed = _lease_lost()
             elif outcome == b"overflowed":
                 self._metrics.not_stored.labels("too_large").inc()
             else:
-                chunks[id(one)] = scripts.data(appended) + commit.chunk if appended else commit.chunk
-        return chunks
+                one.chunk = scripts.data(appended) + commit.chunk if appended else commit.chunk
 
     async def _take_back(self, tenant: str, commit: CommitRequest) -> None:
         """The state has forgotten a lease that it gave: whoever has it now stores, or has stored, a later answer."""
@@ -172,14 +175,7 @@ class Conclusions:
             self._metrics.not_stored.labels("superseded").inc(superseded)
         return stored
 
-    async def _write(
-        self,
-        tenant: str,
-        asked: Sequence[Conclusion],
-        stored: frozenset[int] = frozenset(),
-        *,
-        unfit: frozenset[int] = frozenset(),
-    ) -> None:
+    async def _write(self, tenant: str, asked: Sequence[Conclusion]) -> None:
         """Settle and end what is not judged yet, in one script."""
         keys = self._layout.of_tenant(tenant)
         settling = [(one, one.settle) for one in asked if one.settle is not None and one.settled is None]
@@ -192,8 +188,8 @@ class Conclusions:
                 commit.cache_key,
                 commit.fencing_token,
                 commit.chunk,
-                is_complete=commit.is_complete and id(one) not in unfit,
-                is_stored=id(one) in stored,
+                is_complete=commit.is_complete and not one.is_unfit,
+                is_stored=one.is_stored,
             )
             for one, commit in ending
         ]
@@ -208,15 +204,17 @@ class Conclusions:
             for one, _ in ending:
                 one.committed = error
             return
-        values = iter(reply[2:])
-        for one, _ in settling:
-            outcome, charged = next(values), scripts.number(next(values))
-            self._metrics.settlements.labels(scripts.word(outcome)).inc()
-            self._metrics.charged_tokens.inc(charged)
+        last = 2 + 2 * len(settling)
+        charges = [scripts.number(charged) for charged in reply[3:last:2]]
+        for outcome, count in Counter(reply[2:last:2]).items():
+            self._metrics.settlements.labels(scripts.word(outcome)).inc(count)
+        self._metrics.charged_tokens.inc(sum(charges))
+        for (one, _), charged in zip(settling, charges, strict=True):
             one.settled = SettleResponse(charged_tokens=min(charged, _MOST_CHARGED))
-        for (one, _), outcome in zip(ending, values, strict=True):
-            self._metrics.commits.labels(scripts.word(outcome)).inc()
-            one.committed = _judge(outcome, is_fit=id(one) not in unfit)
+        for outcome, count in Counter(reply[last:]).items():
+            self._metrics.commits.labels(scripts.word(outcome)).inc(count)
+        for (one, _), outcome in zip(ending, reply[last:], strict=True):
+            one.committed = _judge(outcome, is_fit=not one.is_unfit)
 
 
 def _describe(request: SettleRequest) -> Settlement:

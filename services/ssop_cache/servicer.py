@@ -77,8 +77,7 @@ class CacheServicer:
 
     async def run_batch(self, call: Call) -> None:
         """See CacheService.RunBatch."""
-        response = await self._batches.run(call)
-        await call.write(response.SerializeToString())
+        await call.write(await self._batches.run(call))
 
     async def renew(self, call: Call) -> None:
         """See CacheService.Renew."""

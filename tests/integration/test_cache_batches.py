@@ -1,7 +1,6 @@
 """Many requests in one call of the cache service, each under its own principal."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -132,7 +131,7 @@ async def test_what_is_taken_back_is_no_later_answer(
         """As where the state is lost meanwhile, and who gets the lease then is quick."""
         stored = await put_all(store, tenant, fresh)
         servers[0].ask("FLUSHALL")
-        await put_all(store, tenant, [replace(fresh[0], fence=fresh[0].fence + 1, chunk=answer("later"))])
+        await put_all(store, tenant, [fresh[0]._replace(fence=fresh[0].fence + 1, chunk=answer("later"))])
         return stored
 
     (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])

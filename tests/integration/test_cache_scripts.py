@@ -4,7 +4,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -81,10 +80,10 @@ class ScriptMachine(RuleBasedStateMachine):
         limits=st.sampled_from(LIMITS),
     )
     def admit(self, asked: list[Admit], limits: Limits) -> None:
-        asked = [replace(one, is_found=one.is_found and bool(one.cache_key)) for one in asked]
+        asked = [one._replace(is_found=one.is_found and bool(one.cache_key)) for one in asked]
         admissions = self.admit_all(asked, limits)
         again = [
-            replace(one, seen_fence=admission.fence)
+            one._replace(seen_fence=admission.fence)
             for one, admission in zip(asked, admissions, strict=True)
             if admission.outcome is Outcome.RECHECK
         ]

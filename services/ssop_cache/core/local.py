@@ -9,7 +9,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 ENTRY_BYTES: Final = 384
 """What an entry costs besides its record, about."""
@@ -26,8 +26,7 @@ class LocalRecordError(ValueError):
     """An entry on disk that can't be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalAnswer:
+class LocalAnswer(NamedTuple):
     """A stored answer. `fence` names the generation that made it; a later one has a larger number."""
 
     fence: int

@@ -4,12 +4,12 @@ A record repeats what its key says (tenant, versions), so that a record that cam
 """
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from ssop.v1.frame_pb2 import FRAME_KIND_END, VERDICT_OK, Chunk
+from ssop.v1.frame_pb2 import FRAME_KIND_END, VERDICT_OK, Frame
+from ssop_codec import FrameError, bodies, survey
 
 _MAGIC: Final = b"SSA1"
 _LENGTHS: Final = struct.Struct(">HHHHI")
@@ -19,8 +19,7 @@ class RecordError(ValueError):
     """A record that can't be used; the text says why, without content."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRecord:
+class AnswerRecord(NamedTuple):
     """A stored answer: whose, made by which versions and model, and the chunk bytes of its document frames."""
 
     tenant: str
@@ -66,12 +65,11 @@ def is_whole(chunk: bytes) -> bool:
     several documents) has the verdict OK. Mesh frames have no place in a stored answer.
     """
     try:
-        frames = Chunk.FromString(chunk).frames
-    except DecodeError:
+        sight = survey(chunk)
+        ends = [Frame.FromString(body) for body in bodies(chunk, FRAME_KIND_END)]
+    except (FrameError, DecodeError):
         return False
-    for position, frame in enumerate(frames, start=1):
-        if frame.seq != position or frame.kind > FRAME_KIND_END:
-            return False
-        if frame.kind == FRAME_KIND_END and frame.end.verdict != VERDICT_OK:
-            return False
-    return bool(frames) and frames[-1].kind == FRAME_KIND_END
+    is_row = sight.is_row and sight.first_seq == 1 and sight.frames == sight.documents
+    if not (is_row and ends) or sight.kinds >> (FRAME_KIND_END + 1):
+        return False
+    return ends[-1].seq == sight.last_seq and all(frame.end.verdict == VERDICT_OK for frame in ends)

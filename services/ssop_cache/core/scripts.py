@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ssop_cache.core.keys import KEY_RECORDS, TenantKeys
 
@@ -29,8 +29,7 @@ READ_ENTRIES: Final = 64
 """Chunks read from a log at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptCall:
+class ScriptCall(NamedTuple):
     """One call: which script, on which keys, with which arguments."""
 
     script: str
@@ -85,8 +84,10 @@ class Outcome(StrEnum):
     DUPLICATE = "duplicate"
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+_OUTCOMES: Final[Mapping[int | bytes, Outcome]] = {outcome.encode(): outcome for outcome in Outcome}
+
+
+class Admission(NamedTuple):
     """What the admission script says of a request. `retry_ms` -1 is never, `budget_left` None is no budget."""
 
     outcome: Outcome
@@ -95,8 +96,7 @@ class Admission:
     budget_left: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(NamedTuple):
     """What is asked of the admission script. `cache_key` empty: no look-up; `reservation_ms` 0: as the lease."""
 
     request_id: str
@@ -138,8 +138,7 @@ def admit(keys: TenantKeys, limits: Limits, asked: Sequence[Admit]) -> ScriptCal
     return ScriptCall("admit_requests", tuple(names), tuple(args))
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(NamedTuple):
     """What a request used, and what it adds to the tenant's usage of the day."""
 
     request_id: str
@@ -147,8 +146,7 @@ class Settlement:
     counts: Mapping[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """The end of a generation: `rest` is what was not appended. Only what is complete can be stored."""
 
     cache_key: bytes
@@ -294,8 +292,7 @@ def data(value: int | bytes | str) -> bytes:
 
 def parse_admissions(reply: Reply) -> list[Admission]:
     """The reply of `admit_requests`."""
-    values = iter(reply[2:])
     return [
-        Admission(Outcome(word(outcome)), number(retry_ms), number(fence), number(left) if number(left) >= 0 else None)
-        for outcome, retry_ms, fence, left in zip(values, values, values, values, strict=True)
+        Admission(_OUTCOMES[outcome], int(retry_ms), int(fence), int(left) if int(left) >= 0 else None)
+        for outcome, retry_ms, fence, left in zip(reply[2::4], reply[3::4], reply[4::4], reply[5::4], strict=True)
     ]

@@ -59,6 +59,11 @@ def test_first_line_says_the_unit_of_time(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEXTS)
+def test_what_a_script_is_written_with_stands_in_it(name: str) -> None:
+    assert "-- with" not in TEXTS[name]
+
+
+@pytest.mark.parametrize("name", TEXTS)
 def test_keys_are_never_made_in_the_script(name: str) -> None:
     for arguments in re.findall(r"redis\.call\(\s*'(?!TIME|PUBLISH)[A-Z]+', ([^)]*)", TEXTS[name]):
         if tables := re.match(r"unpack\((?!KEYS)(\w+)", arguments):
