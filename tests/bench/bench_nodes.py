@@ -280,15 +280,16 @@ async def bench_inference(bench: Bench, stack: ExitStack) -> None:
     """Answers of the replayed model, with its times and without."""
     recording = bench.folder / "recording.jsonl"
     post, load = build_post(), load_requests.Requests(1).build(1).prompt
-    for what, record, prompt in (
-        ("answer of 600 ms", partial(record_post, recording, 600.0), post),
-        ("answer at once", partial(record_post, recording, 0.001), post),
-        ("12 tokens at once", partial(record_load, recording, 0.0), load),
-        ("12 tokens, 2 ms each", partial(record_load, recording, 2.0), load),
+    for what, record, prompt, linger_ms in (
+        ("answer of 600 ms", partial(record_post, recording, 600.0), post, 0),
+        ("answer at once", partial(record_post, recording, 0.001), post, 0),
+        ("12 tokens at once", partial(record_load, recording, 0.0), load, 0),
+        ("12 tokens, 2 ms each", partial(record_load, recording, 2.0), load, 0),
+        ("the same, linger 50 ms", partial(record_load, recording, 2.0), load, 50),
     ):
         record()
         model = {"name": "replay", "backend": "replay", "path": str(recording), "tiers": ["lite", "full"]}
-        with bench.running("inference", {"models": [{**model, "slots": 1_024}]}) as pid:
+        with bench.running("inference", {"models": [{**model, "slots": 1_024}], "linger_ms": linger_ms}) as pid:
             peer, metadata = bench.peer("inference")
             came: Counter[str] = Counter()
 
