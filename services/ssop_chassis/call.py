@@ -1,7 +1,7 @@
 """Handlers and calls: what services are written against, whatever the transport below.
 
 Messages are bytes here; handlers parse and serialise. A transport implements `Call` for handlers and `Peer` for
-callers; `memory` serves unit tests, `grpc_transport` is the reference.
+callers; `memory` serves unit tests, `grpc_server` and `grpc_peer` are the reference.
 """
 
 import asyncio

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
-from ssop_chassis import grpc_transport
+from ssop_chassis import grpc_peer, grpc_server
 from ssop_chassis.call import Peer
-from ssop_chassis.grpc_transport import Compression
+from ssop_chassis.grpc_options import Compression
 from ssop_chassis.settings import SettingsError
 
 Kind = Literal["auto", "grpc", "inner", "native"]
@@ -64,14 +64,14 @@ def server_starter(kind: Kind, service: str) -> StartServer:
     """`start_server` for a service; the router is the one that clients call. Raises SettingsError."""
     carried = resolve(kind)
     if carried == "grpc" or (carried == "inner" and service == "router"):
-        return grpc_transport.start_server
+        return grpc_server.start_server
     found: StartServer = _native("server").start_server
     return found
 
 
 def connector(kind: Kind, compression: Compression = "none") -> Connect:
     """`connect` for calls between services. Raises SettingsError."""
-    found: Connect = grpc_transport.connect if resolve(kind) == "grpc" else _native("client").connect
+    found: Connect = grpc_peer.connect if resolve(kind) == "grpc" else _native("client").connect
     return found if compression == "none" else partial(found, compression=compression)
 
 

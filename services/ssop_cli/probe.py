@@ -7,7 +7,7 @@ from grpc_health.v1 import health_pb2
 
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_peer import connect
 from ssop_chassis.tls import NO_TLS, Tls
 
 PROBE_TIMEOUT_S: Final = 2.0

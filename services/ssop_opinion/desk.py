@@ -12,18 +12,16 @@ import os
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from random import SystemRandom
 from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from ssop_opinion.alert_metrics import AlertMetrics
 from ssop_opinion.alert_store import Acknowledgement, AlertStore
-from ssop_opinion.channels import check_routes, make_bucket, make_notifier
 from ssop_opinion.core.alert_book import AlertBook, Changes
 from ssop_opinion.core.alert_policy import AlertPolicy
 from ssop_opinion.core.alerts import Alert, AlertError, Notice
@@ -32,11 +30,6 @@ from ssop_opinion.core.record import Record
 from ssop_opinion.core.rules import Facts, facts_of_fields, facts_of_record
 from ssop_opinion.courier import Courier
 from ssop_opinion.feed import Feed
-from ssop_opinion.notifiers.notifier import open_client
-from ssop_opinion.ports import Sink
-from ssop_opinion.settings import ChannelSettings
-from ssop_opinion.tenants import Tenant
-from ssop_opinion.wiring import Setup
 
 _log = logging.getLogger(__name__)
 STORE_NAME: Final = "alerts.db"
@@ -379,44 +372,3 @@ class Desk:
 def _needs(policies: Mapping[str, AlertPolicy]) -> dict[str, tuple[frozenset[str], ...]]:
     """The sets of fields that rules of each tenant need."""
     return {tenant: tuple({rule.needed for rule in policy.rules}) for tenant, policy in policies.items()}
-
-
-@asynccontextmanager
-async def open_desk(setup: Setup, sink: Sink) -> AsyncIterator[Desk]:  # noqa: ARG001 - see wiring.OpenDesk
-    """The desk of a process, until the block ends. Raises SettingsError, OSError and sqlite3.Error."""
-    settings = setup.settings
-    policies = {name: tenant.alerts for name, tenant in setup.tenants.items()}
-    check_routes(policies, settings.channels)
-    desk = Desk(policies, settings.state_directory, setup.registry)
-    async with open_client() as client:
-        for name, channel in settings.channels.items():
-            notifier = make_notifier(channel, client, settings.page_url)
-            desk.couriers.append(_make_courier(desk, name, channel, notifier))
-        await desk.open()
-
-        async def admit(tenants: Mapping[str, Tenant]) -> Callable[[], None]:
-            new = {name: tenant.alerts for name, tenant in tenants.items()}
-            check_routes(new, settings.channels)
-            return await desk.admit(new)
-
-        setup.admits.append(admit)
-        running = asyncio.ensure_future(desk.run())
-        try:
-            yield desk
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
-            await desk.close()
-
-
-def _make_courier(desk: Desk, name: str, channel: ChannelSettings, notifier: Any) -> Courier:
-    return Courier(
-        name,
-        notifier,
-        make_bucket(channel),
-        desk.on_store,
-        give_up_after_ms=channel.give_up_after_s * 1_000,
-        now_ms=lambda: time.time_ns() // 1_000_000,
-        rng=SystemRandom(),
-        count=desk.count_message,
-    )

@@ -13,7 +13,7 @@ from ssop_chassis import logs
 from ssop_chassis.reload import Reloader
 from ssop_chassis.settings import EXIT_SETTINGS, MeshSettings, SettingsError, load_settings
 from ssop_opinion.analyst import open_analyst
-from ssop_opinion.desk import open_desk
+from ssop_opinion.desk_opening import open_desk
 from ssop_opinion.pages import page_routes
 from ssop_opinion.ports import SinkAwayError
 from ssop_opinion.process import serve

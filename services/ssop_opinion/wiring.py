@@ -1,7 +1,7 @@
 """How the process makes its parts: the functions that `main` calls, by module and name.
 
 ssop_opinion.analyst.open_analyst    OpenAnalyst
-ssop_opinion.desk.open_desk          OpenDesk
+ssop_opinion.desk_opening.open_desk  OpenDesk
 ssop_opinion.pages.page_routes       PageRoutes
 ssop_opinion.sinks.open_sink         OpenSink
 """

@@ -261,7 +261,7 @@ def connect(
     server_name: str = "",
     compression: compression.Choice = "none",
 ) -> NativePeer:
-    """A peer at `address`, which may stand for several servers; see ssop_chassis.grpc_transport.connect."""
+    """A peer at `address`, which may stand for several servers; see ssop_chassis.grpc_peer.connect."""
     return NativePeer(
         address, max_message_bytes=max_message_bytes, tls=tls, server_name=server_name, choice=compression
     )

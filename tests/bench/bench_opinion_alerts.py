@@ -40,7 +40,8 @@ from ssop_cli.opinion_load_mesh import LoadOptions
 from ssop_cli.places import find_places
 from ssop_opinion.core.alert_book import AlertBook
 from ssop_opinion.core.alert_policy import AlertPolicy, Route
-from ssop_opinion.desk import Desk, open_desk
+from ssop_opinion.desk import Desk
+from ssop_opinion.desk_opening import open_desk
 from ssop_opinion.settings import ChannelSettings, OpinionSettings
 from ssop_opinion.tenants import Tenant, Tenants
 from ssop_opinion.wiring import Setup

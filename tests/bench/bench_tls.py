@@ -21,7 +21,8 @@ import uvloop
 
 from helpers.certificates import make_authority, make_certificate
 from ssop_chassis.call import Arity, Call, Method, Service
-from ssop_chassis.grpc_transport import connect, start_server
+from ssop_chassis.grpc_peer import connect
+from ssop_chassis.grpc_server import start_server
 from ssop_chassis.identity import Principal
 from ssop_chassis.settings import TlsSettings
 from ssop_chassis.tls import NO_TLS, Tls, open_tls

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from helpers.opinion_posts import TENANT, make_post, make_record
 from ssop_opinion.core.alert_policy import AlertPolicy, Route
 from ssop_opinion.core.rules import DEFAULT_RULES
-from ssop_opinion.desk import open_desk
+from ssop_opinion.desk_opening import open_desk
 from ssop_opinion.settings import ChannelSettings, OpinionSettings
 from ssop_opinion.sinks.sqlite import open_sqlite
 from ssop_opinion.tenants import Tenant, Tenants

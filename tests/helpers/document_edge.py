@@ -14,7 +14,7 @@ from helpers.sdk_clients import KEY
 from ssop.v1 import rag_pb2
 from ssop_chassis.call import bind
 from ssop_chassis.dispatch import inner_authenticate
-from ssop_chassis.grpc_transport import start_server
+from ssop_chassis.grpc_server import start_server
 from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.memory import MemoryPeer
 from ssop_chassis.serving import wall_clock_ms

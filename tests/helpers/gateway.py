@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from helpers.answers import PERSON, delivery, document_chunks
 from helpers.scripted_router import ScriptedRouter, as_script, serve
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_peer import connect
 from ssop_chassis.http_server import bind_sockets, make_server
 from ssop_gateway.app import make_app
 from ssop_gateway.exchange import Edge

@@ -15,7 +15,7 @@ from ssop.v1 import inference_pb2, mesh_pb2
 from ssop_chassis.call import Call
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import start_server
+from ssop_chassis.grpc_server import start_server
 from ssop_inference.resource import read_memory
 
 FAST_S: Final = 0.005

@@ -15,7 +15,8 @@ from ssop_chassis.http_server import bind_sockets, make_server
 from ssop_opinion.core.alert_policy import AlertPolicy
 from ssop_opinion.core.document import terms_of
 from ssop_opinion.core.record import Record
-from ssop_opinion.desk import Desk, open_desk
+from ssop_opinion.desk import Desk
+from ssop_opinion.desk_opening import open_desk
 from ssop_opinion.pages import page_routes
 from ssop_opinion.ports import ItemFault, Page, Query, SinkAwayError
 from ssop_opinion.settings import ChannelSettings, OpinionSettings

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 
 from helpers.child_environ import child_environ
 from helpers.rag import Caller
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_peer import connect
 from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 

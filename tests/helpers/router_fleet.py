@@ -26,7 +26,7 @@ from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
 from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import start_server
+from ssop_chassis.grpc_server import start_server
 from ssop_chassis.identity import Secrets
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 

@@ -22,7 +22,7 @@ from ssop_chassis.api_keys import hash_key
 from ssop_chassis.call import Service
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError, from_status
-from ssop_chassis.grpc_transport import GrpcServer, start_server
+from ssop_chassis.grpc_server import GrpcServer, start_server
 
 
 @dataclass

@@ -21,7 +21,7 @@ from ssop.v1 import cache_pb2
 from ssop.v1.cache_admin_pb2 import CacheStats
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_peer import connect
 from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 

@@ -23,7 +23,7 @@ from ssop_cache.core.keys import NODE_LEASES
 from ssop_chassis.announcement import Announced, sign_announcement
 from ssop_chassis.call import Arity, Call, Metadata, Method, Service
 from ssop_chassis.dispatch import inner_authenticate
-from ssop_chassis.grpc_transport import start_server
+from ssop_chassis.grpc_server import start_server
 from ssop_chassis.identity import Principal
 from ssop_chassis.serving import wall_clock_ms
 from ssop_cli.embedded import free_port

@@ -20,7 +20,7 @@ from helpers.scripted_mesh import SECRET, R, ask
 from helpers.scripted_node import ScriptedNode, answering, hanging
 from ssop.v1 import cache_pb2, mesh_pb2
 from ssop.v1.content_pb2 import Sampling
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_peer import connect
 from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 

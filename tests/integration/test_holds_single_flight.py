@@ -17,7 +17,7 @@ from helpers.router_fleet import Fleet, Reply, run_fleet
 from helpers.scripted_mesh import ask
 from helpers.scripted_node import ScriptedNode, encode, node_status_chunk
 from ssop.v1 import mesh_pb2
-from ssop_chassis import grpc_transport
+from ssop_chassis import grpc_peer, grpc_server
 from ssop_chassis.call import Call
 
 LEASE_MS = round(stretched(1_500))
@@ -103,7 +103,8 @@ def _followers(fleet: Fleet) -> int:
 @pytest.fixture
 def patient_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that keep the calls of a frozen router for more than 7 s: a busy machine takes longer to take over."""
-    monkeypatch.setattr(grpc_transport, "_KEEPALIVE", [])
+    for end in (grpc_peer, grpc_server):
+        monkeypatch.setattr(end, "KEEPALIVE", [])
 
 
 async def outlive_the_lease(servers: Servers, folder: Path, without: str) -> None:

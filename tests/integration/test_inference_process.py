@@ -20,7 +20,7 @@ from ssop.v1 import inference_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Peer
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_peer import connect
 from ssop_chassis.identity import Principal, Signer
 from ssop_codec import Verdict
 

@@ -13,7 +13,8 @@ from helpers.opinion import TENANT, ScriptedAnalyst, make_tenant, parts, posts, 
 from helpers.redis_server import RedisServer
 from helpers.robots import run_receiver, wecom
 from ssop_opinion.core.record import Analysis
-from ssop_opinion.desk import Desk, open_desk
+from ssop_opinion.desk import Desk
+from ssop_opinion.desk_opening import open_desk
 from ssop_opinion.intake import Origin
 from ssop_opinion.process import OpinionProcess
 from ssop_opinion.wiring import Parts

@@ -37,7 +37,8 @@ from ssop_cli.embedded import dump_toml
 from ssop_opinion.analyst import MeshAnalyst, open_analyst
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.record import Analysis
-from ssop_opinion.desk import Desk, open_desk
+from ssop_opinion.desk import Desk
+from ssop_opinion.desk_opening import open_desk
 from ssop_opinion.intake import Origin
 from ssop_opinion.newcomers import admit_newcomers
 from ssop_opinion.ports import AlertDesk, Query, Sink

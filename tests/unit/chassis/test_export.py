@@ -7,7 +7,7 @@ import pytest
 
 from helpers.collector import run_collector
 from ssop_chassis.export import start_export
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_peer import connect
 from ssop_chassis.settings import MeshSettings, SettingsError
 from unit.chassis.test_serving import Start, log_until, start
 

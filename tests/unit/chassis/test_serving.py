@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import connect
+from ssop_chassis.grpc_peer import connect
 from ssop_chassis.identity import Principal, Signer
 from ssop_chassis.serving import wall_clock_ms
 from ssop_chassis.settings import EXIT_SETTINGS

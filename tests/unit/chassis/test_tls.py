@@ -17,7 +17,8 @@ from helpers.certificates import Files, make_authority, make_certificate
 from ssop_chassis.call import Arity, Call
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import GrpcPeer, connect, start_server
+from ssop_chassis.grpc_peer import GrpcPeer, connect
+from ssop_chassis.grpc_server import start_server
 from ssop_chassis.serving import open_process_tls, warn_of_plain_text
 from ssop_chassis.settings import MeshSettings, SettingsError, TlsSettings
 from ssop_chassis.tls import NO_TLS, Certificates, Tls, is_exposed, open_tls

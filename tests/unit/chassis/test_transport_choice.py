@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from ssop_chassis import grpc_transport, transport
+from ssop_chassis import grpc_peer, grpc_server, transport
 from ssop_chassis.settings import SettingsError
 
 
@@ -29,24 +29,24 @@ def absent(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> I
 @pytest.mark.needs("native_transport")
 def test_auto_is_native_between_services_and_towards_clients() -> None:
     assert transport.resolve("auto") == "native"
-    assert transport.server_starter("auto", "router") is not grpc_transport.start_server
-    assert transport.server_starter("auto", "cache") is not grpc_transport.start_server
-    assert transport.connector("auto") is not grpc_transport.connect
+    assert transport.server_starter("auto", "router") is not grpc_server.start_server
+    assert transport.server_starter("auto", "cache") is not grpc_server.start_server
+    assert transport.connector("auto") is not grpc_peer.connect
 
 
 @pytest.mark.needs("native_transport")
 def test_inner_is_native_between_services_and_grpc_towards_clients() -> None:
-    assert transport.server_starter("inner", "router") is grpc_transport.start_server
-    assert transport.server_starter("inner", "cache") is not grpc_transport.start_server
-    assert transport.connector("inner") is not grpc_transport.connect
+    assert transport.server_starter("inner", "router") is grpc_server.start_server
+    assert transport.server_starter("inner", "cache") is not grpc_server.start_server
+    assert transport.connector("inner") is not grpc_peer.connect
 
 
 @pytest.mark.usefixtures("absent")
 def test_auto_without_the_native_transport_is_grpc() -> None:
     assert transport.resolve("auto") == "grpc"
-    assert transport.server_starter("auto", "cache") is grpc_transport.start_server
-    assert transport.server_starter("auto", "router") is grpc_transport.start_server
-    assert transport.connector("auto") is grpc_transport.connect
+    assert transport.server_starter("auto", "cache") is grpc_server.start_server
+    assert transport.server_starter("auto", "router") is grpc_server.start_server
+    assert transport.connector("auto") is grpc_peer.connect
     assert transport.channel_maker("auto") is None
 
 

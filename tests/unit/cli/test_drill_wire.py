@@ -14,7 +14,8 @@ from helpers.machine import stretched
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Arity, Call, Method, Service
 from ssop_chassis.errors import MeshError
-from ssop_chassis.grpc_transport import GrpcPeer, connect, start_server
+from ssop_chassis.grpc_peer import GrpcPeer, connect
+from ssop_chassis.grpc_server import start_server
 from ssop_chassis.identity import Principal
 from ssop_cli.drill import wire as wires
 from ssop_cli.drill.wire import Mode, Wire

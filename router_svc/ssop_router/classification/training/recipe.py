@@ -1,4 +1,4 @@
-"""From labelled texts to a classifier: features, heads, the choice among candidates, the artefact.
+"""From labelled texts to a classifier: features, heads, the choice among candidates.
 
 The choice is made by a criterion on training rows alone: each row is scored by heads that saw nothing of its group;
 the criterion is the mean of three areas. `between`: APGR over all rows with qualities (can it tell tasks apart?);
@@ -8,9 +8,7 @@ capped so that none decides alone. What lies within one standard error of the be
 that is shipped is the mean of all those.
 """
 
-import hashlib
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ssop_chassis.onnx_runtime import import_onnxruntime
-from ssop_router.classification.extraction import make_extractor, specify_features
-from ssop_router.classification.lexicon import CATEGORIES, word_categories
+from ssop_router.classification.extraction import make_extractor
+from ssop_router.classification.training.artefact import specify, write_artefact
 from ssop_router.classification.training.fitting import (
     BalancedRidge,
     Scale,
@@ -36,12 +33,10 @@ from ssop_router.classification.training.fitting import (
     weigh_grams,
     weigh_groups,
 )
-from ssop_router.classification.training.graph import CHINESE_SHARE, Floats, Parameters, build_graph
+from ssop_router.classification.training.graph import CHINESE_SHARE, Floats, Parameters
 from ssop_router.classification.training.measures import measure_apgr, rank_within
 from ssop_router.classification.training.rows import Row, cap_sources
 
-HEAD_CHARS: Final = 1400
-TAIL_CHARS: Final = 600
 GRAM_BITS: Final = 15
 GRAM_PENALTY: Final = 3.0
 NEED_PENALTY: Final = 3000.0
@@ -69,18 +64,6 @@ GAIN_PAIRED: Final = (
     "number_share", "log_chars", "ends_asking", "starts_lower", "log_quotes", "longest_word", "log_long_words",
 )  # fmt: skip
 TASK_PAIRED: Final = (*NEED_PAIRED, *GRAMMAR)
-
-PROBE: Final = (
-    "What is the capital of France?",
-    "Translate to German: good morning",
-    "A train leaves at 9:40 and travels 210 km at 84 km/h. After 15 minutes it returns at 70 km/h. When is it back?",
-    "Prove that the square root of 2 is irrational, and explain where the argument fails for the square root of 4.",
-    "Write a function that merges overlapping intervals, and give its complexity.",
-    "请把下面的句子翻译成英文：今天天气很好。",
-    "甲、乙两地相距360千米，一辆汽车前2小时行了120千米，照这样计算，还要几小时才能到达？",
-    "因为合同没有写明交货日期，所以买方拒绝付款。请结合案情分析双方的责任，并说明理由。",
-)
-"""Texts whose scores an artefact holds, so that a reader notices features or a runtime that are not its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +120,6 @@ class Trained:
     def penalty(self) -> float:
         """The penalty of the gain head."""
         return self.chosen.penalty
-
-
-def specify(bits: int) -> dict[str, Any]:
-    """The features that this program trains on."""
-    return specify_features(word_categories(), list(CATEGORIES), bits, HEAD_CHARS, TAIL_CHARS)
 
 
 def read_features(rows: Sequence[Row], bits: int) -> Texts:
@@ -406,34 +384,3 @@ def leave_out(blend: Sequence[float]) -> tuple[float, ...]:
     gain, need = blend[1], blend[2]
     total = gain + need
     return (0.0, gain / total, need / total, 0.0) if total else (0.0, 0.5, 0.5, 0.0)
-
-
-def write_artefact(parameters: Parameters, bits: int, notes: Mapping[str, str]) -> tuple[bytes, str]:
-    """The artefact, whose version is a digest of its weights, and that version."""
-    bare = build_graph(parameters, {})
-    version = f"complexity-1-{hashlib.sha256(bare).hexdigest()[:8]}"
-    metadata = {f"ssop.{name}": text for name, text in notes.items()} | {
-        "ssop.kind": "ssop-complexity",
-        "ssop.format": "1",
-        "ssop.version": version,
-        "ssop.features": json.dumps(specify(bits), ensure_ascii=False, sort_keys=True, separators=(",", ":")),
-    }
-    scores = score_with(bare, bits, PROBE)
-    metadata["ssop.probe"] = json.dumps(
-        [[text, round(score, 6)] for text, score in zip(PROBE, scores, strict=True)], ensure_ascii=False
-    )
-    return build_graph(parameters, metadata), version
-
-
-def score_with(artefact: bytes, bits: int, texts: Sequence[str]) -> list[float]:
-    """What a graph makes of texts, one by one."""
-    onnxruntime = import_onnxruntime()
-
-    session = onnxruntime.InferenceSession(artefact, providers=["CPUExecutionProvider"])
-    extractor = make_extractor(specify(bits))
-    found = []
-    for text in texts:
-        ids, weights, dense = extractor.extract(text)
-        feed = {"dense": dense[None]} | ({"ids": ids[None], "weights": weights[None]} if bits else {})
-        found.append(float(session.run(["score"], feed)[0][0]))
-    return found

@@ -1,53 +1,26 @@
-"""The reference transport: grpc.aio, with messages as bytes.
-
-The defaults of gRPC buffer megabytes for a reader that has stopped and notice a dead peer after a minute, so the
-windows are small, the bandwidth probe is off, and pings have a time-out of their own.
-"""
+"""The server of the reference transport, grpc.aio."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, Literal
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 import grpc
 from grpc_reflection.v1alpha import reflection
 
-from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Metadata, Method, OnMessage, Service
+from ssop_chassis.call import Arity, Metadata, Method, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
-from ssop_chassis.errors import MeshError, from_status
+from ssop_chassis.grpc_options import COMPRESSIONS, KEEPALIVE, STATUS_DETAILS, WINDOWS, Compression
 from ssop_chassis.reflection import MethodPool
 from ssop_chassis.tls import NO_TLS, Tls
-from ssop_chassis.tracing import inject
 
-STATUS_DETAILS: Final = "grpc-status-details-bin"
-MAX_METADATA_BYTES: Final = 8192
-_LOOKAHEAD_BYTES: Final = 16384
 # Of calls that wait to be taken gRPC cancels some at random, from 1,000 on, without a reason that a caller could read.
 # A crowd is to wait, or to be refused as OVERLOADED.
 _PENDING_PER_CALL: Final = 4
 # Pings that a stall had held up arrive together, and by default the third of them would end the connection.
 _PING_STRIKES: Final = 20
 _NEVER_MS: Final = 2**31 - 1
-_COMPRESSIONS: Final = {"none": None, "gzip": grpc.Compression.Gzip}
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
-
-Compression = Literal["none", "gzip"]
-"""As MeshSettings.compression."""
-Options = list[tuple[str, int]]
-_WINDOWS: Final[Options] = [
-    ("grpc.http2.lookahead_bytes", _LOOKAHEAD_BYTES),
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-]
-# Pings every 5 s and a dead peer known after 7: keepalive_timeout alone does not bound it, ping_timeout does.
-_KEEPALIVE: Final[Options] = [
-    ("grpc.keepalive_time_ms", 5000),
-    ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),
-    ("grpc.http2.max_pings_without_data", 0),
-]
 
 
 class GrpcCall(CallState):
@@ -198,8 +171,8 @@ async def start_server(
     """Serve on every address of `listen` (`host:port`, `unix:/path`). Raises OSError when one can't be bound."""
     server = grpc.aio.server(
         options=[
-            *_WINDOWS,
-            *_KEEPALIVE,
+            *WINDOWS,
+            *KEEPALIVE,
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_message_bytes),
             ("grpc.max_concurrent_streams", max_concurrent_calls),
@@ -214,7 +187,7 @@ async def start_server(
             ("grpc.max_connection_age_grace_ms", max_connection_age_grace_ms or _NEVER_MS),
             ("grpc.max_connection_idle_ms", max_connection_idle_ms or _NEVER_MS),
         ],
-        compression=_COMPRESSIONS[compression],
+        compression=COMPRESSIONS[compression],
         maximum_concurrent_rpcs=max_concurrent_calls,
     )
     dispatcher = Dispatcher(authenticate, observer)
@@ -239,153 +212,6 @@ async def start_server(
     return GrpcServer(server, addresses)
 
 
-class _Line:
-    """A channel, its methods, and how many calls run on it."""
-
-    def __init__(self, channel: "grpc.aio.Channel", version: int) -> None:
-        self.channel = channel
-        self.version = version
-        self.calls = 0
-        self.unary: dict[str, Any] = {}
-        self.stream: dict[str, Any] = {}
-
-
-class GrpcPeer:
-    """A Peer over one channel; with TLS another one takes its place when the certificates change.
-
-    `open_channel` makes a channel and says of which version of the certificates; `version` is the present one. A
-    channel that was replaced closes when the last of its calls has ended.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        open_channel: Callable[[], "tuple[grpc.aio.Channel, int]"],
-        version: Callable[[], int],
-    ) -> None:
-        self.address = address
-        self._open_channel = open_channel
-        self._version = version
-        self._line = _Line(*open_channel())
-        self._lines = {self._line}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._is_quiet = asyncio.Event()
-
-    async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
-        """See Peer.unary."""
-        with self._take() as line:
-            callable_ = line.unary.get(method) or line.unary.setdefault(method, line.channel.unary_unary(method))
-            try:
-                response: bytes = await callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
-            except grpc.aio.AioRpcError as error:
-                raise _from_rpc_error(error) from None
-            return response
-
-    async def stream(
-        self,
-        method: str,
-        request: bytes,
-        on_message: OnMessage,
-        *,
-        timeout_s: float,
-        metadata: Metadata | None = None,
-    ) -> Metadata:
-        """See Peer.stream."""
-        with self._take() as line:
-            callable_ = line.stream.get(method) or line.stream.setdefault(method, line.channel.unary_stream(method))
-            call = callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
-            try:
-                while (message := await call.read()) is not grpc.aio.EOF:
-                    if (pending := on_message(message)) is not None:
-                        await pending
-                return {str(k): v for k, v in await call.trailing_metadata() or ()}
-            except grpc.aio.AioRpcError as error:
-                raise _from_rpc_error(error) from None
-            finally:
-                # A stream that is merely dropped goes on in the background (grpc #43462).
-                call.cancel()
-
-    @contextmanager
-    def _take(self) -> Iterator[_Line]:
-        if self._line.version != self._version() and self._line in self._lines:
-            before, self._line = self._line, _Line(*self._open_channel())
-            self._lines.add(self._line)
-            self._let_go(before)
-        line = self._line
-        line.calls += 1
-        try:
-            yield line
-        finally:
-            line.calls -= 1
-            if not line.calls:
-                self._is_quiet.set()
-            self._let_go(line)
-
-    def _let_go(self, line: _Line) -> None:
-        """Close a channel that was replaced, once nothing runs on it."""
-        if line is self._line or line.calls or line not in self._lines:
-            return
-        self._lines.discard(line)
-        task = asyncio.ensure_future(line.channel.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    async def finish(self) -> None:
-        """Close once the calls that run have ended; each has a deadline."""
-        while any(line.calls for line in self._lines):
-            self._is_quiet.clear()
-            await self._is_quiet.wait()
-        await self.close()
-
-    async def close(self) -> None:
-        """See Peer.close."""
-        lines, self._lines = self._lines, set()
-        for line in lines:
-            await line.channel.close()
-        await asyncio.gather(*self._closing)
-
-
-def connect(
-    address: str,
-    *,
-    max_message_bytes: int = 4_194_304,
-    tls: Tls = NO_TLS,
-    server_name: str = "",
-    compression: Compression = "none",
-) -> GrpcPeer:
-    """A peer at `address`; connects on the first call, and again with back-off whenever the connection is lost.
-
-    `server_name` is the name that its certificate must carry, where neither the settings nor the address say it.
-    """
-    options: list[tuple[str, str | int]] = [
-        *_WINDOWS,
-        *_KEEPALIVE,
-        ("grpc.max_receive_message_length", max_message_bytes),
-        ("grpc.max_send_message_length", max_message_bytes),
-        ("grpc.enable_retries", 0),
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 500),
-    ]
-    certificates = tls.certificates
-    packing = _COMPRESSIONS[compression]
-    if certificates is None or not tls.is_peer_secure(address):
-
-        def open_plain() -> "tuple[grpc.aio.Channel, int]":
-            return grpc.aio.insecure_channel(address, options=options, compression=packing), 0
-
-        return GrpcPeer(address, open_plain, lambda: 0)
-    if name := tls.server_name(server_name):
-        options.append(("grpc.ssl_target_name_override", name))
-
-    def open_channel() -> "tuple[grpc.aio.Channel, int]":
-        credentials, version = tls.channel_credentials()
-        return grpc.aio.secure_channel(address, credentials, options=options, compression=packing), version
-
-    return GrpcPeer(address, open_channel, lambda: certificates.current().version)
-
-
 def _join_values(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str | bytes]:
     """One value for each key; several are joined by commas (RFC 9110, 5.3).
 
@@ -395,18 +221,3 @@ def _join_values(pairs: Iterable[tuple[str, str | bytes]]) -> dict[str, str | by
     for key, value in pairs:
         values.setdefault(key, []).append(value)
     return {key: (b"," if isinstance(several[0], bytes) else ", ").join(several) for key, several in values.items()}
-
-
-def _pairs(metadata: Metadata | None) -> tuple[tuple[str, str | bytes], ...]:
-    return tuple(inject(metadata).items())
-
-
-def _from_rpc_error(error: "grpc.aio.AioRpcError") -> MeshError:
-    details: bytes | None = None
-    for key, value in error.trailing_metadata() or ():
-        if key == STATUS_DETAILS and isinstance(value, bytes):
-            details = value
-    code = error.code()
-    if code is grpc.StatusCode.OK:
-        return MeshError(ErrorReason.ERROR_REASON_INTERNAL, "a call ended without a status")
-    return from_status(code.value[0], error.details() or "", details)
