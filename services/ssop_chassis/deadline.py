@@ -5,7 +5,6 @@ of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), with one 
 """
 
 import asyncio
-import math
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Self
@@ -26,13 +25,13 @@ class _Wheel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.thread = get_ident()
-        self._slots: dict[int, set[Alarm]] = {}
+        self._slots: dict[float, set[Alarm]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = 0
+        self._looks_at = 0.0
 
     def take(self, at_s: float, alarm: "Alarm") -> "set[Alarm]":
         """Wake it when its slot begins; what is returned has the alarm until then."""
-        slot = math.floor((at_s - _ROUNDING_S) / SLOT_S)
+        slot = (at_s - _ROUNDING_S) // SLOT_S
         alarms = self._slots.get(slot)
         if alarms is None:
             alarms = self._slots[slot] = set()
@@ -41,7 +40,7 @@ class _Wheel:
         alarms.add(alarm)
         return alarms
 
-    def _look_at(self, slot: int) -> None:
+    def _look_at(self, slot: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._looks_at = slot
@@ -49,7 +48,7 @@ class _Wheel:
 
     def _look(self) -> None:
         self._timer = None
-        passed = math.floor(self.loop.time() / SLOT_S)
+        passed = self.loop.time() // SLOT_S
         due = [alarm for slot, alarms in self._slots.items() if slot <= passed for alarm in alarms]
         # Most have been stopped, and left their slots empty.
         self._slots = {slot: alarms for slot, alarms in self._slots.items() if alarms and slot > passed}
@@ -103,7 +102,7 @@ class Alarm:
         if delay_s < COARSE_S:
             self._handle = self.loop.call_later(delay_s, self._ring) if delay_s > 0 else self.loop.call_soon(self._ring)
         else:
-            self.at_s = at_s = self.loop.time() + min(delay_s, _MOST_S)
+            self.at_s = at_s = self.loop.time() + (min(_MOST_S, delay_s))
             self._alarms = self._wheel.take(at_s, self)
 
     def stop(self) -> None:
