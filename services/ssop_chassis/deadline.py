@@ -40,6 +40,10 @@ class _Wheel:
         alarms.add(alarm)
         return alarms
 
+    def drop(self, at_s: float) -> None:
+        """Forget the slot of that time, which is empty: a set that held many keeps their room until it is gone."""
+        self._slots.pop((at_s - _ROUNDING_S) // SLOT_S, None)
+
     def _look_at(self, slot: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -50,8 +54,7 @@ class _Wheel:
         self._timer = None
         passed = self.loop.time() // SLOT_S
         due = [alarm for slot, alarms in self._slots.items() if slot <= passed for alarm in alarms]
-        # Most have been stopped, and left their slots empty.
-        self._slots = {slot: alarms for slot, alarms in self._slots.items() if alarms and slot > passed}
+        self._slots = {slot: alarms for slot, alarms in self._slots.items() if slot > passed}
         if self._slots:
             self._look_at(min(self._slots))
         # A loop that is late has several: a deadline within another is over first, and says why.
@@ -102,13 +105,15 @@ class Alarm:
         if delay_s < COARSE_S:
             self._handle = self.loop.call_later(delay_s, self._ring) if delay_s > 0 else self.loop.call_soon(self._ring)
         else:
-            self.at_s = at_s = self.loop.time() + (min(_MOST_S, delay_s))
+            self.at_s = at_s = self.loop.time() + min(delay_s, _MOST_S)
             self._alarms = self._wheel.take(at_s, self)
 
     def stop(self) -> None:
         """Don't ring."""
         if self._alarms is not None:
             self._alarms.discard(self)
+            if not self._alarms:
+                self._wheel.drop(self.at_s)
             self._alarms = None
         elif self._handle is not None:
             self._handle.cancel()
