@@ -5,7 +5,6 @@ of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), with one 
 """
 
 import asyncio
-import math
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Self
@@ -26,13 +25,13 @@ class _Wheel:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.thread = get_ident()
-        self._slots: dict[int, set[Alarm]] = {}
+        self._slots: dict[float, set[Alarm]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = 0
+        self._looks_at = 0.0
 
     def take(self, at_s: float, alarm: "Alarm") -> "set[Alarm]":
         """Wake it when its slot begins; what is returned has the alarm until then."""
-        slot = math.floor((at_s - _ROUNDING_S) / SLOT_S)
+        slot = (at_s - _ROUNDING_S) // SLOT_S
         alarms = self._slots.get(slot)
         if alarms is None:
             alarms = self._slots[slot] = set()
@@ -41,7 +40,11 @@ class _Wheel:
         alarms.add(alarm)
         return alarms
 
-    def _look_at(self, slot: int) -> None:
+    def drop(self, at_s: float) -> None:
+        """Forget the slot of that time, which is empty: a set that held many keeps their room until it is gone."""
+        self._slots.pop((at_s - _ROUNDING_S) // SLOT_S, None)
+
+    def _look_at(self, slot: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._looks_at = slot
@@ -49,10 +52,9 @@ class _Wheel:
 
     def _look(self) -> None:
         self._timer = None
-        passed = math.floor(self.loop.time() / SLOT_S)
+        passed = self.loop.time() // SLOT_S
         due = [alarm for slot, alarms in self._slots.items() if slot <= passed for alarm in alarms]
-        # Most have been stopped, and left their slots empty.
-        self._slots = {slot: alarms for slot, alarms in self._slots.items() if alarms and slot > passed}
+        self._slots = {slot: alarms for slot, alarms in self._slots.items() if slot > passed}
         if self._slots:
             self._look_at(min(self._slots))
         # A loop that is late has several: a deadline within another is over first, and says why.
@@ -110,6 +112,8 @@ class Alarm:
         """Don't ring."""
         if self._alarms is not None:
             self._alarms.discard(self)
+            if not self._alarms:
+                self._wheel.drop(self.at_s)
             self._alarms = None
         elif self._handle is not None:
             self._handle.cancel()

@@ -248,9 +248,10 @@ cdef class Connection(Session):
             for stream in news:
                 stream.has_news = False
                 try:
-                    if stream.listener is None and self._is_server and not stream.is_left:
+                    if self._is_server and not stream.is_seen:
                         if stream.head is None and not stream.failure:
                             continue
+                        stream.is_seen = True
                         self._on_stream(self, stream)
                     if stream.listener is not None:
                         stream.listener()

@@ -25,7 +25,7 @@ cdef class Stream:
     cdef readonly uint32_t error_code
     cdef readonly str failure
     cdef readonly size_t failed_bytes
-    cdef bint has_news, is_left
+    cdef bint has_news, is_seen, is_left
     cdef uint8_t _prefix[5]
     cdef int _prefix_bytes
     cdef bytes _message, _encoding

@@ -50,7 +50,7 @@ cdef class Stream:
     # `listener` is called without arguments when something came, was sent, or ended. `head` is the peer's first block of
     # headers, None until it is whole; `tail` its last. What differs with each call of a client stands beside its head and
     # not in it: `timeout` (`grpc-timeout`) and `request_id`; they are None where it said nothing. `is_ended`: the peer sends no more. `is_closed`: nothing moves any
-    # more, and `error_code` says why. `is_left`: nobody wants to hear of it. `failure` says why what the peer sent can't be read: `metadata_too_large`,
+    # more, and `error_code` says why. `is_seen`: a server's shell was told of it. `is_left`: nobody wants to hear of it. `failure` says why what the peer sent can't be read: `metadata_too_large`,
     # `message_too_large`, `compressed` (without an encoding that is known), `flag_unknown`, `damaged`, `no_room`, else it
     # is empty.
     # A message that is packed waits in a tuple, as it came, so that what waits is bounded by what was sent.

@@ -48,7 +48,8 @@ class Calling(Alarm):
 
     async def run(self) -> None:
         """Until the call is over."""
-        while not self.is_over:
+        stream = self.stream
+        while stream is not None and not stream.is_over:
             await self.wait()
 
     def news(self) -> None:

@@ -65,9 +65,11 @@ class NativePeer:
         """See Peer.unary."""
         calling = Calling(timeout_s)
         await self._call(calling, method, request, timeout_s, metadata)
-        message = calling.take()
-        if message is None or calling.take() is not None:
-            judge(calling.stream)
+        stream = calling.stream
+        message = stream.take() if stream is not None and stream.has_one_message else None
+        if message is None:
+            # It may be that it can't be unpacked.
+            judge(stream)
             raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the answer is not one message")
         return message
 

@@ -88,7 +88,7 @@ class NativeServer:
     def _connect(self) -> Connection:
         return Connection(
             self._loop,
-            on_stream=self._take,
+            on_stream=self._begin,
             on_made=self._made,
             on_lost=self._lost,
             max_message_bytes=self._max_message_bytes,
@@ -127,14 +127,11 @@ class NativeServer:
         if life is not None:
             life.end()
 
-    def _take(self, connection: Connection, stream: Stream) -> None:
-        stream.listener = _nothing
-        # It may have been reset in the read in which it came.
-        if not stream.is_closed:
-            self._begin(connection, stream)
-
     def _begin(self, connection: Connection, stream: Stream) -> None:
         """A client opened a stream: judge its head, and gather what its method needs to begin."""
+        if stream.is_closed:
+            # It was reset in the read in which it came.
+            return
         head = stream.head
         opening: Opening | Refusal | None = None if head is None else head.meaning
         if head is not None and opening is None:
@@ -209,10 +206,6 @@ class NativeServer:
         await asyncio.gather(*self._running(), return_exceptions=True)
         for connection in list(self._connections):
             connection.close()
-
-
-def _nothing() -> None:
-    """The listener of a stream that is over for us."""
 
 
 async def start_server(

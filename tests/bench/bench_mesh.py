@@ -23,13 +23,12 @@ from typing import Final
 from rich.console import Console
 
 from helpers import null_upstream, peers
-from helpers.bench_mesh import BenchMesh, Transport, run_bench_mesh
+from helpers.bench_mesh import BenchMesh, Transport, record_answer, run_bench_mesh
 from helpers.echo_server import running_echo
 from helpers.load_figures import LoadOrder
 from helpers.load_generator import run_order
-from helpers.load_requests import FRAMES, GENERATE, TOKENS, Requests
+from helpers.load_requests import FRAMES, TOKENS
 from helpers.load_table import Bar, Row, describe_machine, print_rows, write_rows
-from ssop_chassis.transport import connector
 from ssop_cli.embedded import free_port
 
 SECONDS: Final = float(os.environ.get("BENCH_SECONDS", "5"))
@@ -72,16 +71,6 @@ def warm_mesh(
     ):
         run_order(replace(base_order(mesh), width=16, seconds=1.0))
         yield mesh
-
-
-async def record_answer(mesh: BenchMesh) -> list[bytes]:
-    """The messages of one answer."""
-    messages: list[bytes] = []
-    peer = connector("native")(mesh.targets[0])
-    metadata = {"authorization": f"Bearer {mesh.key}"}
-    await peer.stream(GENERATE, Requests(os.getpid()).encode(0), messages.append, timeout_s=30, metadata=metadata)
-    await peer.close()
-    return messages
 
 
 def measure_native(bench: Bench, *, has_floor: bool) -> None:

@@ -1,8 +1,9 @@
 """What the mesh costs at any rate, what idle sessions hold, and whether anything grows: `make bench-mesh-soak`.
 
-Three parts on the mesh of bench_mesh.py: CPU for each request from 100 a second until it is saturated; 10,000 open
-sessions that ask nothing; requests for `--minutes` or until there were `--soak` of them, with the memory of each
-process. See docs/benchmarks/mesh.md. BENCH_SECONDS: how long each rate lasts, 5 unless given.
+Three parts on the mesh of bench_mesh.py: CPU for each request from 100 a second until it is saturated, and of a bare
+echo of the same answer, which says what an idle machine costs whoever runs on it; 10,000 open sessions that ask
+nothing; requests for `--minutes` or until there were `--soak` of them, with the memory of each process. See
+docs/benchmarks/mesh.md. BENCH_SECONDS: how long each rate lasts, 5 unless given.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +22,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from helpers.bench_mesh import CALLS, BenchMesh, run_bench_mesh
+from helpers.bench_mesh import CALLS, BenchMesh, record_answer, run_bench_mesh
+from helpers.echo_server import running_echo
 from helpers.idle_sessions import IdleSessions
 from helpers.load_figures import LoadOrder, growth, judge_rates
 from helpers.load_generator import run_order
@@ -50,17 +53,29 @@ def base_order(mesh: BenchMesh) -> LoadOrder:
     return LoadOrder("native", mesh.targets, key=mesh.key, pids=mesh.pids, seconds=SECONDS)
 
 
-def measure_rates(mesh: BenchMesh, transport: str) -> list[Row]:
+def measure_rates(path: str, transport: str, base: LoadOrder) -> list[Row]:
     """Open loops, each at a higher rate than the one before, until one is more than can be done."""
     rows = []
-    run_order(replace(base_order(mesh), width=16, seconds=1.0))
+    run_order(replace(base, width=16, seconds=1.0))
     for rate in RATES:
-        order = replace(base_order(mesh), rate=float(rate))
-        rows.append(Row("mesh", transport, order, run_order(order)))
-        print(f"{rate}/s: {rows[-1].result.total_cpu_us:,.0f} us", file=sys.stderr, flush=True)
+        order = replace(base, rate=float(rate))
+        rows.append(Row(path, transport, order, run_order(order)))
+        print(f"{path}: {rate}/s: {rows[-1].result.total_cpu_us:,.0f} us", file=sys.stderr, flush=True)
         if rows[-1].result.is_saturated:
             break
     return rows
+
+
+def measure_floor(mesh: BenchMesh) -> list[Row]:
+    """The same rates, of a server that answers at once what the mesh answered."""
+    messages = asyncio.run(record_answer(mesh))
+    with tempfile.TemporaryDirectory() as name, running_echo(Path(name), messages) as (address, pid):
+        return measure_rates("bare echo", "native", replace(base_order(mesh), targets=[address], pids={"echo": pid}))
+
+
+def judge_rows(rows: Sequence[Row]) -> dict[str, Any]:
+    """What each rate that was had costs, and how much more the dearest than the cheapest."""
+    return judge_rates({row.order.rate: row.result.total_cpu_us for row in rows if is_kept(row)})
 
 
 def is_kept(row: Row) -> bool:
@@ -143,8 +158,12 @@ def main() -> None:
         run_bench_mesh(Path(name), given.transport, calls=given.sessions + CALLS, store_mib=STORE_MIB) as mesh,
     ):
         if "rates" in parts:
-            rows += measure_rates(mesh, given.transport)
-            facts["rates"] = judge_rates({row.order.rate: row.result.total_cpu_us for row in rows if is_kept(row)})
+            for title, found in (
+                ("rates", measure_rates("mesh", given.transport, base_order(mesh))),
+                ("rates of a bare echo", measure_floor(mesh)),
+            ):
+                rows += found
+                facts[title] = judge_rows(found)
         if "sessions" in parts:
             facts["sessions"] = uvloop.run(measure_sessions(mesh, given.sessions))
         if "soak" in parts:
@@ -153,8 +172,8 @@ def main() -> None:
     console = Console(stderr=given.json == "-", width=None if sys.stdout.isatty() else 220)
     if rows:
         print_rows(rows, machine, console)
-    for title, found in facts.items():
-        print_facts(title, found, console)
+    for title, fact in facts.items():
+        print_facts(title, fact, console)
     if given.json:
         write_rows(given.json, rows, {**machine, **facts})
 

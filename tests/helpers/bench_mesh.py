@@ -20,7 +20,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from helpers.certificates import make_authority, make_certificate
 from helpers.live_mesh import READY_TIMEOUT_S, LiveMesh, wait_until
-from helpers.load_requests import write_recording
+from helpers.load_requests import GENERATE, Requests, write_recording
+from ssop_chassis.transport import connector
 from ssop_cli.embedded import default_settings, dump_toml, free_port, make_identity
 from ssop_cli.places import Places, find_places, make_places
 
@@ -148,6 +149,16 @@ def run_bench_mesh(
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+async def record_answer(mesh: BenchMesh) -> list[bytes]:
+    """The messages of one answer."""
+    messages: list[bytes] = []
+    peer = connector("native")(mesh.targets[0])
+    metadata = {"authorization": f"Bearer {mesh.key}"}
+    await peer.stream(GENERATE, Requests(os.getpid()).encode(0), messages.append, timeout_s=30, metadata=metadata)
+    await peer.close()
+    return messages
 
 
 def _set_memory(places: Places, name: str, mib: int) -> None:

@@ -10,7 +10,7 @@ from ssop.v1 import router_pb2
 from ssop.v1.content_pb2 import ContentPart, Message, Prompt, Role
 from ssop.v1.frame_pb2 import VERDICT_OK, Chunk, FrameKind
 from ssop.v1.mesh_pb2 import CacheReason
-from ssop_codec import FrameError, scan_heads
+from ssop_codec import FrameError, survey
 
 GENERATE: Final = "/ssop.v1.RouterService/Generate"
 DOCUMENT: Final[dict[str, Any]] = {
@@ -39,6 +39,7 @@ SCHEMA: Final[dict[str, Any]] = {
     "required": list(DOCUMENT),
     "additionalProperties": False,
 }
+_END: Final = 1 << FrameKind.FRAME_KIND_END
 _MARK: Final = "0123456789abcdef"
 _FILLER: Final = "A customer of the harbour ferries writes that the last boat left early and nobody answers. "
 _PROMPT_CHARS: Final = 320
@@ -92,14 +93,13 @@ class FrameCount:
     def add(self, message: bytes) -> None:
         """Count those of one message."""
         try:
-            heads = scan_heads(message)
+            found = survey(message)
         except FrameError:
             self.count = -1_000_000
             return
-        for kind, seq, _ in heads:
-            if seq:
-                self.count += 1
-                self.is_ended = kind == FrameKind.FRAME_KIND_END
+        if found.documents:
+            self.count += found.documents
+            self.is_ended = bool(found.kinds & _END)
 
     def fault(self, frames: int) -> str:
         """What is wrong with the number; empty where it is right."""

@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -274,8 +275,20 @@ async def test_nothing_is_left_of_many_that_did_not_run_out() -> None:
         with Deadline(COARSE_S + number / 4_000):
             pass
     wheel = deadline._wheel()
-    assert not any(wheel._slots.values())
-    await eventually(lambda: wheel._timer is None and not wheel._slots)
+    assert not wheel._slots
+    await eventually(lambda: wheel._timer is None)
+
+
+async def test_alarms_that_share_a_slot_with_one_that_stops_still_ring() -> None:
+    rung: list[int] = []
+    alarms = [Bell(partial(rung.append, number)) for number in range(3)]
+    for alarm in alarms:
+        alarm.start(COARSE_S)
+    alarms[0].stop()
+    alarms[1].stop()
+    alarms[1].start(COARSE_S)
+    await eventually(lambda: len(rung) == 2)
+    assert sorted(rung) == [1, 2]
 
 
 def test_each_loop_has_its_own() -> None:
