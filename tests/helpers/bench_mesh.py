@@ -29,7 +29,7 @@ Transport = Literal["native", "inner", "grpc"]
 PROCESSES: Final = ("router", "inference", "cache", "redis-state", "redis-cache")
 CALLS: Final = 4_096
 _STATE_MIB: Final = 2_048
-"""As in k8s-free-deploy/redis: each request of the last five minutes is 300 bytes of the state."""
+"""As in k8s-free-deploy/redis: each request of the last five minutes is 250 bytes of the state."""
 # A queue in front of a store is load and no failure; what is done without a store is a flaw of the answer.
 _PATIENCE_MS: Final = 5_000
 
