@@ -95,8 +95,9 @@ class Pipeline:
 
     def accept(self, intake: Intake) -> Job:
         """Take a request on; `serve` or `discard` must follow. Raises what Generate promises, up to the decision."""
-        if len(intake.request.receipts) <= MAX_RECEIPTS:
-            self._receipts.record(intake.principal.tenant, intake.request.receipts)
+        receipts = intake.request.receipts
+        if receipts and len(receipts) <= MAX_RECEIPTS:
+            self._receipts.record(intake.principal.tenant, receipts)
         if len(self._running) >= self._regimes.now().max_in_flight:
             raise MeshError(
                 R.ERROR_REASON_OVERLOADED, "the router serves as much as it can", retry_after_ms=RETRY_AFTER_MS
