@@ -1,5 +1,6 @@
 """Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
 
+import time
 from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -91,7 +92,8 @@ class Delivery:
         if timeline.is_on:
             if found is None:
                 found = survey(chunk)
-            timeline.send(job.elapsed_us(), len(chunk), found.frames, found.heads)
+            at_us = int((time.monotonic() - job.started_s) * 1_000_000)
+            timeline.send(at_us, len(chunk), found.frames, found.heads)
         pending = self._put(chunk, frames)
         if pending is not None:
             return self._note_later(pending, frames, len(chunk))

@@ -33,6 +33,7 @@ _BYTES_PER_TOKEN: Final = 4
 # Never changed: what an end says takes their place.
 _NO_VIOLATION: Final = Violation()
 _NO_USAGE: Final = Usage()
+_NO_TIMELINE: Final = Timeline()
 # Looking a name up in an enum of protobuf costs as much as an object.
 _NO_VERDICT: Final = Verdict.VERDICT_UNSPECIFIED
 _NOT_GRAVE: Final = (_NO_VERDICT, Verdict.VERDICT_OK)
@@ -174,12 +175,13 @@ class Job:
     first_field_ms: int = 0
     rag_overlap_ms: int = 0
     prefetch_hits: int = 0
+    is_begun: bool = False
     is_billed: bool = False
     is_admitted: bool = False
     is_refused: bool = False
     is_interrupted: bool = False
     lease: "Shared | None" = None
-    timeline: Timeline = field(default_factory=Timeline)
+    timeline: Timeline = _NO_TIMELINE
     request: GenerateRequest = field(init=False)
     """What was asked."""
     principal: Principal = field(init=False)
@@ -290,10 +292,6 @@ class Job:
     def elapsed_ms(self) -> int:
         """Milliseconds since the request arrived, at least 1."""
         return max(1, round((time.monotonic() - self.started_s) * 1000))
-
-    def elapsed_us(self) -> int:
-        """Microseconds since the request arrived."""
-        return int((time.monotonic() - self.started_s) * 1_000_000)
 
     def mark(self, name: str, detail: str = "") -> None:
         """Note a moment for the trace; `detail` is a word of the mesh's, never the caller's."""

@@ -78,7 +78,9 @@ class Limits:
 
     def learn(self, told: cache_pb2.TenantLimits) -> None:
         """The cache service has admitted a request, and says its limits."""
-        self._take(told)
+        if (said := told.SerializeToString()) != self._told:
+            self._take(told)
+            self._told = said
         self.hear_answer()
 
     def hear_answer(self) -> None:
@@ -169,9 +171,7 @@ class Limits:
         return limits.rate(self.share()) / self._settings.routers
 
     def _take(self, told: cache_pb2.TenantLimits) -> None:
-        if (bytes_told := told.SerializeToString()) == self._told:
-            return
-        self._told = bytes_told
+        self._told = None
         self._limits = TenantLimits(
             told.max_rps, max(1, told.burst), told.min_rps, is_dynamic=told.is_dynamic, has_budget=told.has_budget
         )

@@ -94,9 +94,10 @@ class Pipeline:
         return len(self._running)
 
     def accept(self, intake: Intake) -> Job:
-        """Take a request on; `serve` must follow. Raises what Generate promises, up to the decision."""
-        if len(intake.request.receipts) <= MAX_RECEIPTS:
-            self._receipts.record(intake.principal.tenant, intake.request.receipts)
+        """Take a request on; `serve` or `discard` must follow. Raises what Generate promises, up to the decision."""
+        receipts = intake.request.receipts
+        if receipts and len(receipts) <= MAX_RECEIPTS:
+            self._receipts.record(intake.principal.tenant, receipts)
         if len(self._running) >= self._regimes.now().max_in_flight:
             raise MeshError(
                 R.ERROR_REASON_OVERLOADED, "the router serves as much as it can", retry_after_ms=RETRY_AFTER_MS
@@ -122,8 +123,7 @@ class Pipeline:
             try:
                 recording = self._recordings.open(job)
             except MeshError as error:
-                self._release(job)
-                self._reports.end(job, error.reason_name)
+                self._end_unserved(job, error.reason_name)
                 raise
             recording.task = self._background.start(self._live(job, recording))
             return self._recordings.deliver(recording, write)
@@ -131,6 +131,8 @@ class Pipeline:
 
         def outlives(task: "asyncio.Task[Any]") -> bool:
             if not job.has_followers:
+                # A task that is cancelled before its first step runs nothing of its work.
+                self.discard(job)
                 return False
             outlet.detach()
             self._background.keep(task)
@@ -138,7 +140,18 @@ class Pipeline:
 
         return carry(self._live(job, outlet), outlives)
 
+    def discard(self, job: Job) -> None:
+        """The caller of an accepted job went: it is over, unless something of it has run already."""
+        if not job.is_begun:
+            self._end_unserved(job, "CANCELLED")
+
+    def _end_unserved(self, job: Job, outcome: str) -> None:
+        job.is_begun = True
+        self._release(job)
+        self._reports.end(job, outcome)
+
     async def _live(self, job: Job, outlet: Outlet) -> None:
+        job.is_begun = True
         request_id.set(job.request_id)
         delivery = Delivery(job, outlet, self._metrics)
         outcome = "OK"

@@ -50,6 +50,9 @@ class Renewals:
         self._metrics = metrics
         self._held: dict[str, dict[str, _Held]] = {}
         self._renewing: set[str] = set()
+        sign_ms = min(settings.lease_ms, settings.reservation_ms) / _PER_LEASE
+        # The same calls hear of followers.
+        self._interval_s = min(sign_ms, settings.append_interval_ms) / 1000
         self._timer: asyncio.TimerHandle | None = None
         self._reserve_s = 0.0
         """When reservations are renewed next. They last longer than leases, and each renewal is a write."""
@@ -83,13 +86,6 @@ class Renewals:
         del of_tenant[held.job.request_id]
         if not of_tenant:
             del self._held[held.job.tenant]
-
-    @property
-    def _interval_s(self) -> float:
-        settings = self._settings
-        sign_ms = min(settings.lease_ms, settings.reservation_ms) / _PER_LEASE
-        # The same calls hear of followers.
-        return min(sign_ms, settings.append_interval_ms) / 1000
 
     def _schedule(self, delay_s: float) -> None:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)

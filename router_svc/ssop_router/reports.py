@@ -40,8 +40,9 @@ class Reports:
         metrics.retrievals.labels(RetrievalReason.Name(job.retrieval_reason)).inc()
         if job.cascade is not None:
             metrics.cascades.labels(_whose(job, job.cascade), CascadeReason.Name(job.cascade_reason)).inc()
-        if job.degraded_level:
-            metrics.degraded.labels(str(job.degraded_level)).inc()
+        level = job.degraded_level
+        if level:
+            metrics.degraded.labels(str(level)).inc()
         self.recorder.record(job, outcome)
         self.traces.end(job, outcome)
         self.traffic.record(job, outcome)
@@ -61,7 +62,7 @@ class Reports:
                 "node_reason": NodeReason.Name(target.node_reason) if target is not None else "",
                 "cache_reason": CacheReason.Name(job.cache_reason),
                 "retrieval_reason": RetrievalReason.Name(job.retrieval_reason),
-                "degraded_level": job.degraded_level,
+                "degraded_level": level,
                 "failed_attempts": len(job.failed),
                 "continuations": len(job.continuations),
                 "unavailable": tuple(job.unavailable),

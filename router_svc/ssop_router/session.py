@@ -266,6 +266,8 @@ class Session:
                 self._ending -= 1
 
         entry.task = asyncio.get_running_loop().create_task(run())
+        # One that is cancelled in the turn in which it begins runs nothing.
+        entry.task.add_done_callback(lambda _: self._pipeline.discard(job))
 
     async def _cancel(self, request_id: str) -> None:
         if request_id not in self._entries:

@@ -82,6 +82,9 @@ def _wheel() -> _Wheel:
 
 def running_loop() -> asyncio.AbstractEventLoop:
     """As `asyncio.get_running_loop`, for less."""
+    wheel = _latest
+    if wheel is not None and wheel.thread == get_ident() and wheel.loop.is_running():
+        return wheel.loop
     return _wheel().loop
 
 

@@ -226,3 +226,16 @@ async def test_nodes_that_are_full_lower_the_rate() -> None:
         started_s = time.monotonic()
         while not await has_fallen():
             assert time.monotonic() - started_s < 60, "the rate does not fall"
+
+
+async def test_a_limit_that_comes_back_after_another_one_holds_again() -> None:
+    """What is heard again is not taken again, unless something else was heard between."""
+    async with run_router() as mesh:
+        await lose_cache(mesh, TenantLimits(max_rps=5, burst=3))
+        told = TenantLimits(max_rps=7, burst=3).SerializeToString().hex()
+        mesh.cache.error = MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "scripted", metadata={"limits": told})
+        await mesh.generate()
+        assert (await view(mesh)).max_rps == 7
+        mesh.cache.error = None
+        await mesh.generate()
+        assert (await view(mesh)).max_rps == 5

@@ -69,6 +69,17 @@ async def test_cancel_ends_its_request_and_the_nodes_work(mesh: Mesh) -> None:
         await eventually(lambda: mesh.nodes["lite-1"].cancelled == 1)
 
 
+async def test_request_that_is_cancelled_as_it_begins_is_over(mesh: Mesh) -> None:
+    """Both messages are read in one turn of the loop: nothing of the request has run when it is cancelled."""
+    async with open_session(mesh) as client:
+        await asyncio.gather(client.begin("a"), client.send("a", cancel=SessionCancel()))
+        await client.until_finished("a")
+        client.finished.clear()
+        await client.begin("a")
+        await client.until_finished("a")
+        assert client.finished["a"] is None
+
+
 async def test_error_ends_its_request_only(mesh: Mesh) -> None:
     async with open_session(mesh) as client:
         await client.begin("bad", model="gpt-9")

@@ -1,0 +1,37 @@
+"""Work that outlives its request."""
+
+import asyncio
+
+from ssop_router.background import Background
+
+
+async def test_what_follows_from_work_is_waited_for_too() -> None:
+    background, ended = Background(), asyncio.Event()
+
+    async def second() -> None:
+        await asyncio.sleep(0)
+        ended.set()
+
+    async def first() -> None:
+        background.start(second())
+
+    # Asked for in this turn of the loop, and begun in the next.
+    asyncio.get_running_loop().call_soon(lambda: background.start(first()))
+    await background.finish(60)
+    assert ended.is_set()
+
+
+async def test_what_takes_too_long_is_cancelled() -> None:
+    background = Background()
+    task = background.start(asyncio.Event().wait())
+    await background.finish(0.01)
+    assert (task.cancelled(), len(background)) == (True, 0)
+
+
+async def test_a_task_that_is_handed_over_is_waited_for() -> None:
+    background, gate = Background(), asyncio.Event()
+    task = asyncio.get_running_loop().create_task(gate.wait())
+    background.keep(task)
+    asyncio.get_running_loop().call_soon(gate.set)
+    await background.finish(60)
+    assert task.done()
