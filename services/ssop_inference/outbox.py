@@ -52,17 +52,29 @@ class Outbox:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._linger_s:
-            self._next_s = self._loop.time() + self._linger_s
-        self.ready = list(join_chunks(self.ready, self._most_bytes))
-        pending = self._leaving or self._send_while_room()
+        pending = self._leaving or self._begin()
         self._leaving = None
         return None if pending is None else self._send_rest(pending)
 
     def _ring(self) -> None:
         self._timer = None
-        if (pending := self.send()) is not None:
-            self._leaving = asyncio.ensure_future(pending)
+        if self._leaving is not None:
+            if not self._leaving.done():
+                # The last message has found no room yet.
+                self._timer = self._loop.call_later(self._linger_s, self._ring)
+                return
+            if self._leaving.cancelled() or self._leaving.exception() is not None:
+                # Whoever sends next hears of it.
+                return
+        pending = self._begin()
+        # What was held is less than a chunk, so that nothing is left behind it.
+        self._leaving = None if pending is None else asyncio.ensure_future(pending)
+
+    def _begin(self) -> Awaitable[None] | None:
+        if self._linger_s:
+            self._next_s = self._loop.time() + self._linger_s
+        self.ready = list(join_chunks(self.ready, self._most_bytes))
+        return self._send_while_room()
 
     async def _send_rest(self, pending: Awaitable[None]) -> None:
         await pending

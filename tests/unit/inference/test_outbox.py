@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from helpers.eventually import eventually
 from helpers.inference import SteppedLoop
 from ssop_chassis.call import Call
 from ssop_codec import Encoder, compile_schema, scan_heads
@@ -164,3 +165,30 @@ async def test_error_of_a_held_message_reaches_who_sends_the_next() -> None:
     assert pending is not None
     with pytest.raises(ConnectionError):
         await pending
+
+
+async def test_closed_one_leaves_no_message_that_nobody_waits_for() -> None:
+    answer = Answer()
+    answer.offer()
+    answer.offer()
+    answer.reader.room = asyncio.Event()
+    answer.loop.pass_time(LINGER_S)
+    answer.outbox.close()
+    await asyncio.sleep(0)
+    assert len(answer.reader.sent) == 2
+
+
+async def test_what_is_held_leaves_once_the_last_message_had_room() -> None:
+    answer = Answer()
+    answer.offer()
+    answer.offer()
+    answer.reader.room = room = asyncio.Event()
+    answer.loop.pass_time(LINGER_S)
+    answer.offer()
+    answer.loop.pass_time(LINGER_S)
+    assert len(answer.reader.sent) == 2
+    answer.reader.room = None
+    room.set()
+    await eventually(lambda: answer.outbox._leaving is not None and answer.outbox._leaving.done())
+    answer.loop.pass_time(LINGER_S)
+    assert answer.reader.numbers == [[1, 2], [3], [4]]
