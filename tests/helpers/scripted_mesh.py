@@ -27,6 +27,7 @@ from helpers.scripted_node import (
     hanging,
     judged,
     node_status_chunk,
+    pausing,
 )
 from helpers.scripted_stores import ScriptedCache, ScriptedRag
 from ssop.v1 import mesh_pb2, router_pb2
@@ -70,6 +71,7 @@ __all__ = [
     "hanging",
     "judged",
     "node_status_chunk",
+    "pausing",
     "read_all",
     "reason",
     "run_router",

@@ -132,6 +132,20 @@ def going_on(text: str = GOOD, *, frames: int | None = None, schema: Mapping[str
     return script
 
 
+def pausing(go_on: asyncio.Event, after: int = 0) -> Script:
+    """Sends `after` chunks of an answer, and the others once `go_on` is set."""
+
+    async def script(call: Call, _: object) -> None:
+        chunks = encode(GOOD)
+        for chunk in chunks[:after]:
+            await call.write(chunk)
+        await go_on.wait()
+        for chunk in chunks[after:]:
+            await call.write(chunk)
+
+    return script
+
+
 def hanging(after: int = 0) -> Script:
     """A script that sends the first `after` chunks and then nothing, until it is cancelled."""
     chunks = encode(GOOD)

@@ -15,6 +15,7 @@ from helpers.scripted_mesh import (
     encode,
     failing,
     hanging,
+    pausing,
     reason,
     run_router,
     used,
@@ -112,16 +113,7 @@ async def test_limits_are_refusals(mesh: Mesh) -> None:
 async def test_same_question_at_the_same_time_is_generated_once() -> None:
     async with run_router(append_interval_ms=5) as mesh:
         go_on = asyncio.Event()
-        chunks = encode(GOOD)
-
-        async def script(call: Call, _: object) -> None:
-            await call.write(chunks[0])
-            await call.write(chunks[1])
-            await go_on.wait()
-            for chunk in chunks[2:]:
-                await call.write(chunk)
-
-        mesh.nodes["lite-1"].script = script
+        mesh.nodes["lite-1"].script = pausing(go_on, after=2)
         leader = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
         await eventually(lambda: mesh.nodes["lite-1"].running == 1)
         followers = [asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite"))) for _ in range(5)]
@@ -138,15 +130,7 @@ async def test_same_question_at_the_same_time_is_generated_once() -> None:
 async def test_what_nobody_follows_is_stored_without_an_append() -> None:
     async with run_router(append_interval_ms=5) as mesh:
         go_on = asyncio.Event()
-
-        async def script(call: Call, _: object) -> None:
-            chunks = encode(GOOD)
-            await call.write(chunks[0])
-            await go_on.wait()
-            for chunk in chunks[1:]:
-                await call.write(chunk)
-
-        mesh.nodes["lite-1"].script = script
+        mesh.nodes["lite-1"].script = pausing(go_on, after=1)
         asked = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
         await eventually(lambda: len(mesh.cache.renewals) > 2)
         go_on.set()
@@ -197,16 +181,7 @@ async def test_leader_that_could_not_append_lets_its_followers_go() -> None:
 async def test_leader_that_goes_away_generates_on_for_its_followers() -> None:
     async with run_router(append_interval_ms=5) as mesh:
         go_on = asyncio.Event()
-        chunks = encode(GOOD)
-
-        async def script(call: Call, _: object) -> None:
-            await call.write(chunks[0])
-            await call.write(chunks[1])
-            await go_on.wait()
-            for chunk in chunks[2:]:
-                await call.write(chunk)
-
-        mesh.nodes["lite-1"].script = script
+        mesh.nodes["lite-1"].script = pausing(go_on, after=2)
         leader = mesh.open(ask(model="grok-3-lite"))
         await leader.read()
         follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
