@@ -49,6 +49,7 @@ class Line:
         self._failures = 0
         self._failed_s = 0.0
         self._silence = Silence()
+        self._is_closed = False
 
     def ready(self) -> Connection | None:
         """The connection, if calls may begin on it."""
@@ -119,7 +120,9 @@ class Line:
         self._failures = 0
         self._retire()
         connection = task.result()
-        if not connection.is_lost:
+        if self._is_closed:
+            connection.close()
+        elif not connection.is_lost:
             self._connection = connection
 
     def _lost(self, connection: Connection) -> None:
@@ -163,7 +166,8 @@ class Line:
         self.close_retired()
 
     async def close(self) -> None:
-        """Drop everything."""
+        """Drop everything, a connection that is made in this turn too."""
+        self._is_closed = True
         if self._joining is not None:
             self._joining.cancel()
             with suppress(asyncio.CancelledError, OSError):
