@@ -66,6 +66,8 @@ def bench_settings(
     document["mesh"] |= {
         "transport": transport,
         "max_concurrent_calls": calls,
+        # The load generator keeps the connections that it has: asked to connect anew, it would end after an hour.
+        "max_connection_age_ms": 0,
         "metrics_listen": {name: f"127.0.0.1:{free_port()}" for name in ("router", "cache", "inference")},
     }
     document["inference"] |= {
