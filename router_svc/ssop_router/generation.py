@@ -197,7 +197,9 @@ class Generator:
         """Run an attempt at its node to the end. Raises what the node says, and BACKEND_FAILED for what it breaks."""
         self._metrics.node_choices_of[target.node_reason].inc()
         request = _make_request(job, target, attempt)
-        attempt.stall_s = self._settings.stall_timeout_ms / 1000 or None
+        if stall_ms := self._settings.stall_timeout_ms:
+            # What a node holds back because it was asked to is no silence of its own.
+            attempt.stall_s = (stall_ms + job.request.prompt.linger_ms) / 1000
         job.stage = "continuation" if attempt.is_continued else "first_field"
         job.mark("attempt", target.candidate.node or target.candidate.address)
         try:

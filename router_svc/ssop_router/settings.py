@@ -68,7 +68,10 @@ class RouterSettings(PolicySettings):
     reconnect_max_ms: int = Field(5_000, gt=0, description="Longest back-off after a status stream was lost.")
     first_field_timeout_ms: int = Field(10_000, gt=0, description="Time for the first field; later is a hard failure.")
     stall_timeout_ms: int = Field(
-        30_000, ge=0, description="Silence of a node after a field that is a hard failure; 0: any length is borne."
+        30_000,
+        ge=0,
+        description="Silence of a node after a field that is a hard failure; `linger_ms` of a request is added. 0: any"
+        " length is borne.",
     )
     continue_max_bytes: int = Field(
         262_144,

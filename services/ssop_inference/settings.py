@@ -168,7 +168,8 @@ class InferenceSettings(Settings):
         ge=0,
         le=MAX_LINGER_MS,
         description="Least time between two messages of an answer whose request names none (`linger_ms`): what becomes"
-        " ready within it waits and travels together. The first field and the end wait for nothing.",
+        " ready within it waits and travels together. The first field and the end wait for nothing. It must be"
+        " less than `stall_timeout_ms` of the routers.",
     )
     max_schemas: int = Field(256, gt=0, description="Compiled schemas that are kept.")
     limits: LimitSettings = Field(LimitSettings(), description="Engine limits.")

@@ -49,6 +49,7 @@ cdef class Stream:
     cdef bint _is_open(self)
     cdef int _submit_head(self, list headers, bint has_more) except -1
     cdef int put(self, bytes message, bint is_packed) except -1
+    cdef void _undefer(self)
     cdef void _resume(self)
     cdef int feed(self, const uint8_t *data, size_t length) except -1
     cdef ssize_t fill(self, nghttp2_session *session, uint8_t *buffer, size_t length, uint32_t *flags) except? -1

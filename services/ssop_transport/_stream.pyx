@@ -182,6 +182,7 @@ cdef class Stream:
         self.put(message, is_packed)
         self._own_trailers = trailers
         self.is_finished = True
+        self._undefer()
         self.wire.flush_whole()
 
     @property
@@ -222,10 +223,14 @@ cdef class Stream:
     cdef bint _is_open(self):
         return not self.is_closed and self.wire is not None and self.wire.session != NULL
 
-    cdef void _resume(self):
+    cdef void _undefer(self):
+        """Headers went ahead alone: libnghttp2 asks for the rest once it is told that it is there."""
         if self._is_deferred and self._is_open():
             self._is_deferred = False
             nghttp2_session_resume_data(self.wire.session, self.id)
+
+    cdef void _resume(self):
+        self._undefer()
         if self.wire is not None:
             self.wire.want_flush()
 

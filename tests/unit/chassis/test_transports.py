@@ -220,6 +220,23 @@ async def test_error_of_work_that_is_carried_ends_the_call(serving: Serve) -> No
             await peer.stream(METHOD, b"", lambda _: None, timeout_s=30, metadata=SIGNED)
 
 
+async def test_one_answer_comes_after_headers_that_went_ahead_of_it(serving: Serve) -> None:
+    may_answer = asyncio.Event()
+
+    async def answer_late(call: Call) -> None:
+        await call.send_initial_metadata({"x-a": "b"})
+        await may_answer.wait()
+        await call.write(b"answer")
+
+    async with serving(one_method(Arity.UNARY, answer_late)) as peer:
+        call = asyncio.ensure_future(peer.unary(METHOD, b"", timeout_s=5, metadata=SIGNED))
+        # Turns of the loop in which the headers leave.
+        for _ in range(200):
+            await asyncio.sleep(0)
+        may_answer.set()
+        assert await call == b"answer"
+
+
 async def test_reader_that_stops_stops_the_writer(serving: Serve) -> None:
     written = 0
 

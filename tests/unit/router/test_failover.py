@@ -116,6 +116,21 @@ async def test_node_that_stalls_after_the_first_field_is_given_up() -> None:
         assert mesh.metric("ssop_router_attempt_outcomes_total", outcome="failure") == 1
 
 
+async def test_node_that_lingers_as_it_was_asked_to_has_not_stalled() -> None:
+    request = ask(model="grok-3-lite")
+    request.prompt.linger_ms = 1_000
+    async with run_router(stall_timeout_ms=50) as mesh:
+
+        async def script(call: Call, _: object) -> None:
+            *first, last = encode(GOOD)
+            await call.write(b"".join([node_status_chunk(), *first]))
+            await asyncio.sleep(0.4)
+            await call.write(last)
+
+        mesh.nodes["lite-1"].script = script
+        assert (await mesh.generate(request)).error is None
+
+
 async def test_node_whose_fields_come_apart_has_not_stalled() -> None:
     # All of it takes longer than the time-out, and a pause a third of that.
     pause_s = stretched(0.2)
