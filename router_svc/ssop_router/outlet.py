@@ -1,7 +1,7 @@
 """Where the chunks of a request go, and what happens when nobody is there any more."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Protocol
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -49,14 +49,19 @@ class DirectOutlet:
         return None if pending is None else self._wait(pending)
 
     async def _wait(self, pending: Awaitable[None]) -> None:
+        if self._is_detached:
+            # The client went between the write and the wait for it.
+            if isinstance(pending, Coroutine):
+                pending.close()
+            return
         task = asyncio.current_task()
+        cancelling = task.cancelling() if task is not None else 0
         self._task = task
         try:
             await pending
         except asyncio.CancelledError:
-            if self._is_detached and task is not None and task.cancelling():
-                # `detach` woke this task from a write that would never have ended.
-                task.uncancel()
+            if self._is_detached and task is not None and task.uncancel() <= cancelling:
+                # `detach` woke this task from a write that would never have ended, and nothing else did.
                 return
             if task is not None and task.cancelling():
                 raise

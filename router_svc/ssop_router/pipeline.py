@@ -140,10 +140,12 @@ class Pipeline:
 
         return carry(self._live(job, outlet), outlives)
 
-    def discard(self, job: Job) -> None:
-        """The caller of an accepted job went: it is over, unless something of it has run already."""
-        if not job.is_begun:
-            self._end_unserved(job, "CANCELLED")
+    def discard(self, job: Job) -> bool:
+        """The caller of an accepted job went: it is over, unless something of it has run already. Whether it was so."""
+        if job.is_begun:
+            return False
+        self._end_unserved(job, "CANCELLED")
+        return True
 
     def _end_unserved(self, job: Job, outcome: str) -> None:
         job.is_begun = True

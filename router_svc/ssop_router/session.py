@@ -265,9 +265,13 @@ class Session:
             finally:
                 self._ending -= 1
 
+        def end(_: "asyncio.Task[None]") -> None:
+            # One that is cancelled in the turn in which it begins runs nothing.
+            if self._pipeline.discard(job) and entry.prefetches.calls:
+                self._prefetching.cancel(request_id)
+
         entry.task = asyncio.get_running_loop().create_task(run())
-        # One that is cancelled in the turn in which it begins runs nothing.
-        entry.task.add_done_callback(lambda _: self._pipeline.discard(job))
+        entry.task.add_done_callback(end)
 
     async def _cancel(self, request_id: str) -> None:
         if request_id not in self._entries:

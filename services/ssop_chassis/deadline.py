@@ -15,6 +15,8 @@ SLOT_S: Final = 1 / 16
 """What ends later has one for so long at most, at its end; few live to need it."""
 _MOST_S: Final = 1e6
 _ROUNDING_S: Final = 0.001
+_YIELD_S: Final = 0.005
+"""What a deadline leaves to a cancel that came before it: one that is swallowed must not keep it from ringing."""
 
 
 class _Wheel:
@@ -57,7 +59,7 @@ class _Wheel:
         self._slots = {slot: alarms for slot, alarms in self._slots.items() if slot > passed}
         if self._slots:
             self._look_at(min(self._slots))
-        # A loop that is late has several: a deadline within another is over first, and says why.
+        # A loop that is late has several: a deadline within another is over first.
         due.sort(key=_time_of)
         for alarm in due:
             alarm.come(self.loop)
@@ -142,9 +144,12 @@ class Deadline(Alarm):
 
     The time may be moved with every chunk of a stream: what was set later is seen when the alarm rings. None: there is
     no end. Use it once.
+
+    Of several within each other that a late loop finds over at once the innermost ends first, and says why; asyncio's
+    leave that to the outermost.
     """
 
-    __slots__ = ("_cancelling", "_due_s", "_first_s", "_is_over", "_rings_s", "_task")
+    __slots__ = ("_cancelling", "_due_s", "_first_s", "_has_yielded", "_is_over", "_rings_s", "_task")
 
     def __init__(self, delay_s: float | None) -> None:
         super().__init__()
@@ -153,6 +158,7 @@ class Deadline(Alarm):
         self._rings_s = 0.0
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
+        self._has_yielded = False
         self._cancelling = 0
 
     def __enter__(self) -> Self:
@@ -207,5 +213,8 @@ class Deadline(Alarm):
         if left_s > 0:
             self._rings_s = due_s
             self.start(left_s)
-        else:
+        elif self._has_yielded or self._task is None or self._task.cancelling() <= self._cancelling:
             self.expire()
+        else:
+            self._has_yielded = True
+            self.start(_YIELD_S)

@@ -33,8 +33,6 @@ class Timeline:
         self.is_on = max_frames > 0
         """Whether anything is kept."""
         self._frames = 0
-        self.is_on = max_frames > 0
-        """Whether anything is kept."""
         self._marks: list[tuple[int, str, str]] = []
         self._sent: list[tuple[int, int, bytes]] = []
         self.left_out = 0

@@ -3,7 +3,9 @@
 import asyncio
 import heapq
 import itertools
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -214,6 +216,44 @@ async def test_the_inner_of_two_ends_alone() -> None:
         assert task is not None
         assert task.cancelling() == 0
         await asyncio.sleep(0)
+
+
+async def run_late(first_s: float) -> None:
+    """Wait for ever on a loop that comes back when far more time has passed."""
+    with Deadline(first_s):
+        asyncio.get_running_loop().call_soon(time.sleep, 0.05)
+        await asyncio.Event().wait()
+
+
+async def test_of_two_that_a_late_loop_finds_over_the_inner_says_so() -> None:
+    with Deadline(0.02), pytest.raises(TimeoutError):
+        await run_late(0.01)
+
+
+async def test_of_two_that_a_late_loop_finds_over_the_outer_ends_too() -> None:
+    async def go_on() -> None:
+        with Deadline(0.02):
+            with suppress(TimeoutError):
+                await run_late(0.01)
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await go_on()
+
+
+async def test_the_end_comes_though_a_cancel_before_it_was_swallowed() -> None:
+    async def wait() -> None:
+        with Deadline(0.02):
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            await asyncio.Event().wait()
+
+    task = asyncio.get_running_loop().create_task(wait())
+    await asyncio.sleep(0)
+    task.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait({task})
+    assert task.cancelled()
 
 
 async def test_the_outer_of_two_ends_both() -> None:

@@ -29,6 +29,25 @@ async def test_detaching_frees_a_write_that_would_never_end() -> None:
     assert task.cancelling() == 0
 
 
+async def test_detaching_frees_a_write_that_nobody_waits_for_yet() -> None:
+    """A node's chunk is written in the turn in which it comes, and waited for in a later one."""
+    outlet = DirectOutlet(block, 1)
+    pending = outlet.put(b"x", 1)
+    outlet.detach()
+    task = asyncio.get_running_loop().create_task(finish(pending))
+    done, _ = await asyncio.wait({task}, timeout=60)
+    assert done
+
+
+async def test_a_cancel_that_comes_with_detaching_is_a_cancel() -> None:
+    outlet = DirectOutlet(block, 1)
+    task = await begin(outlet)
+    task.cancel()
+    outlet.detach()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_later_writes_go_nowhere() -> None:
     outlet = DirectOutlet(block, 1)
     outlet.detach()

@@ -170,6 +170,17 @@ async def test_prefetch_of_a_cancelled_request_is_dropped(mesh: Mesh) -> None:
         await eventually(lambda: mesh.rag.cancelled_prefetches == ["a"])
 
 
+async def test_prefetch_of_a_request_that_is_cancelled_as_it_begins_is_dropped(mesh: Mesh) -> None:
+    """Both messages are read in one turn of the loop: nothing of the request has run when it is cancelled."""
+    mesh.rag.collections["acme"] = {"docs": 1}
+    async with open_session(mesh) as client:
+        await client.begin("a", "", is_complete=False)
+        await client.send("a", piece="one two three four five six seven eight nine ten")
+        await eventually(lambda: len(mesh.rag.prefetches) == 1)
+        await asyncio.gather(client.send("a", commit=SessionCommit()), client.send("a", cancel=SessionCancel()))
+        await eventually(lambda: mesh.rag.cancelled_prefetches == ["a"])
+
+
 async def test_prefetch_that_was_not_used_is_dropped_and_counted(mesh: Mesh) -> None:
     mesh.rag.collections["acme"] = {"docs": 1}
     text = "one two three four five six seven eight nine ten"
