@@ -52,9 +52,16 @@ class Outbox:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        pending = self._leaving or self._begin()
-        self._leaving = None
+        if (leaving := self._leaving) is not None:
+            self._leaving = None
+            return self._send_after(leaving)
+        pending = self._begin()
         return None if pending is None else self._send_rest(pending)
+
+    async def _send_after(self, leaving: Awaitable[None]) -> None:
+        await leaving
+        if (pending := self.send()) is not None:
+            await pending
 
     def _ring(self) -> None:
         self._timer = None

@@ -151,6 +151,26 @@ async def test_held_message_without_room_is_waited_for_before_the_next() -> None
     assert answer.reader.numbers == [[1, 2], [3], [4]]
 
 
+async def test_what_is_ready_behind_a_held_message_leaves_together_and_begins_a_new_time() -> None:
+    answer = Answer()
+    answer.offer()
+    answer.offer()
+    answer.reader.room = room = asyncio.Event()
+    answer.loop.pass_time(LINGER_S)
+    answer.loop.pass_time(LINGER_S)
+    answer.reader.room = None
+    answer.write()
+    answer.write()
+    pending = answer.outbox.offer()
+    assert pending is not None
+    room.set()
+    await pending
+    answer.offer()
+    assert answer.reader.numbers == [[1, 2], [3], [4, 5]]
+    answer.loop.pass_time(LINGER_S)
+    assert answer.reader.numbers == [[1, 2], [3], [4, 5], [6]]
+
+
 async def test_error_of_a_held_message_reaches_who_sends_the_next() -> None:
     answer = Answer()
     answer.offer()
