@@ -10,9 +10,11 @@ from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp, memcpy
 
-# What a connection remembers, in bytes of blocks, before anyone has said who it is; the oldest go first. A call's are
-# some 300.
-cdef size_t KNOWN_BYTES = 16_384
+# What a connection remembers, in bytes, before anyone has said who it is; the oldest go first. A call's block has some
+# 300.
+cdef size_t KNOWN_BYTES = 32_768
+# What one takes besides its bytes: a stranger may send thousands that have next to none.
+cdef size_t BLOCK_BYTES = 256
 # Before the bytes of each field: the lengths of its name and of its value.
 cdef size_t LENGTHS_BYTES = 2 * sizeof(uint32_t)
 
@@ -81,9 +83,9 @@ cdef class Blocks:
             block = Block()
             block._taken = taken
             self._known[taken] = block
-            self._known_bytes += self._taken_bytes
+            self._known_bytes += self._taken_bytes + BLOCK_BYTES
             while self._known_bytes > KNOWN_BYTES:
                 oldest = next(iter(self._known))
                 del self._known[oldest]
-                self._known_bytes -= PyBytes_GET_SIZE(oldest)
+                self._known_bytes -= PyBytes_GET_SIZE(oldest) + BLOCK_BYTES
         return block

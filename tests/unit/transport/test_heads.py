@@ -1,7 +1,9 @@
 """What calls with the same headers share on a connection, and what they don't."""
 
 import asyncio
+import gc
 import json
+import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 from helpers.memory_wire import MemoryTransport, frames_of
-from helpers.raw_http2 import DATA, HEADERS
+from helpers.raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, block, call, frame, message
 from ssop_chassis.call import Arity, Call, Method, Service
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
@@ -22,6 +24,7 @@ from ssop_transport.calling import judge
 pytestmark = pytest.mark.needs("native_transport")
 
 TURNS = 50
+REMEMBERED_BYTES = 100_000
 METHOD = "/test.T/Tell"
 
 
@@ -155,6 +158,26 @@ async def test_connection_that_never_says_the_same_is_served_right() -> None:
         for metadata in _many(60):
             assert (await both.ask(metadata))[0] == metadata
         assert (await both.ask({"x-a": "b"}))[0] == {"x-a": "b"}
+
+
+async def test_small_trailers_of_a_stranger_are_not_remembered_without_end() -> None:
+    async with serving() as both:
+        stranger: Any = both.server
+        both.exchange()
+        tracemalloc.start()
+        try:
+            for number in range(3_000):
+                opened = call(2 * number + 1) + message(2 * number + 1, b"", is_last=False)
+                end = frame(HEADERS, END_STREAM | END_HEADERS, 2 * number + 1, block([(b"a", b"%d" % number)]))
+                stranger.data_received(opened + end)
+                await asyncio.sleep(0)
+                both.to_client.sent.clear()
+            both.to_client.writes.clear()
+            gc.collect()
+            kept_bytes = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    assert kept_bytes < REMEMBERED_BYTES
 
 
 async def test_calls_at_the_same_time_share_what_they_say() -> None:
