@@ -37,7 +37,15 @@ class Background:
             _log.debug("background work failed", extra={"cause": describe(error)})
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for what runs and for what follows from it, then cancel the rest."""
+        """Wait for what runs and for what follows from it, then cancel the rest.
+
+        What follows from that, as the settlement of a generation that was cut, is given as long again.
+        """
+        if await self._cut(timeout_s):
+            await self._cut(timeout_s)
+
+    async def _cut(self, timeout_s: float) -> bool:
+        """Wait, then cancel; whether something had to be cancelled."""
         loop = running_loop()
         until_s = loop.time() + timeout_s
         # What has been asked for in this turn of the loop may be begun in the next.
@@ -49,3 +57,4 @@ class Background:
             task.cancel()
         if late:
             await asyncio.wait(late)
+        return bool(late)

@@ -28,6 +28,25 @@ async def test_what_takes_too_long_is_cancelled() -> None:
     assert (task.cancelled(), len(background)) == (True, 0)
 
 
+async def test_what_follows_from_a_cancel_is_waited_for_too() -> None:
+    background, ended = Background(), asyncio.Event()
+
+    async def settle() -> None:
+        await asyncio.sleep(0)
+        ended.set()
+
+    async def generate() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            # As a crowd does, which begins in the next turn with all that it was asked for in this one.
+            asyncio.get_running_loop().call_soon(lambda: background.start(settle()))
+
+    background.start(generate())
+    await background.finish(0.05)
+    assert (ended.is_set(), len(background)) == (True, 0)
+
+
 async def test_a_task_that_is_handed_over_is_waited_for() -> None:
     background, gate = Background(), asyncio.Event()
     task = asyncio.get_running_loop().create_task(gate.wait())

@@ -167,3 +167,12 @@ async def test_slow_reader_of_a_recording_holds_the_generation_back(mesh: Mesh) 
         assert written < 100
         answer = await read_all(stream)
     assert answer.error is None
+
+
+async def test_generation_that_a_drain_cuts_is_settled(mesh: Mesh) -> None:
+    mesh.nodes["lite-1"].script = Gate()
+    call = mesh.open(ask(model="grok-3-lite", request_id="cut", resume_window_ms=60_000))
+    await call.read()
+    await mesh.router.background.finish(0.05)
+    assert "cut" in mesh.cache.settled
+    assert [commit.is_complete for commit in mesh.cache.commits] == [False]
