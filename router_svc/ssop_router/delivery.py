@@ -38,6 +38,9 @@ _NO_TIER: Final = Tier.TIER_UNSPECIFIED
 _NO_TIER_REASON: Final = TierReason.TIER_REASON_UNSPECIFIED
 _NO_NODE_REASON: Final = NodeReason.NODE_REASON_UNSPECIFIED
 _NOWHERE: Final = ("", "")
+# What an engine can't do is said for each field of a caller's schema.
+_MOST_REMEMBERED_LIMITS: Final = 64
+_MOST_REMEMBERED_CHARS: Final = 1_024
 
 
 class Delivery:
@@ -195,7 +198,10 @@ class Delivery:
         job = self._job
         level, reason, reading = job.degraded_level, job.degraded_reason, job.reading
         if stored is None and not (similarity or job.unavailable or job.passages or job.continuations):
-            return _pack_plain_status(level, reason, reading.constraint_mode, reading.engine_limits, job.served_by)
+            limits = reading.engine_limits
+            is_short = len(limits) <= _MOST_REMEMBERED_LIMITS and sum(map(len, limits)) <= _MOST_REMEMBERED_CHARS
+            pack = _pack_plain_status if is_short else _pack_plain_status.__wrapped__
+            return pack(level, reason, reading.constraint_mode, limits, job.served_by)
         status = describe_state(level, reason, reading.constraint_mode, reading.engine_limits, job.served_by)
         if stored is not None:
             status.is_cached = True

@@ -29,7 +29,8 @@ from ssop.v1.mesh_pb2 import Receipt, TierReason
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
-from ssop_codec import Decoder, Encoder, compile_schema, text_schema
+from ssop_codec import Decoder, Encoder, compile_schema, mesh_chunk, text_schema
+from ssop_router import delivery
 
 
 async def test_delivery_has_its_frames_in_order(mesh: Mesh) -> None:
@@ -58,6 +59,23 @@ async def test_status_of_the_node_is_merged_once(mesh: Mesh) -> None:
     assert answer.kinds.count(FrameKind.FRAME_KIND_STATUS) == 1
     assert answer.status.constraint_mode == mesh_pb2.CONSTRAINT_MODE_FULL
     assert answer.status.engine_limits == ["maxLength=512 at /mood"]
+
+
+async def test_long_status_of_a_node_goes_out_whole_and_is_not_remembered(mesh: Mesh) -> None:
+    """A caller's schema makes it as long as it likes: one entry for each field, with the field's name."""
+    limits = [f"maxLength=512 at /{number}-{'x' * 200}" for number in range(40)]
+    status = mesh_pb2.DeliveryStatus(engine_limits=limits).SerializeToString()
+
+    async def script(call: Call, _: object) -> None:
+        for chunk in (mesh_chunk(FrameKind.FRAME_KIND_STATUS, status), *encode(GOOD)):
+            await call.write(chunk)
+
+    for node in mesh.nodes.values():
+        node.script = script
+    remembered = delivery._pack_plain_status.cache_info().misses
+    answer = await mesh.generate()
+    assert answer.status.engine_limits == limits
+    assert delivery._pack_plain_status.cache_info().misses == remembered
 
 
 async def test_accounting_counts_the_frames_that_were_sent(mesh: Mesh) -> None:
