@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from ssop.v1.frame_pb2 import FRAME_KIND_END, VERDICT_OK, Frame
+from ssop.v1.frame_pb2 import FRAME_KIND_END, VERDICT_OK, Chunk, Frame
 from ssop_codec import FrameError, bodies, survey
 
 _MAGIC: Final = b"SSA1"
@@ -65,6 +65,8 @@ def is_whole(chunk: bytes) -> bool:
     several documents) has the verdict OK. Mesh frames have no place in a stored answer.
     """
     try:
+        # The heads say nothing of what is in the fields, and all who ask for the same would get what nobody can read.
+        Chunk.FromString(chunk)
         sight = survey(chunk)
         ends = [Frame.FromString(body) for body in bodies(chunk, FRAME_KIND_END)]
     except (FrameError, DecodeError):

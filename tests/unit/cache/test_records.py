@@ -95,6 +95,14 @@ def test_answer_with_a_frame_that_is_cut_is_not_whole(tail: bytes) -> None:
     assert not is_whole(answer() + tail)
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"), [(b"B\x03yes", b"\x46\x03yes"), (b"B\x03yes", b"B\x04yes"), (b"B\x03yes", b"B\x03y\xffs")]
+)
+def test_answer_with_a_field_that_nobody_can_read_is_not_whole(good: bytes, bad: bytes) -> None:
+    assert good in answer("yes")
+    assert not is_whole(answer("yes").replace(good, bad))
+
+
 def test_nothing_is_not_whole() -> None:
     assert not is_whole(b"")
 
