@@ -81,14 +81,14 @@ async def _check_all(store: RedisStore, check: Callable[[Instance], Awaitable[No
         raise RedisConnectionError("no instance is known")
     for instance in instances:
         await check(instance)
-    return {(await read_info(store, instance, "server"))["run_id"] for instance in instances}
+    return {await _told(store, instance, "server", "run_id") for instance in instances}
 
 
 async def _require_place(store: RedisStore, instance: Instance) -> None:
     """It takes writes, of all keys that it is sent."""
-    if not store.is_cluster and (await read_info(store, instance, "cluster"))["cluster_enabled"] == "1":
+    if not store.is_cluster and (await read_info(store, instance, "cluster")).get("cluster_enabled") == "1":
         raise RoleError(f"the {store.role} instance is a node of a cluster: set {store.role}_mode to cluster")
-    if (role := (await read_info(store, instance, "replication"))["role"]) != "master":
+    if (role := await _told(store, instance, "replication", "role")) != "master":
         raise RedisConnectionError(f"the {store.role} instance takes no writes: it is a {role}")
 
 
@@ -106,6 +106,13 @@ async def _setting(store: RedisStore, instance: Instance, name: str) -> str:
 
 def _silent(store: RedisStore, name: str) -> RoleError:
     return RoleError(f"the {store.role} instance does not say its {name}; set is_role_checked = false to go without")
+
+
+async def _told(store: RedisStore, instance: Instance, section: str, name: str) -> str:
+    found = (await read_info(store, instance, section)).get(name)
+    if found is None:
+        raise _silent(store, name)
+    return found
 
 
 async def read_info(store: RedisStore, instance: Instance, section: str) -> dict[str, str]:
