@@ -161,7 +161,7 @@ class Answers:
         late = partial(self._kept.watch, job, key) if self._kept is not None else None
         asked_s = time.monotonic()
         response = await self._promises.keep(
-            partial(self._admit, request, job.inner_metadata, late),
+            partial(self._admit, request, job.inner_metadata, late, partial(self._give_back, job, key)),
             key,
             has_budget=self._limits.has_budget,
             remaining_s=job.remaining_s,
@@ -175,6 +175,11 @@ class Answers:
             self.renewals.hold(job, lease, age_s=time.monotonic() - asked_s)
         answer = response.answer if outcome == CacheOutcome.CACHE_OUTCOME_HIT else _NO_ANSWER
         return Admission(outcome, answer, lease)
+
+    def _give_back(self, job: Job, key: bytes, response: Response) -> None:
+        """The request went while it was admitted: nobody is to follow a generation that never begins."""
+        if isinstance(response, AdmitResponse) and response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
+            Lease(self, key, response.fencing_token, job).give_up("cancelled")
 
     async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:
         """Admit a call that generates nothing: it counts for the rate limit and reserves no tokens.
@@ -198,12 +203,13 @@ class Answers:
         request: AdmitRequest,
         metadata: InnerMetadata,
         watch: Callable[[], asyncio.TimerHandle] | None = None,
+        on_late: Callable[[Response], None] | None = None,
     ) -> AdmitResponse:
-        """`watch` begins something that is stopped when the answer is there."""
+        """`watch` begins something that is stopped when the answer is there; `on_late` as in Crowd.begin."""
         request.rate_share = self._limits.share()
         watching = watch() if watch is not None else None
         try:
-            response = await self._crowd(self._entry).begin(BatchEntry(admit=request), metadata)
+            response = await self._crowd(self._entry).begin(BatchEntry(admit=request), metadata, on_late=on_late)
         except Unavailable as error:
             self._limits.hear_failure(error.__cause__)
             raise

@@ -79,6 +79,7 @@ class _Asked:
     metadata: InnerMetadata
     future: "asyncio.Future[Response]"
     commit: Commit | None
+    on_late: Callable[[Response], None] | None
 
 
 class Crowd:
@@ -112,9 +113,15 @@ class Crowd:
         return await self.begin(entry, metadata)
 
     def begin(
-        self, entry: BatchEntry, metadata: InnerMetadata, commit: Commit | None = None
+        self,
+        entry: BatchEntry,
+        metadata: InnerMetadata,
+        commit: Commit | None = None,
+        on_late: Callable[[Response], None] | None = None,
     ) -> "asyncio.Future[Response]":
         """The same, begun at once; the response is there when what is returned has been awaited.
+
+        `on_late` takes the response where nobody awaits that any more.
 
         Raises, at once or there, Unavailable when the cache service does not serve, MeshError for what it says about
         the request, and OVERLOADED where too many wait. Where it raises at once nothing was done about `commit`.
@@ -126,7 +133,7 @@ class Crowd:
         loop = running_loop()
         if commit is not None:
             entry.commit.CopyFrom(commit.request)
-        asked = _Asked(entry, metadata, loop.create_future(), commit)
+        asked = _Asked(entry, metadata, loop.create_future(), commit, on_late)
         self._waiting.append(asked)
         if not self._is_due and self._running < _WIDTH:
             # What else is asked for in this turn of the loop goes along.
@@ -286,6 +293,8 @@ class Crowd:
 def _give(asked: _Asked, response: Response) -> None:
     if not asked.future.done():
         asked.future.set_result(response)
+    elif asked.on_late is not None:
+        asked.on_late(response)
 
 
 def _fail(asked: _Asked, error: Exception, cause: BaseException | None) -> None:

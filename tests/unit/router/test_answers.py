@@ -201,6 +201,18 @@ async def test_leader_that_goes_away_generates_on_for_its_followers() -> None:
         assert mesh.nodes["lite-1"].cancelled == 0
 
 
+async def test_lease_of_a_request_that_went_while_it_was_admitted_is_given_up(mesh: Mesh) -> None:
+    mesh.cache.gate.clear()
+    calls = mesh.cache.calls
+    leader = mesh.open(ask(model="grok-3-lite"))
+    await eventually(lambda: mesh.cache.calls > calls)
+    await leader.cancel()
+    await eventually(lambda: mesh.router.pipeline.in_flight == 0)
+    mesh.cache.gate.set()
+    await eventually(lambda: [commit.is_complete for commit in mesh.cache.commits] == [False])
+    assert all(generation.state != "open" for generation in mesh.cache.generations.values())
+
+
 async def test_follower_takes_over_when_the_leader_fails_before_a_field(mesh: Mesh) -> None:
     mesh.nodes["lite-1"].script = hanging()
     leader = mesh.open(ask(model="grok-3-lite"))
