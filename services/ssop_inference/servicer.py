@@ -22,7 +22,7 @@ from ssop_inference.core.beginning import Beginning, read_beginning, refuse_cont
 from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.confidence import ConfidenceWriter, find_choices
 from ssop_inference.core.constraint import LOST, TEXT, Constraint, Mode
-from ssop_inference.core.prompt import TOOLS, ChatMessage, build_messages, write_instruction
+from ssop_inference.core.prompt import TOOLS, ChatMessage, ControlTokens, build_messages, write_instruction
 from ssop_inference.core.remainder import UnfinishableError, write_remainder
 from ssop_inference.core.request import check_buffer, check_request, read_sampling
 from ssop_inference.core.tools import Choice, parameters_text, read_tools, write_call
@@ -36,7 +36,9 @@ _INLINE_SCHEMA_CHARS: Final = 4096
 # Reading takes 10 to 20 microseconds a frame.
 _INLINE_BEGINNING_BYTES: Final = 4096
 _log = logging.getLogger(__name__)
-_PlanKey = tuple[str, str, str, bool]
+_Reader = tuple[str, str, ControlTokens]
+"""For whom a plan is: another server may come in place of one, and a model's own tokens are known once it is loaded."""
+_PlanKey = tuple[_Reader, str, bool]
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class InferenceServicer:
         for model in node.models:
             metrics.track_load(model.name, model.backend.load_now)
         self._plans: OrderedDict[_PlanKey, Plan] = OrderedDict()
-        self._tool_plans: OrderedDict[tuple[str, bytes], ToolPlan] = OrderedDict()
+        self._tool_plans: OrderedDict[tuple[_Reader, bytes], ToolPlan] = OrderedDict()
 
     async def generate(self, call: Call) -> None:
         """See inference.proto."""
@@ -204,7 +206,7 @@ class InferenceServicer:
     async def _plan(self, model: Model, output_schema: content_pb2.OutputSchema) -> Plan:
         """The compiled schema. Raises SchemaError."""
         key = _plan_key(model, output_schema)
-        text, asserts = key[2:]
+        text, asserts = key[1:]
         if (plan := self._plans.get(key)) is not None:
             self._plans.move_to_end(key)
             return plan
@@ -222,7 +224,7 @@ class InferenceServicer:
         CONTENT_UNSUPPORTED."""
         if TOOLS not in model.backend.capabilities.features:
             return None
-        key = f"{model.name} {model.backend.capabilities.kind}", _tools_key(prompt)
+        key = _reader(model), _tools_key(prompt)
         if (known := self._tool_plans.get(key)) is not None:
             self._tool_plans.move_to_end(key)
             return known
@@ -277,8 +279,11 @@ def _read_rest(
 
 def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> _PlanKey:
     asserts = output_schema.format_assertion if output_schema.HasField("format_assertion") else True
-    # Another server may have come in place of the one that the constraint is for.
-    return model.name, model.backend.capabilities.kind, output_schema.json_schema, asserts
+    return _reader(model), output_schema.json_schema, asserts
+
+
+def _reader(model: Model) -> _Reader:
+    return model.name, model.backend.capabilities.kind, model.backend.control
 
 
 def _tools_key(prompt: content_pb2.Prompt) -> bytes:

@@ -22,7 +22,7 @@ from ssop_chassis.errors import MeshError
 from ssop_codec import Verdict
 from ssop_inference.backend import Load, Stop, Token
 from ssop_inference.core.constraint import Constraint, Mode
-from ssop_inference.core.prompt import TOOLS
+from ssop_inference.core.prompt import TOOLS, ControlTokens
 from ssop_inference.node import Node
 from ssop_inference.resource import Memory
 
@@ -84,6 +84,17 @@ async def test_nothing_leaves_before_the_first_field() -> None:
     running, _ = node_of(Script([b"{", b'"a"', b": 1", b", "]))
     answer = await running.client.generate(user_prompt("x", schema=SCHEMA))
     assert frame_pb2.FRAME_KIND_VALUE in [frame.kind for frame in answer.messages[0].frames]
+
+
+async def test_schema_that_was_asked_about_before_the_model_was_loaded_spells_none_of_its_own_tokens() -> None:
+    running, backend = node_of(Script([b"{}"]), constraint=Constraint(Mode.ENVELOPE))
+    schema = {"type": "object", "title": "(own)"}
+    await running.client.check_constraint(schema)
+    backend.control = ControlTokens(("(own)",))
+    await running.client.generate(user_prompt("x", schema=schema))
+    told = backend.requests[0].messages[0].content
+    assert '"title"' in told
+    assert "(own)" not in told
 
 
 async def test_what_a_model_is_told_of_schema_and_tools_spells_no_control_token() -> None:
