@@ -209,7 +209,14 @@ class Answers:
         request.rate_share = self._limits.share()
         watching = watch() if watch is not None else None
         try:
-            response = await self._crowd(self._entry).begin(BatchEntry(admit=request), metadata, on_late=on_late)
+            asked = self._crowd(self._entry).begin(BatchEntry(admit=request), metadata, on_late=on_late)
+            response = await asked
+        except asyncio.CancelledError:
+            # The response may have come in the very turn in which the request went.
+            is_answered = asked.done() and not asked.cancelled() and asked.exception() is None
+            if is_answered and on_late is not None:
+                on_late(asked.result())
+            raise
         except Unavailable as error:
             self._limits.hear_failure(error.__cause__)
             raise

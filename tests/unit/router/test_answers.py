@@ -1,6 +1,7 @@
 """Stored answers, followers, and a cache that fails."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,9 @@ from ssop.v1.mesh_pb2 import CacheReason
 from ssop.v1.router_pb2 import CacheOptions, GenerateRequest
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import Principal
+from ssop_router import crowd
+from ssop_router.job import Intake
 
 
 async def test_small_replay_is_one_message(mesh: Mesh) -> None:
@@ -211,6 +215,24 @@ async def test_lease_of_a_request_that_went_while_it_was_admitted_is_given_up(me
     mesh.cache.gate.set()
     await eventually(lambda: [commit.is_complete for commit in mesh.cache.commits] == [False])
     assert all(generation.state != "open" for generation in mesh.cache.generations.values())
+
+
+async def test_lease_that_comes_in_the_turn_in_which_its_request_goes_is_given_up(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give = crowd._give
+
+    def give_in_vain(asked: Any, response: crowd.Response) -> None:
+        give(asked, response)
+        task.cancel()
+
+    monkeypatch.setattr(crowd, "_give", give_in_vain)
+    principal = Principal("acme", "k", frozenset({"lite", "full", "ssop"}))
+    job = mesh.router.pipeline.accept(Intake(ask(model="grok-3-lite"), principal, 60))
+    task = asyncio.ensure_future(mesh.router.pipeline.serve(job, lambda _: None, lambda work, _: work))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await eventually(lambda: [commit.is_complete for commit in mesh.cache.commits] == [False])
 
 
 async def test_follower_takes_over_when_the_leader_fails_before_a_field(mesh: Mesh) -> None:
