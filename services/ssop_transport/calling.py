@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from typing import Final
 
 from google.rpc import code_pb2
@@ -136,6 +136,14 @@ class Streaming(Calling):
                 return
             else:
                 await self.wait()
+
+    def leave(self) -> None:
+        """See Calling.leave."""
+        super().leave()
+        pending, self.pending = self.pending, None
+        if isinstance(pending, Coroutine):
+            # Its caller was cancelled in the turn in which it came: nobody waits for it any more.
+            pending.close()
 
 
 def judge(stream: Stream | None) -> Metadata:
