@@ -228,13 +228,13 @@ class InferenceServicer:
         if (known := self._tool_plans.get(key)) is not None:
             self._tool_plans.move_to_end(key)
             return known
-        use = read_tools(prompt)
-        if use is None:
-            return None
         plans = {
             tool.name: await self._plan(model, content_pb2.OutputSchema(json_schema=parameters_text(tool)))
             for tool in prompt.tools
         }
+        use = read_tools(prompt)
+        if use is None:
+            return None
         schemas = {name: found.schema for name, found in plans.items()}
         held = {name: found.constraint for name, found in plans.items()}
         # One grammar for all of them is compiled, which takes as long as one schema of their size.

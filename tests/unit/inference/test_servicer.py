@@ -272,6 +272,16 @@ async def test_log_probabilities_that_a_backend_lacks_are_refused() -> None:
     assert caught.value.reason == ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED
 
 
+async def test_tool_whose_schema_is_no_json_is_refused() -> None:
+    running, backend = node_of()
+    backend.capabilities = replace(backend.capabilities, features=(TOOLS,), has_marked_calls=True)
+    prompt = user_prompt("x")
+    prompt.tools.add(name="f", parameters_schema='%s%n{"type')
+    with pytest.raises(MeshError) as caught:
+        await running.client.generate(prompt)
+    assert caught.value.reason == ErrorReason.ERROR_REASON_SCHEMA_REFUSED
+
+
 async def test_refused_schema_names_the_keyword() -> None:
     running, _ = node_of()
     with pytest.raises(MeshError) as caught:
