@@ -76,6 +76,10 @@ class NativeCall(CallState):
         self.is_left = True
         self.stream.reset()
 
+    def let_go(self) -> None:
+        """Its work is done: nobody is asked any more. What asks may hold the call: circles are dear to collect."""
+        self.task = self._outlives = None
+
     async def _wait(self) -> None:
         # A session reads and writes at the same time, so that there may be several who wait.
         waiter = running_loop().create_future()

@@ -179,6 +179,8 @@ class NativeServer:
             # The client went, or the server stops; to one that is still there a reset says so.
             call.stream.reset()
             raise
+        finally:
+            call.let_go()
         if not call.is_left:
             call.end(error)
 

@@ -1,7 +1,9 @@
 """What handlers and callers may rely on, on every transport."""
 
 import asyncio
+import gc
 import struct
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -206,6 +208,25 @@ async def test_work_that_outlives_its_call_is_not_waited_for_when_the_server_sto
     assert not carried.ended
     carried.gate.set()
     await eventually(lambda: carried.ended == "done")
+
+
+async def test_call_whose_work_was_carried_leaves_nothing_to_the_collector(serving: Serve) -> None:
+    gone: list[weakref.ref[object]] = []
+
+    async def carry(call: Call) -> None:
+        async def work() -> None:
+            await call.write(b"answer")
+
+        gone.append(weakref.ref(call))
+        await call.carry(work(), lambda _: bool(call.metadata))
+
+    async with serving(one_method(Arity.SERVER_STREAM, carry)) as peer:
+        gc.disable()
+        try:
+            await peer.stream(METHOD, b"", lambda _: None, timeout_s=30, metadata=SIGNED)
+            await eventually(lambda: gone[0]() is None)
+        finally:
+            gc.enable()
 
 
 async def test_error_of_work_that_is_carried_ends_the_call(serving: Serve) -> None:
