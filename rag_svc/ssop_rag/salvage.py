@@ -1,8 +1,8 @@
 """Reading a damaged database: what is readable is found around what is not, and only whole documents are kept."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import rocksdict
@@ -26,15 +26,13 @@ class Damage(Exception):  # noqa: N818 - it is no fault of this program
 def walk(source: Any, begin: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Keys of a database or of a snapshot, from `begin` on, with their values. Raises Damage."""
     last = b""
-    with _naming(lambda: last):
-        place = source.iter()
-        place.seek(begin)
+    place = source.iter()
+    _seek_to(place, begin)
     while place.valid():
         last = place.key()
         yield last, place.value()
         place.next()
-    with _naming(lambda: last):
-        place.status()
+    _end(place, last)
 
 
 def check(source: Any) -> None:
@@ -43,17 +41,23 @@ def check(source: Any) -> None:
     place.seek_to_first()
     while place.valid():
         place.next()
-    with _naming(lambda: b""):
-        place.status()
+    _end(place, b"")
 
 
-@contextmanager
-def _naming(last: Callable[[], bytes]) -> Iterator[None]:
+# Plain functions, no context manager: on Python 3.13 what one raises is in a circle with it, and with the iterator that
+# holds the database open until garbage is collected.
+def _seek_to(place: Any, begin: bytes) -> None:
     try:
-        yield
+        place.seek(begin)
+    except Exception as error:  # the library raises plain Exception for all faults
+        raise Damage(b"", str(error)) from error
+
+
+def _end(place: Any, last: bytes) -> None:
+    try:
+        place.status()
     except Exception as error:
-        # The library raises plain Exception for all faults.
-        raise Damage(last(), str(error)) from error
+        raise Damage(last, str(error)) from error
 
 
 def salvage(damaged: Any, fresh: Any) -> dict[str, int]:

@@ -44,7 +44,9 @@ def _run(command: str) -> None:
 def make_authority(folder: Path, name: str = "ca") -> Files:
     """An authority of its own."""
     made = Files(folder / f"{name}.key", folder / f"{name}.pem")
-    _run(f"openssl req -x509 {_KEY} -days 2 -keyout {made.key} -out {made.certificate} -subj /CN={name}")
+    # Python 3.13 refuses an authority that does not say what its key is for (RFC 5280, section 4.2.1.3).
+    usage = "-addext keyUsage=critical,keyCertSign,cRLSign"
+    _run(f"openssl req -x509 {_KEY} {usage} -days 2 -keyout {made.key} -out {made.certificate} -subj /CN={name}")
     return made
 
 
