@@ -2,8 +2,8 @@
 
 A null model answers 12 frames at once; keys, limits, admission script, cache (always a miss), classifier, codec and
 metrics are on, retrieval is off. In the same run: a bare echo of the same frames, TLS, two routers, a model that takes
-24 ms, the grpc.aio transport, and LiteLLM's proxy. BENCH_SECONDS: how long each load lasts, 5 unless given;
-BENCH_PEERS: where peers are installed.
+24 ms, the grpc.aio transport, and LiteLLM's proxy; and, with valgrind, the instructions of each service.
+BENCH_SECONDS: how long each load lasts, 5 unless given; BENCH_PEERS: where peers are installed.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from rich.console import Console
 from helpers import null_upstream, peers
 from helpers.bench_mesh import BenchMesh, Transport, record_answer, run_bench_mesh
 from helpers.echo_server import running_echo
+from helpers.instructions import Cost, Counter, missing_counter
 from helpers.load_figures import LoadOrder
 from helpers.load_generator import run_order
 from helpers.load_requests import FRAMES, TOKENS
@@ -34,7 +35,10 @@ from ssop_cli.embedded import free_port
 SECONDS: Final = float(os.environ.get("BENCH_SECONDS", "5"))
 TOKEN_MS: Final = 2.0
 MODEL_MS: Final = TOKEN_MS * TOKENS
-PARTS: Final = ("native", "floor", "paced", "tls", "two", "grpc", "litellm")
+PARTS: Final = ("native", "floor", "paced", "tls", "two", "grpc", "litellm", "instructions")
+COUNTED: Final = ("router", "cache", "inference")
+COUNTED_REQUESTS: Final = 640
+COUNT_LIMIT_S: Final = 300.0
 NATIVE: Final = Bar(rate=10_000)
 STOCK: Final = Bar(rate=4_000)
 OVERHEAD: Final = Bar(p50_ms=0.6, p99_ms=1.5)
@@ -46,6 +50,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
+        self.costs: dict[str, Cost] = {}
 
     def measure(self, path: str, transport: str, order: LoadOrder, *, bar: Bar | None = None) -> None:
         """One load, in a process of its own."""
@@ -126,6 +131,27 @@ def measure_grpc(bench: Bench) -> None:
             bench.measure("mesh", "grpc.aio", replace(order, rate=rate))
 
 
+def count_instructions(bench: Bench) -> None:
+    """Instructions of each service for each request, in a mesh of its own, where the others run as ever."""
+    if reason := missing_counter():
+        print(reason, file=sys.stderr)
+        return
+    for service in COUNTED:
+        with tempfile.TemporaryDirectory(prefix="ssop-bench-") as name:
+            folder, counter = Path(name), Counter(Path(name))
+            python = counter.interpreter(f"ssop_{service}.main")
+            with run_bench_mesh(folder, "native", store_mib=8, python=python) as mesh:
+                order = replace(base_order(mesh), width=64, warm_s=0.0, seconds=COUNT_LIMIT_S, count=COUNTED_REQUESTS)
+                run_order(order)
+                with counter.counting(mesh.pids[service]) as count:
+                    result = run_order(order)
+                idle = counter.count_idle(mesh.pids[service])
+        if result.failed or result.done != COUNTED_REQUESTS:
+            raise AssertionError(f"{service}: {result.done} of {COUNTED_REQUESTS} requests were answered")
+        cost = bench.costs[service] = Cost.of(count, result.done, idle)
+        print(f"{service}: {cost}", file=sys.stderr, flush=True)
+
+
 def measure_litellm(bench: Bench) -> None:
     """LiteLLM's proxy in front of a server that costs next to nothing and streams a piece for each frame."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
@@ -164,13 +190,14 @@ def main() -> None:
         ("two", measure_two),
         ("grpc", measure_grpc),
         ("litellm", measure_litellm),
+        ("instructions", count_instructions),
     ):
         if part in parts:
             measure(bench)
     console = Console(stderr=given.json == "-", width=None if sys.stdout.isatty() else 220)
-    print_rows(bench.rows, machine, console)
+    print_rows(bench.rows, machine, console, bench.costs)
     if given.json:
-        write_rows(given.json, bench.rows, machine)
+        write_rows(given.json, bench.rows, machine, bench.costs)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 The router is a process of its own, and so are its surroundings: a node whose answers stand ready, twelve fields in
 thirteen chunks, and a cache service that never has one. Keys, admission, classifier, metrics, traces and logs are on.
 Printed are requests per second and the router's CPU for each: answers that come at once, to so many clients; and
-answers that come a chunk at a time, at a fixed rate, as a model writes them.
+answers that come a chunk at a time, at a fixed rate, as a model writes them. `--instructions 640` also counts the
+instructions of so many requests, on a router of their own under valgrind; half a minute for each number of clients.
 """
 
 import argparse
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uvloop
 
+from helpers.instructions import Cost, Counter, missing_counter
 from helpers.router_process import keys_text
 from helpers.scripted_mesh import SECRET, Keys, ScriptedCache, ScriptedNode, ask, encode, node_status_chunk
 from helpers.scripted_stores import ScriptedKeyStore
@@ -43,6 +45,7 @@ from ssop_router.settings import RouterSettings
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _FIELDS: Final = 12
+_WARM_REQUESTS: Final = 400
 SCHEMA: Final = {
     "type": "object",
     "properties": {f"field_{number}": {"type": "string", "maxLength": 64} for number in range(_FIELDS)},
@@ -155,16 +158,20 @@ def _write_settings(folder: Path, key: str, transport: str) -> None:
 
 
 @asynccontextmanager
-async def running_router(folder: Path, transport: Any, profile: str) -> AsyncIterator[tuple[int, Any, dict[str, str]]]:
-    """A router process between its surroundings: its id, a peer, and the metadata of a call."""
+async def running_router(
+    folder: Path, transport: Any, profile: str = "", counter: Counter | None = None
+) -> AsyncIterator[tuple[int, Any, dict[str, str]]]:
+    """A router process between its surroundings: its id, a peer, and the metadata of a call.
+
+    A `profile` is written there; a `counter` can count it.
+    """
     key = Keys().of()
     _write_settings(folder, key, transport)
     python = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else [])]
+    command = [*python, "-m", "ssop_router.main", "--config", str(folder / "ssop.toml")]
     with (folder / "router.log").open("wb") as log:
         surroundings = subprocess.Popen([sys.executable, __file__, "--serve", str(folder), "--transport", transport])
-        router = subprocess.Popen(
-            [*python, "-m", "ssop_router.main", "--config", str(folder / "ssop.toml")], stderr=log
-        )
+        router = subprocess.Popen(counter.command(*command) if counter else command, stderr=log)
     peer = connector(transport)(f"unix:{folder}/router.sock")
     metadata = {"authorization": f"Bearer {key}"}
     try:
@@ -262,6 +269,32 @@ def bench_decision(rounds: int = 5, calls: int = 4_000) -> dict[str, float]:
     return {"decision_us_median": round(statistics.median(times), 1), "decision_us_min": round(min(times), 1)}
 
 
+async def _ask_all(peer: Any, metadata: dict[str, str], clients: int, requests: int) -> None:
+    """So many requests, `clients` at a time."""
+    numbers = iter(range(requests))
+
+    async def client() -> None:
+        for number in numbers:
+            await _generate(peer, _request(0, number), metadata)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+
+
+async def count_instructions(transport: str, widths: Sequence[int], requests: int) -> dict[int, Cost]:
+    """The router's instructions, by how many requests there are at a time."""
+    with tempfile.TemporaryDirectory(prefix="ssop-bench-") as name:
+        counter = Counter(Path(name))
+        async with running_router(Path(name), transport, counter=counter) as (pid, peer, metadata):
+            await _ask_all(peer, metadata, max(widths), _WARM_REQUESTS)
+            idle = await asyncio.to_thread(counter.count_idle, pid)
+            found = {}
+            for width in widths:
+                with counter.counting(pid) as count:
+                    await _ask_all(peer, metadata, width, requests)
+                found[width] = Cost.of(count, requests, idle)
+    return found
+
+
 async def bench(options: argparse.Namespace) -> dict[str, Any]:
     """All runs."""
     results: dict[str, Any] = {
@@ -278,6 +311,14 @@ async def bench(options: argparse.Namespace) -> dict[str, Any]:
             for rate in options.rates:
                 paced = _paced(peer, metadata, rate, options.seconds, options.pause_ms)
                 results[f"paced_{rate}_per_s"] = await measure(pid, paced)
+    if options.instructions:
+        counts = await count_instructions(options.transport, options.clients, options.instructions)
+        for clients, cost in counts.items():
+            results[f"at_once_{clients}"] |= {
+                "router_kinstr_per_request": cost.request,
+                "router_kinstr_counted_s": cost.seconds,
+            }
+            results["router_kinstr_per_idle_second"] = cost.idle_second
     return results
 
 
@@ -291,7 +332,10 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--decision", action="store_true", help="only what a decision costs")
     parser.add_argument("--profile", default="", help="write a cProfile of the router there")
+    parser.add_argument("--instructions", type=int, default=0, metavar="REQUESTS", help="count those of as many")
     given = parser.parse_args()
+    if given.instructions and (reason := missing_counter()):
+        parser.error(reason)
     if given.serve:
         uvloop.run(serve_surroundings(given.serve, given.transport))
     elif given.decision:

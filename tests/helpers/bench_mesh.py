@@ -96,11 +96,13 @@ def run_bench_mesh(
     has_tls: bool = False,
     calls: int = CALLS,
     store_mib: int = 0,
+    python: Path | None = None,
 ) -> Iterator[BenchMesh]:
     """Run a mesh with its state in `folder`, which must be there, until the block ends.
 
     The model waits `wait_ms` before each of its 12 tokens. `calls` are taken at the same time by each service.
-    `store_mib`: what Redis and the cache service keep of answers at most, each; 0 is as ever.
+    `store_mib`: what Redis and the cache service keep of answers at most, each; 0 is as ever. `python` is the
+    interpreter of the services, this one unless given.
     """
     places = find_places(folder / "state", os.environ)
     make_places(places)
@@ -123,8 +125,10 @@ def run_bench_mesh(
     config.write_text(dump_toml(document))
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SSOP_")}
     with (folder / "up.log").open("wb") as log:
-        command = [sys.executable, "-m", "ssop_cli.main", "up", "--state-dir", str(places.state), "--config"]
-        up = subprocess.Popen([*command, str(config)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
+        # The supervisor starts services with what it takes for its own interpreter.
+        start = f"import sys; sys.executable = {str(python or sys.executable)!r}; from ssop_cli.main import run; run()"
+        command = [sys.executable, "-c", start, "up", "--state-dir", str(places.state), "--config", str(config)]
+        up = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         started: list[subprocess.Popen[bytes]] = []
         try:
             mesh = LiveMesh(places, up)

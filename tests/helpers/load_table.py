@@ -4,14 +4,15 @@ import datetime as dt
 import json
 import os
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
+from helpers.instructions import Cost
 from helpers.load_figures import LoadOrder, LoadResult
 
 FULL_SHARE: Final = 0.9
@@ -86,8 +87,13 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def print_rows(rows: Sequence[Row], machine: dict[str, Any], console: Console) -> None:
-    """The table. Latencies of a load that was more than could be done are not shown: they grow with its length."""
+def print_rows(
+    rows: Sequence[Row], machine: dict[str, Any], console: Console, costs: Mapping[str, Cost] | None = None
+) -> None:
+    """The table. Latencies of a load that was more than could be done are not shown: they grow with its length.
+
+    `costs`: instructions of each service, where they were counted.
+    """
     table = Table(title=", ".join(f"{name} {value}" for name, value in machine.items()))
     for name in ("path", "load", "rate/s", "p50 ms", "p99", "first p50"):
         table.add_column(name, justify="left" if name in {"path", "load"} else "right")
@@ -97,7 +103,10 @@ def print_rows(rows: Sequence[Row], machine: dict[str, Any], console: Console) -
         table.add_column(name)
     for row in rows:
         table.add_row(*_cells(row))
-    console.print(table)
+    if rows:
+        console.print(table)
+    for name, cost in (costs or {}).items():
+        console.print(f"{name}: {cost}", highlight=False)
     others = max((row.result.others_share for row in rows), default=0.0)
     if others > OTHERS_SHARE:
         text = f"Other processes had up to {100 * others:.0f} % of the cores: this is no quiet machine."
@@ -137,9 +146,13 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def write_rows(path: str, rows: Sequence[Row], machine: dict[str, Any]) -> None:
+def write_rows(
+    path: str, rows: Sequence[Row], machine: dict[str, Any], costs: Mapping[str, Cost] | None = None
+) -> None:
     """The same as JSON; `-` is the standard output."""
-    text = json.dumps({"machine": machine, "rows": [row.to_json() for row in rows]}, indent=1)
+    kinstr = {name: asdict(cost) for name, cost in (costs or {}).items()}
+    found = {"machine": machine, "rows": [row.to_json() for row in rows], "kinstr": kinstr}
+    text = json.dumps(found, indent=1)
     if path == "-":
         print(text)
     else:
