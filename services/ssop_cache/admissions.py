@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from ssop.v1 import cache_pb2
@@ -79,23 +80,24 @@ class Admissions:
 
     async def admit_all(self, tenant: str, asked: Sequence[Admitting]) -> None:
         """Judge each, and write into it what came of it. Raises nothing that is of one of them."""
-        by_share: dict[float, list[Admitting]] = {}
+        alike: dict[tuple[float, int, int], list[Admitting]] = {}
         for one in asked:
             try:
                 _check(one.request)
             except MeshError as error:
                 one.error = error
             else:
-                by_share.setdefault(one.request.rate_share, []).append(one)
-        works = [self._admit_under(tenant, self._limits.under(share), some) for share, some in by_share.items()]
-        # One router sends one share, but for the moment in which it changes.
+                request = one.request
+                alike.setdefault((request.rate_share, request.lease_ms, request.reservation_ms), []).append(one)
+        works = [self._admit_under(tenant, self._limits.under(share), some) for (share, *_), some in alike.items()]
+        # One router sends one share and one duration, but for the moment in which they change.
         if len(works) == 1:
             await works[0]
         else:
             await asyncio.gather(*works)
 
     async def _admit_under(self, tenant: str, limits: Limits, asked: Sequence[Admitting]) -> None:
-        """Those that say the same share of the rate."""
+        """Those that say the same share of the rate, and for how long leases and reservations are to last."""
         self._metrics.rate_limit_rps.set(limits.max_rps)
         looked_up: list[Outcome] = []
         for _ in range(_RECHECKS):
@@ -133,34 +135,47 @@ class Admissions:
                 request.request_id,
                 request.cache_key,
                 request.reserve_tokens,
-                request.lease_ms,
-                request.reservation_ms,
                 is_found=answer is not None,
                 wants_lease=not request.no_lease,
                 seen_fence=one.seen_fence,
             )
             for one, request, answer in zip(admitting, requests, answers, strict=True)
         ]
-        bound_s = max(left_s, self._state.timeout_s / 2)
+        first = requests[0]
+        judge = partial(
+            self._judge,
+            tenant,
+            limits,
+            lease_ms=first.lease_ms,
+            reservation_ms=first.reservation_ms,
+            bound_s=max(left_s, self._state.timeout_s / 2),
+        )
         writing = [one for one in asked if limits.interval_us > 0 or not one.is_found]
         if not 0 < len(writing) < len(asked):
-            return list(zip(await self._judge(tenant, limits, asked, bound_s), answers, strict=True))
+            return list(zip(await judge(asked), answers, strict=True))
         # A state that is full takes no writes, and hits need none.
         hits = [one for one in asked if one.is_found]
-        judged = await asyncio.gather(
-            *(self._judge(tenant, limits, some, bound_s) for some in (hits, writing)),
-        )
+        judged = await asyncio.gather(judge(hits), judge(writing))
         of_hits, of_others = map(iter, judged)
         admissions = [next(of_hits if one.is_found else of_others) for one in asked]
         return list(zip(admissions, answers, strict=True))
 
     async def _judge(
-        self, tenant: str, limits: Limits, asked: Sequence[Admit], bound_s: float
+        self,
+        tenant: str,
+        limits: Limits,
+        asked: Sequence[Admit],
+        *,
+        lease_ms: int,
+        reservation_ms: int,
+        bound_s: float,
     ) -> Sequence[Admission | MeshError]:
         """What the state says of each."""
         asked_s = time.monotonic()
         try:
-            reply = await self._state.run(scripts.admit(self._layout.of_tenant(tenant), limits, asked), bound_s)
+            keys = self._layout.of_tenant(tenant)
+            call = scripts.admit(keys, limits, asked, lease_ms=lease_ms, reservation_ms=reservation_ms)
+            reply = await self._state.run(call, bound_s)
         except MeshError as error:
             # A router that starts now must know what it is to hold by itself.
             error.metadata["limits"] = self._told.SerializeToString().hex()
@@ -168,7 +183,7 @@ class Admissions:
         admissions = scripts.parse_admissions(reply)
         for one, admission in zip(asked, admissions, strict=True):
             if admission.outcome is Outcome.LEASE:
-                until_s = asked_s + (one.lease_ms - scripts.SEAL_MS) / 1000
+                until_s = asked_s + (lease_ms - scripts.SEAL_MS) / 1000
                 self._grants.give(tenant, one.cache_key, admission.fence, until_s)
         return admissions
 

@@ -227,8 +227,9 @@ class AnswerStore:
         self, tenant: str, keys: TenantKeys, cache_key: bytes, reply: Reply, changes: int
     ) -> Answer | None:
         """One that the cache instance has; the host keeps it, too."""
-        age_ms, fence, ttl_ms = scripts.number(reply[0]), scripts.number(reply[1]), scripts.number(reply[3])
-        data = scripts.data(reply[2])
+        age_ms, fence, ttl_ms, start, value = reply
+        age_ms, fence, ttl_ms = scripts.number(age_ms), scripts.number(fence), scripts.number(ttl_ms)
+        data = scripts.data(value)[scripts.number(start) :]
         record = self._decode(tenant, data)
         if record is None:
             return None

@@ -17,7 +17,7 @@ from ssop_cache.answers import AnswerStore, Fresh
 from ssop_cache.checks import check_key, check_request_id, check_ttl
 from ssop_cache.core import scripts
 from ssop_cache.core.grants import Grants
-from ssop_cache.core.keys import Layout
+from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_cache.core.records import is_whole
 from ssop_cache.core.scripts import Ending, Settlement
 from ssop_cache.core.usage import count_request
@@ -187,17 +187,13 @@ class Conclusions:
             Ending(
                 commit.cache_key,
                 commit.fencing_token,
-                commit.chunk,
                 is_complete=commit.is_complete and not one.is_unfit,
                 is_stored=one.is_stored,
             )
             for one, commit in ending
         ]
-        call = scripts.conclude(
-            keys, self._limits, settlements, endings, max_backlog_bytes=self._settings.max_backlog_bytes
-        )
         try:
-            reply = await self._state.run(call)
+            reply = await self._state.run(scripts.conclude(keys, self._limits, settlements, endings))
         except MeshError as error:
             for one, _ in settling:
                 one.settled = error
@@ -211,10 +207,34 @@ class Conclusions:
         self._metrics.charged_tokens.inc(sum(charges))
         for (one, _), charged in zip(settling, charges, strict=True):
             one.settled = SettleResponse(charged_tokens=min(charged, _MOST_CHARGED))
-        for outcome, count in Counter(reply[last:]).items():
-            self._metrics.commits.labels(scripts.word(outcome)).inc(count)
-        for (one, _), outcome in zip(ending, reply[last:], strict=True):
-            one.committed = _judge(outcome, is_fit=not one.is_unfit)
+        followed: list[tuple[Conclusion, Ending, bytes]] = []
+        for (one, commit), described, outcome in zip(ending, endings, reply[last:], strict=True):
+            if outcome == b"followed":
+                followed.append((one, described, commit.chunk))
+            else:
+                self._take_end(one, outcome)
+        if followed:
+            await self._end_followed(keys, followed)
+
+    async def _end_followed(self, keys: TenantKeys, followed: Sequence[tuple[Conclusion, Ending, bytes]]) -> None:
+        """Those whose bytes somebody waits for: few enough to be told of apart."""
+        call = scripts.end(
+            keys,
+            [(described, rest) for _, described, rest in followed],
+            max_backlog_bytes=self._settings.max_backlog_bytes,
+        )
+        try:
+            reply = await self._state.run(call)
+        except MeshError as error:
+            for one, *_ in followed:
+                one.committed = error
+            return
+        for (one, *_), outcome in zip(followed, reply[2:], strict=True):
+            self._take_end(one, outcome)
+
+    def _take_end(self, one: Conclusion, outcome: int | bytes) -> None:
+        self._metrics.commits.labels(scripts.word(outcome)).inc()
+        one.committed = _judge(outcome, is_fit=not one.is_unfit)
 
 
 def _describe(request: SettleRequest) -> Settlement:

@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -69,8 +70,6 @@ class ScriptMachine(RuleBasedStateMachine):
                 request_id=st.sampled_from(IDS),
                 cache_key=st.sampled_from(CACHE_KEYS),
                 tokens=st.sampled_from([0, 5, 20, 60]),
-                lease_ms=st.sampled_from([1, 5, 5000]),
-                reservation_ms=st.sampled_from([3, 15_000]),
                 is_found=st.integers(0, 9).map(lambda n: n == 0),
                 wants_lease=st.integers(0, 4).map(bool),
             ),
@@ -78,20 +77,24 @@ class ScriptMachine(RuleBasedStateMachine):
             max_size=4,
         ),
         limits=st.sampled_from(LIMITS),
+        lease_ms=st.sampled_from([1, 5, 5000]),
+        reservation_ms=st.sampled_from([3, 15_000]),
     )
-    def admit(self, asked: list[Admit], limits: Limits) -> None:
+    def admit(self, asked: list[Admit], limits: Limits, lease_ms: int, reservation_ms: int) -> None:
         asked = [one._replace(is_found=one.is_found and bool(one.cache_key)) for one in asked]
-        admissions = self.admit_all(asked, limits)
+        ask = partial(self.admit_all, limits=limits, lease_ms=lease_ms, reservation_ms=reservation_ms)
+        admissions = ask(asked)
         again = [
             one._replace(seen_fence=admission.fence)
             for one, admission in zip(asked, admissions, strict=True)
             if admission.outcome is Outcome.RECHECK
         ]
         if again:
-            self.admit_all(again, limits)
+            ask(again)
 
-    def admit_all(self, asked: list[Admit], limits: Limits) -> list[Admission]:
-        admissions = scripts.parse_admissions(self.agree(scripts.admit(self.keys, limits, asked)))
+    def admit_all(self, asked: list[Admit], *, limits: Limits, lease_ms: int, reservation_ms: int) -> list[Admission]:
+        call = scripts.admit(self.keys, limits, asked, lease_ms=lease_ms, reservation_ms=reservation_ms)
+        admissions = scripts.parse_admissions(self.agree(call))
         for one, admission in zip(asked, admissions, strict=True):
             if admission.outcome is Outcome.LEASE:
                 self.fences[one.cache_key] = admission.fence
@@ -113,10 +116,17 @@ class ScriptMachine(RuleBasedStateMachine):
             for name, tokens in settled
         ]
         endings = [
-            Ending(key, self.fences[key], rest, is_complete=complete, is_stored=complete and stored)
-            for key, rest, complete, stored in ended
+            Ending(key, self.fences[key], is_complete=complete, is_stored=complete and stored)
+            for key, _, complete, stored in ended
         ]
-        self.agree(scripts.conclude(self.keys, limits, settlements, endings, max_backlog_bytes=MAX_BACKLOG_BYTES))
+        outcomes = self.agree(scripts.conclude(self.keys, limits, settlements, endings))[2 + 2 * len(settled) :]
+        followed = [
+            (ending, rest)
+            for ending, (_, rest, *_), outcome in zip(endings, ended, outcomes, strict=True)
+            if outcome == b"followed"
+        ]
+        if followed:
+            self.agree(scripts.end(self.keys, followed, max_backlog_bytes=MAX_BACKLOG_BYTES))
 
     @rule(
         key=st.sampled_from(CACHE_KEYS[1:]),

@@ -13,6 +13,8 @@ from typing import Final
 _PREFIX: Final = "ssop"
 _LAYOUT: Final = "2"
 """How requests and leases are written (`lua/_records.lua`)."""
+_ANSWERS: Final = "2"
+"""How answers are written (`lua/_answers.lua`)."""
 _TENANTS: Final = 1_024
 KEY_RECORDS: Final = (f"{_PREFIX}:{{api-keys}}:records", f"{_PREFIX}:{{api-keys}}:version")
 """The records of the mesh's API keys, and a number that rises with every change."""
@@ -82,6 +84,11 @@ class TenantKeys:
         """What became of a request."""
         return f"{self.base}:{_LAYOUT}:request:{request_id}"
 
+    @property
+    def id_at(self) -> int:
+        """Where the id begins in the name of a request, from 1."""
+        return len(self.request("")) + 1
+
     def lease(self, cache_key: bytes) -> str:
         """The lease on generating an answer."""
         return f"{self.base}:{_LAYOUT}:lease:{self.versions}:{cache_key.hex()}"
@@ -96,7 +103,7 @@ class TenantKeys:
 
     def answer(self, cache_key: bytes) -> str:
         """The stored answer; in the cache instance."""
-        return f"{self.base}:answer:{self.versions}:{cache_key.hex()}"
+        return f"{self.base}:{_ANSWERS}:answer:{self.versions}:{cache_key.hex()}"
 
     @property
     def flush(self) -> str:

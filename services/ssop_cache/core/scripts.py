@@ -3,10 +3,10 @@
 A reply is a list of int and bytes, as Redis sends it. Times are in milliseconds unless the name says otherwise.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from ssop_cache.core.keys import KEY_RECORDS, TenantKeys
@@ -97,21 +97,21 @@ class Admission(NamedTuple):
 
 
 class Admit(NamedTuple):
-    """What is asked of the admission script. `cache_key` empty: no look-up; `reservation_ms` 0: as the lease."""
+    """What is asked of the admission script. `cache_key` empty: no look-up."""
 
     request_id: str
     cache_key: bytes
     tokens: int
-    lease_ms: int
-    reservation_ms: int = 0
     is_found: bool = False
     wants_lease: bool = True
     seen_fence: int = 0
 
 
-def admit(keys: TenantKeys, limits: Limits, asked: Sequence[Admit]) -> ScriptCall:
-    """Call of `admit_requests`. Those that are asked for are judged in their order."""
-    names = [keys.rate, keys.used, keys.reserved, keys.expiry, keys.fence]
+def admit(
+    keys: TenantKeys, limits: Limits, asked: Sequence[Admit], *, lease_ms: int, reservation_ms: int = 0
+) -> ScriptCall:
+    """Call of `admit_requests`: those asked for are judged in their order. `reservation_ms` 0: as the lease."""
+    names = [keys.reserved, keys.expiry, keys.used, keys.rate, keys.fence]
     args: list[str | bytes | int] = [
         limits.interval_us,
         limits.tolerance_us,
@@ -119,22 +119,17 @@ def admit(keys: TenantKeys, limits: Limits, asked: Sequence[Admit]) -> ScriptCal
         limits.window_ms,
         SETTLE_MEMORY_MS,
         FOLLOW_MS,
+        lease_ms,
+        reservation_ms or lease_ms,
+        keys.id_at,
     ]
-    for one in asked:
-        request = keys.request(one.request_id)
-        names += (request, keys.lease(one.cache_key) if one.cache_key else request)
+    for request_id, cache_key, tokens, is_found, wants_lease, seen_fence in asked:
+        request = keys.request(request_id)
+        names += (request, keys.lease(cache_key) if cache_key else request)
         # A request id that comes again with another question is another request.
-        asked_for = one.cache_key + one.tokens.to_bytes(8, "big")
-        args += (
-            one.request_id,
-            hashlib.sha256(asked_for).hexdigest()[:16],
-            one.tokens,
-            one.lease_ms,
-            one.reservation_ms or one.lease_ms,
-            int(one.is_found),
-            int(one.wants_lease),
-            one.seen_fence,
-        )
+        fingerprint = sha256(cache_key + tokens.to_bytes(8, "big")).hexdigest()[:16]
+        wish = "h" if is_found else "l" if wants_lease else "m"
+        args += (fingerprint, tokens, f"{wish}{seen_fence}" if seen_fence else wish)
     return ScriptCall("admit_requests", tuple(names), tuple(args))
 
 
@@ -147,43 +142,54 @@ class Settlement(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """The end of a generation: `rest` is what was not appended. Only what is complete can be stored."""
+    """The end of a generation. Only what is complete can be stored."""
 
     cache_key: bytes
     fence: int
-    rest: bytes = b""
     is_complete: bool = False
     is_stored: bool = False
 
+    @property
+    def word(self) -> str:
+        """How it ends, for `close_lease` of `lua/_records.lua`."""
+        return ("stored" if self.is_stored else "told") if self.is_complete else "given_up"
+
 
 def conclude(
-    keys: TenantKeys,
-    limits: Limits,
-    settlements: Sequence[Settlement] = (),
-    endings: Sequence[Ending] = (),
-    *,
-    max_backlog_bytes: int = 0,
+    keys: TenantKeys, limits: Limits, settlements: Sequence[Settlement] = (), endings: Sequence[Ending] = ()
 ) -> ScriptCall:
-    """Call of `conclude_requests`."""
+    """Call of `conclude_requests`. Generations that are followed it leaves to `end`."""
+    counted = (pair for one in settlements for pair in (one.counts or {}).items())
+    counters = tuple(dict.fromkeys(name for name, amount in counted if amount))
     names = [keys.used, keys.reserved, keys.expiry, keys.usage]
     args: list[str | bytes | int] = [
-        limits.window_ms,
+        limits.window_ms if limits.budget_tokens else 0,
         SETTLE_MEMORY_MS,
         USAGE_DAYS,
-        max_backlog_bytes,
-        LINGER_MS,
         RECHECK_MS,
+        keys.id_at,
         len(settlements),
+        len(counters),
+        *counters,
     ]
-    for settlement in settlements:
-        names.append(keys.request(settlement.request_id))
-        pairs = [part for pair in (settlement.counts or {}).items() if pair[1] for part in pair]
-        args += (settlement.request_id, settlement.tokens, len(pairs) // 2, *pairs)
+    for request_id, tokens, counts in settlements:
+        names.append(keys.request(request_id))
+        args.append(tokens)
+        args += [counts.get(name, 0) for name in counters] if counts else (0,) * len(counters)
     for ending in endings:
-        names += (keys.lease(ending.cache_key), keys.log(ending.cache_key, ending.fence))
-        channel = keys.channel(ending.cache_key)
-        args += (ending.fence, ending.rest, int(ending.is_complete), int(ending.is_stored), channel)
+        names.append(keys.lease(ending.cache_key))
+        args += (ending.fence, ending.word)
     return ScriptCall("conclude_requests", tuple(names), tuple(args))
+
+
+def end(keys: TenantKeys, followed: Sequence[tuple[Ending, bytes]], *, max_backlog_bytes: int) -> ScriptCall:
+    """Call of `end_leases`. With each ending comes what was not appended."""
+    names: list[str] = []
+    args: list[str | bytes | int] = [max_backlog_bytes, LINGER_MS, RECHECK_MS]
+    for ending, rest in followed:
+        names += (keys.lease(ending.cache_key), keys.log(ending.cache_key, ending.fence))
+        args += (ending.fence, ending.word, rest, keys.channel(ending.cache_key))
+    return ScriptCall("end_leases", tuple(names), tuple(args))
 
 
 def append(

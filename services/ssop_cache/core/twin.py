@@ -73,6 +73,7 @@ class StateTwin:
         handlers: dict[str, Callable[[ScriptCall, int], Reply]] = {
             "admit_requests": self._admit,
             "conclude_requests": self._conclude,
+            "end_leases": self._end,
             "append_chunk": self._append,
             "renew_leases": self._renew,
             "seal_leases": self._seal,
@@ -89,22 +90,22 @@ class StateTwin:
         reply: Reply = [b"ok", now_us]
         for at, names in enumerate(zip(call.keys[5::2], call.keys[6::2], strict=True)):
             reply += self._admit_one(
-                (*call.keys[:5], *names), call.args[:6], call.args[8 * at + 6 : 8 * at + 14], now_us
+                (*call.keys[:5], *names), call.args[:9], call.args[3 * at + 9 : 3 * at + 12], now_us
             )
         return reply
 
     def _admit_one(  # noqa: C901, PLR0912, PLR0915 - line by line as the script
         self, keys: Sequence[str], shared: Sequence[Arg], own: Sequence[Arg], now_us: int
     ) -> Reply:
-        rate_key, used_key, reserved_key, _, fence_key, request_key, lease_key = keys
-        interval_us, tolerance_us, budget, window_ms, memory_ms, follow_ms = map(int, shared)
-        request_id, fingerprint = str(own[0]), str(own[1])
-        tokens, lease_ms, held_ms, found, wanted, seen = map(int, own[2:])
+        reserved_key, _, used_key, rate_key, fence_key, request_key, lease_key = keys
+        interval_us, tolerance_us, budget, window_ms, memory_ms, follow_ms, lease_ms, held_ms, id_at = map(int, shared)
+        request_id, fingerprint, tokens, wish = request_key[id_at - 1 :], str(own[0]), int(own[1]), str(own[2])
+        wanted, seen = wish[0], int(wish[1:] or 0)
         now_ms = now_us // 1000
         until_ms, reserved_until_ms = now_ms + lease_ms, now_ms + held_ms
         held = self.reserved.setdefault(reserved_key, {})
         lapsed = sorted((r.expires_ms, name) for name, r in held.items() if r.expires_ms <= now_ms)
-        for _, name in lapsed[:SWEEP_MAX]:
+        for _, name in lapsed[: SWEEP_MAX if budget else 0]:
             del held[name]
 
         window = now_ms // window_ms
@@ -133,7 +134,7 @@ class StateTwin:
                 return [b"rate", -((now_us - allowed_us) // 1000), 0, left()]
 
         outcome, fence, is_new_lease = "miss", 0, False
-        if found:
+        if wanted == "h":
             outcome = "hit"
         elif lease_key != request_key:
             lease = self._live(lease_key, now_ms)
@@ -141,7 +142,7 @@ class StateTwin:
                 return [b"recheck", 0, lease.fence, left()]
             if lease is not None and lease.state == "open" and lease.request == request_id:
                 outcome, fence = "lease", lease.fence
-            elif not wanted:
+            elif wanted != "l":
                 outcome = "miss"
             elif lease is not None and lease.state == "open":
                 if not lease.is_overflowed:
@@ -162,7 +163,7 @@ class StateTwin:
 
         if new_tat_us:
             self.rates[rate_key] = (new_tat_us, interval_us)
-        if is_generating:
+        if is_generating and budget:
             held[request_id] = Reservation(tokens, reserved_until_ms)
         if is_new_lease:
             fence = max(self.fences.get(fence_key, 0) + 1, now_us)
@@ -180,39 +181,29 @@ class StateTwin:
         return [outcome.encode(), 0, fence, left()]
 
     def _conclude(self, call: ScriptCall, now_us: int) -> Reply:
-        window_ms, memory_ms, kept_days, max_bytes, linger_ms, recheck_ms, count = map(int, call.args[:7])
-        names, args = iter(call.keys[4:]), iter(call.args[7:])
+        window_ms, memory_ms, kept_days, recheck_ms, id_at, count, counters = map(int, call.args[:7])
+        names, counter_names, args = call.keys[4:], call.args[7 : 7 + counters], iter(call.args[7 + counters :])
         reply: Reply = [b"ok", now_us]
-        for _ in range(count):
-            request_id, tokens, pairs = str(next(args)), int(next(args)), int(next(args))
-            counted = [next(args) for _ in range(2 * pairs)]
+        for request_key in names[:count]:
+            tokens, amounts = int(next(args)), [int(next(args)) for _ in counter_names]
             settled = self._settle(
-                (*call.keys[:4], next(names)),
-                request_id,
+                (*call.keys[:4], request_key),
+                request_key[id_at - 1 :],
                 tokens,
                 now_us // 1000,
                 window_ms=window_ms,
                 memory_ms=memory_ms,
             )
             if settled[0] != b"repeated":
+                counted = [(str(name), amount) for name, amount in zip(counter_names, amounts, strict=True) if amount]
                 self._count(call.keys[3], counted, now_us // 1000 // DAY_MS, kept_days)
             reply += settled
-        for lease_key, log_key, fence, rest, complete, stored, channel in zip(
-            names, names, args, args, args, args, args, strict=True
-        ):
-            reply.append(
-                self._commit(
-                    lease_key,
-                    log_key,
-                    int(fence),
-                    data(rest),
-                    str(channel),
-                    now_ms=now_us // 1000,
-                    is_complete=bool(complete),
-                    is_stored=bool(stored),
-                    bounds=(max_bytes, linger_ms, recheck_ms),
-                )
-            )
+        for lease_key, fence, word in zip(names[count:], args, args, strict=True):
+            lease = self._open(lease_key, int(fence), now_us // 1000)
+            if lease is not None and (lease.followed_ms or lease.size_bytes or lease.is_overflowed):
+                reply.append(b"followed")
+            else:
+                reply.append(self._close(lease_key, lease, str(word), now_us // 1000 + recheck_ms))
         return reply
 
     def _settle(
@@ -224,9 +215,10 @@ class StateTwin:
             return [b"unknown", 0]
         if request.state == "settled":
             return [b"repeated", 0]
-        self.reserved.get(reserved_key, {}).pop(request_id, None)
         charged = tokens if request.state == "open" else 0
-        if charged:
+        if window_ms:
+            self.reserved.get(reserved_key, {}).pop(request_id, None)
+        if charged and window_ms:
             window = now_ms // window_ms
             used_window, used = self.used.get(used_key, (window, 0))
             self.used[used_key] = (window, (used if used_window == window else 0) + charged)
@@ -234,12 +226,12 @@ class StateTwin:
         request.expires_ms = max(request.expires_ms, now_ms + memory_ms)
         return [b"settled", charged]
 
-    def _count(self, key: str, pairs: Sequence[Arg], day: int, kept_days: int) -> None:
+    def _count(self, key: str, pairs: Sequence[tuple[str, int]], day: int, kept_days: int) -> None:
         if not pairs:
             return
         usage = self.usage.setdefault(key, {})
-        for name, amount in zip(pairs[::2], pairs[1::2], strict=True):
-            usage[f"{day}/{name!s}"] = usage.get(f"{day}/{name!s}", 0) + int(amount)
+        for name, amount in pairs:
+            usage[f"{day}/{name}"] = usage.get(f"{day}/{name}", 0) + amount
         if usage.setdefault("last", day) != day:
             usage["last"] = day
             for name in [name for name in usage if name != "last" and int(name.split("/")[0]) <= day - kept_days]:
@@ -301,38 +293,37 @@ class StateTwin:
             reply += [b"overflowed" if lease.is_overflowed else b"ok", b"".join(entry[1:] for entry in entries)]
         return reply
 
-    def _commit(
-        self,
-        lease_key: str,
-        log_key: str,
-        fence: int,
-        rest: bytes,
-        channel: str,
-        *,
-        now_ms: int,
-        is_complete: bool,
-        is_stored: bool,
-        bounds: tuple[int, int, int],
-    ) -> bytes:
-        max_bytes, linger_ms, recheck_ms = bounds
-        lease = self._open(lease_key, fence, now_ms)
+    def _end(self, call: ScriptCall, now_us: int) -> Reply:
+        max_bytes, linger_ms, recheck_ms = map(int, call.args[:3])
+        now_ms = now_us // 1000
+        reply: Reply = [b"ok", now_us]
+        args = iter(call.args[3:])
+        for lease_key, log_key, fence, word, rest, channel in zip(
+            call.keys[::2], call.keys[1::2], args, args, args, args, strict=True
+        ):
+            lease = self._open(lease_key, int(fence), now_ms)
+            if lease is not None:
+                is_followed = lease.followed_ms > now_ms
+                is_readable = not lease.is_overflowed and lease.size_bytes + len(data(rest)) <= max_bytes
+                if word != "given_up" and is_followed and is_readable:
+                    log = self._log(log_key, now_ms)
+                    log.entries += [b"c" + data(rest), b"e"] if rest else [b"e"]
+                    log.expires_ms = now_ms + linger_ms
+                else:
+                    self.logs.pop(log_key, None)
+                if is_followed:
+                    self.wakes.append(str(channel))
+            reply.append(self._close(lease_key, lease, str(word), now_ms + recheck_ms))
+        return reply
+
+    def _close(self, lease_key: str, lease: Lease | None, word: str, recheck_until_ms: int) -> bytes:
         if lease is None:
             return b"lost"
-        is_followed = lease.followed_ms > now_ms
-        is_readable = not lease.is_overflowed and lease.size_bytes + len(rest) <= max_bytes
-        if is_complete and is_followed and is_readable:
-            log = self._log(log_key, now_ms)
-            log.entries += [b"c" + rest, b"e"] if rest else [b"e"]
-            log.expires_ms = now_ms + linger_ms
-        else:
-            self.logs.pop(log_key, None)
-        if is_complete and is_stored:
-            lease.state, lease.expires_ms = "done", now_ms + recheck_ms
+        if word == "stored":
+            lease.state, lease.expires_ms, lease.request = "done", recheck_until_ms, ""
         else:
             del self.leases[lease_key]
-        if is_followed:
-            self.wakes.append(channel)
-        return b"ok" if is_complete else b"given_up"
+        return b"given_up" if word == "given_up" else b"ok"
 
     def _join(self, call: ScriptCall, now_us: int) -> Reply:
         now_ms = now_us // 1000

@@ -1,147 +1,132 @@
 -- Times in milliseconds, except `now_us`, which is microseconds.
 -- Settles requests of one tenant: charges what each used and gives the rest of its reservation back, once, and counts
--- it for the day. And ends generations: the lease goes, followers get the rest and the end, or learn that it was given
--- up. One that can't be ended keeps nothing else from being done.
--- KEYS: used, reserved, expiry, usage, then for each settlement: request, then for each generation: lease, log
--- ARGV: 1 window_ms, 2 memory_ms of a request, 3 days of usage kept, 4 most bytes of a log, 5 linger_ms of a log that is
---       being read, 6 recheck_ms during which a late look-up is sent back to the answer, 7 number of settlements, then
---       for each: id, tokens used, number of counters, counter, amount, ...; then for each generation: fence, rest of
---       the chunks, "1" when complete, "1" when stored, channel
+-- it for the day. And ends generations that nobody follows: the lease goes. One that can't be ended keeps nothing else
+-- from being done.
+-- KEYS: used, reserved, expiry, usage, then for each settlement: request, then for each generation: lease
+-- ARGV: 1 window_ms of the budget (0: none), 2 memory_ms of a request, 3 days of usage kept, 4 recheck_ms during which a
+--       late look-up is sent back to the answer, 5 where the id begins in the name of a request, 6 number of
+--       settlements, 7 number of counters, then their names, then for each settlement: tokens used, amounts of the
+--       counters; then for each generation: fence, how it ends (`close_lease`)
 -- Returns: ok, now_us, then for each settlement: outcome (settled, repeated, unknown), charged tokens; then for each
---       generation: outcome (ok, given_up, lost)
+--       generation: outcome (ok, given_up, lost; followed: nothing was done, it is left to `end_leases`)
 -- with _records
 local SLACK_MS = 1000
 local SUM = '/sum'
 local DAY_MS = 86400000
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
-local window_ms, memory_ms, settlements = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[7])
+local window_ms, memory_ms, id_at = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[5])
+local settlements, counters = tonumber(ARGV[6]), tonumber(ARGV[7])
+local first_lease, at = 5 + settlements, 8 + counters
 local reply = {'ok', now_us}
 
 -- What each of them is, before anything is written.
-local at, states, ids, tokens, names, amounts = 8, {}, {}, {}, {}, {}
-local wanted = {}
-for one = 5, 4 + settlements do wanted[one - 4] = KEYS[one] end
-for one = 5 + settlements, #KEYS, 2 do wanted[#wanted + 1] = KEYS[one] end
-local found = #wanted > 0 and redis.call('MGET', unpack(wanted)) or {}
-local states_by = {}
+local found = #KEYS > 4 and call('MGET', unpack(KEYS, 5)) or {}
+local seen, settled, sums, charged = {}, {}, {}, 0
+for counter = 1, counters do sums[counter] = 0 end
 for one = 1, settlements do
-  local key, id, pairs_count = KEYS[4 + one], ARGV[at], number(ARGV[at + 2])
-  local state = states_by[key] or (found[one] and string.match(found[one], '^%l+'))
-  states[one], ids[one], tokens[one] = state, id, number(ARGV[at + 1])
-  if state == 'settled' then
-    reply[2 * one + 1], reply[2 * one + 2] = 'repeated', 0
+  local key, record = KEYS[4 + one], found[one]
+  local outcome, used = 'unknown', 0
+  local state = record and sub(record, 1, 1)
+  if state == 's' or seen[key] then
+    outcome = 'repeated'
   else
-    if state then states_by[key] = 'settled' end
-    for name = at + 3, at + 1 + 2 * pairs_count, 2 do
-      if not amounts[ARGV[name]] then names[#names + 1] = ARGV[name] end
-      amounts[ARGV[name]] = (amounts[ARGV[name]] or 0) + number(ARGV[name + 1])
+    -- A hit leaves no trace of its admission.
+    if state then
+      outcome, seen[key] = 'settled', true
+      -- A request that was served from the cache or followed has no reservation and used nothing.
+      if state == 'o' then used = number(ARGV[at]) end
+      charged = charged + used
+      settled[#settled + 1] = key
     end
+    for counter = 1, counters do sums[counter] = sums[counter] + number(ARGV[at + counter]) end
   end
-  at = at + 3 + 2 * pairs_count
+  reply[2 * one + 1], reply[2 * one + 2] = outcome, used
+  at = at + 1 + counters
 end
 
 -- A full store refuses a script's first write if that needs memory and none after it, so one comes first that removes
 -- nothing: what ends makes room, whatever is left to be removed of it.
 local gone, freed = {}, 0
-if settlements > 0 then
-  local held = redis.call('HMGET', KEYS[2], unpack(ids))
-  for one = 1, settlements do
-    if held[one] and states[one] and states[one] ~= 'settled' then
+if window_ms > 0 and #settled > 0 then
+  local ids = {}
+  for one, key in ipairs(settled) do ids[one] = sub(key, id_at) end
+  for one, amount in ipairs(call('HMGET', KEYS[2], unpack(ids))) do
+    if amount then
       gone[#gone + 1] = ids[one]
-      freed = freed + number(held[one])
+      freed = freed + number(amount)
     end
   end
 end
-redis.call('ZREM', KEYS[3], unpack(#gone > 0 and gone or {''}))
+call('ZREM', KEYS[3], unpack(#gone > 0 and gone or {''}))
 if #gone > 0 then
-  if redis.call('ZCARD', KEYS[3]) == 0 then
+  if call('ZCARD', KEYS[3]) == 0 then
     -- The last reservation takes the sum with it.
-    redis.call('DEL', KEYS[2])
+    call('DEL', KEYS[2])
   else
-    redis.call('HDEL', KEYS[2], unpack(gone))
-    redis.call('HINCRBY', KEYS[2], SUM, text(0 - freed))
+    call('HDEL', KEYS[2], unpack(gone))
+    call('HINCRBY', KEYS[2], SUM, text(0 - freed))
   end
 end
 
-local charged = 0
+local remembered_ms = now_ms + memory_ms
 for one = 1, settlements do
-  local state = states[one]
-  if not state then
-    -- A hit leaves no trace of its admission.
-    reply[2 * one + 1], reply[2 * one + 2] = 'unknown', 0
-  elseif state ~= 'settled' then
-    -- A request that was served from the cache or followed has no reservation and used nothing.
-    local used = state == 'open' and tokens[one] or 0
-    charged = charged + used
-    local key = KEYS[4 + one]
-    local fingerprint, expires_ms = string.match(found[one], '^%l+ (%x+) (%d+)$')
-    local last_ms = text(math.max(number(expires_ms), now_ms + memory_ms))
-    redis.call('SET', key, 'settled ' .. fingerprint .. ' ' .. last_ms, 'PXAT', last_ms)
-    reply[2 * one + 1], reply[2 * one + 2] = 'settled', used
+  local key, record = KEYS[4 + one], found[one]
+  if seen[key] then
+    -- `open` and `free` are of one length.
+    local kept, last_ms = sub(record, 5, 22), sub(record, 23)
+    if number(last_ms) < remembered_ms then last_ms = text(remembered_ms) end
+    call('SET', key, 'settled' .. kept .. last_ms, 'PXAT', last_ms)
+    seen[key] = nil
   end
 end
-if charged > 0 then
+if charged > 0 and window_ms > 0 then
   local window = text(math.floor(now_ms / window_ms))
-  if redis.call('HGET', KEYS[1], 'window') ~= window then
-    redis.call('HSET', KEYS[1], 'window', window, 'tokens', text(charged))
+  if call('HGET', KEYS[1], 'window') ~= window then
+    call('HSET', KEYS[1], 'window', window, 'tokens', text(charged))
     -- A window that begins now is over by then.
-    redis.call('PEXPIRE', KEYS[1], text(window_ms + SLACK_MS))
+    call('PEXPIRE', KEYS[1], text(window_ms + SLACK_MS))
   else
-    redis.call('HINCRBY', KEYS[1], 'tokens', text(charged))
+    call('HINCRBY', KEYS[1], 'tokens', text(charged))
   end
 end
 
-if #names > 0 then
-  local day = text(math.floor(now_ms / DAY_MS))
-  local fields = {'last'}
-  for which, name in ipairs(names) do fields[which + 1] = day .. '/' .. name end
-  local before = redis.call('HMGET', KEYS[4], unpack(fields))
-  local counted = {}
-  for which, name in ipairs(names) do
-    counted[2 * which - 1] = fields[which + 1]
-    counted[2 * which] = text(tonumber(before[which + 1] or '0') + amounts[name])
+local day = text(math.floor(now_ms / DAY_MS))
+local fields, added = {'last'}, {}
+for counter = 1, counters do
+  if sums[counter] > 0 then
+    fields[#fields + 1] = day .. '/' .. ARGV[7 + counter]
+    added[#added + 1] = sums[counter]
   end
-  redis.call('HSET', KEYS[4], 'last', day, unpack(counted))
+end
+if #added > 0 then
+  local before = call('HMGET', KEYS[4], unpack(fields))
+  local counted = {}
+  for which, amount in ipairs(added) do
+    counted[2 * which - 1] = fields[which + 1]
+    counted[2 * which] = text(tonumber(before[which + 1] or '0') + amount)
+  end
+  call('HSET', KEYS[4], 'last', day, unpack(counted))
   if before[1] ~= day then
     -- The first of a new day makes room.
-    for _, field in ipairs(redis.call('HKEYS', KEYS[4])) do
-      local kept = string.match(field, '^(%d+)/')
-      if kept and tonumber(kept) <= tonumber(day) - tonumber(ARGV[3]) then redis.call('HDEL', KEYS[4], field) end
+    for _, field in ipairs(call('HKEYS', KEYS[4])) do
+      local kept = match(field, '^(%d+)/')
+      if kept and tonumber(kept) <= tonumber(day) - tonumber(ARGV[3]) then call('HDEL', KEYS[4], field) end
     end
   end
 end
 
-local leases = {}
-local function commit(lease_key, record, log_key, fence, rest, is_complete, is_stored, channel)
-  local lease = leases[lease_key] or read_lease(record)
-  if not is_held(lease, fence, now_ms) then return 'lost' end
-  leases[lease_key] = lease
-  local is_followed = lease.followed_ms > now_ms
-  if is_complete and is_followed and not lease.is_overflowed and lease.bytes + #rest <= tonumber(ARGV[4]) then
-    if rest ~= '' then redis.call('RPUSH', log_key, 'c' .. rest) end
-    redis.call('RPUSH', log_key, 'e')
-    redis.call('PEXPIRE', log_key, ARGV[5])
-  elseif lease.bytes > 0 then
-    redis.call('DEL', log_key)
+local recheck_until_ms = now_ms + tonumber(ARGV[4])
+for one = first_lease, #KEYS do
+  local lease_key, fence, outcome = KEYS[one], ARGV[at], 'lost'
+  local is_ours, is_alone = look_at_lease(found[one - 4], fence, now_ms)
+  if is_ours and not seen[lease_key] then
+    seen[lease_key] = is_alone
+    outcome = is_alone and close_lease(lease_key, fence, ARGV[at + 1], recheck_until_ms) or 'followed'
   end
-  lease.state = 'done'
-  if is_complete and is_stored then
-    lease.expires_ms = now_ms + tonumber(ARGV[6])
-    write_lease(lease_key, lease, lease.expires_ms)
-  else
-    redis.call('DEL', lease_key)
-  end
-  if is_followed then redis.call('PUBLISH', channel, '') end
-  return is_complete and 'ok' or 'given_up'
-end
-
-for one = 1, (#KEYS - 4 - settlements) / 2 do
-  local place = 3 + settlements + 2 * one
-  reply[#reply + 1] = commit(KEYS[place], found[settlements + one], KEYS[place + 1], ARGV[at], ARGV[at + 1],
-    ARGV[at + 2] == '1', ARGV[at + 3] == '1', ARGV[at + 4])
-  at = at + 5
+  reply[#reply + 1] = outcome
+  at = at + 2
 end
 return reply

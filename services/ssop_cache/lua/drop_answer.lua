@@ -3,6 +3,7 @@
 -- KEYS: answer
 -- ARGV: 1 fence: answers of generations before it go
 -- Returns: 1 when there was one
-local fence = redis.call('HGET', KEYS[1], 'fence')
+-- with _answers
+local fence = match(call('GETRANGE', KEYS[1], 0, 31), '^(%d+) ')
 if not fence or tonumber(fence) >= tonumber(ARGV[1]) then return 0 end
-return redis.call('DEL', KEYS[1])
+return call('DEL', KEYS[1])

@@ -2,22 +2,28 @@
 -- Reads stored answers, unless they are too old or from before the tenant's answers were flushed.
 -- KEYS: flush, then the answers
 -- ARGV: for each answer: max_age_ms, 0: no limit
--- Returns: for each nothing, or age_ms, fence, record, time to live
-local time = redis.call('TIME')
-local now_ms = math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000)
-local epoch
+-- Returns: for each nothing, or age_ms, fence, time to live, where the record begins in what follows, from 0
+-- with _answers
+local reply = {}
+if #ARGV == 0 then return reply end
+local found, now_ms, epoch = call('MGET', unpack(KEYS, 2)), nil, nil
 
-local function find(key, max_age_ms)
-  local answer = redis.call('HMGET', key, 'stored_ms', 'fence', 'record', 'epoch')
-  if not answer[1] then return {} end
-  if epoch == nil then epoch = redis.call('HGET', KEYS[1], 'epoch') end
+local function find(key, value, max_age_ms)
+  local fence, stored_ms, stored_epoch, start = read_head(value)
+  if not now_ms then
+    local time = call('TIME')
+    now_ms = math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000)
+    epoch = call('HGET', KEYS[1], 'epoch')
+  end
   -- Where the mark was evicted, answers stored under it are no longer known to be good.
-  if answer[4] ~= epoch then return {} end
-  local age_ms = math.max(0, now_ms - tonumber(answer[1]))
+  if stored_epoch ~= epoch then return {} end
+  local age_ms = math.max(0, now_ms - tonumber(stored_ms))
   if max_age_ms > 0 and age_ms > max_age_ms then return {} end
-  return {age_ms, tonumber(answer[2]), answer[3], redis.call('PTTL', key)}
+  -- Not cut out here: Lua hashes every byte of every string.
+  return {age_ms, tonumber(fence), call('PTTL', key), start - 1, value}
 end
 
-local reply = {}
-for at = 1, #ARGV do reply[at] = find(KEYS[at + 1], tonumber(ARGV[at])) end
+for at = 1, #ARGV do
+  reply[at] = found[at] and find(KEYS[at + 1], found[at], tonumber(ARGV[at])) or {}
+end
 return reply

@@ -5,11 +5,11 @@
 -- Returns: outcome (open, done, none), now_us, fence
 -- with _records
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
 
-local lease = read_lease(redis.call('MGET', KEYS[1])[1])
+local lease = read_lease(call('MGET', KEYS[1])[1])
 if not lease or now_ms >= lease.expires_ms or lease.is_overflowed then return {'none', now_us, 0} end
 local until_ms = now_ms + tonumber(ARGV[1])
 if lease.state == 'open' and lease.followed_ms < until_ms then

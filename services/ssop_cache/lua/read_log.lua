@@ -5,18 +5,18 @@
 -- Returns: outcome (open, more, ended, done, lost), now_us, chunks ...
 -- with _records
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
 
 local first, most = tonumber(ARGV[2]), tonumber(ARGV[3])
-local entries = redis.call('LRANGE', KEYS[2], first, first + most - 1)
+local entries = call('LRANGE', KEYS[2], first, first + most - 1)
 local reply, is_ended = {'', now_us}, false
 for _, entry in ipairs(entries) do
   if entry == 'e' then is_ended = true else reply[#reply + 1] = string.sub(entry, 2) end
 end
 
-local lease = read_lease(redis.call('MGET', KEYS[1])[1])
+local lease = read_lease(call('MGET', KEYS[1])[1])
 local is_ours = lease and lease.fence == ARGV[1] and now_ms < lease.expires_ms and not lease.is_overflowed
 local follow_ms = tonumber(ARGV[4])
 -- Renewed at half time only: a write costs the disk.

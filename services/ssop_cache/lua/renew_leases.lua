@@ -5,10 +5,10 @@
 -- Returns: ok, now_us, then for each lease 0 when it is lost, 1 when it is held, 2 when somebody follows, too
 -- with _records
 local function keep_until(key, at_ms, now_ms)
-  if redis.call('PTTL', key) < at_ms - now_ms then redis.call('PEXPIREAT', key, text(at_ms)) end
+  if call('PTTL', key) < at_ms - now_ms then call('PEXPIREAT', key, text(at_ms)) end
 end
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
 local reserved_until_ms, until_ms = now_ms + tonumber(ARGV[1]), now_ms + tonumber(ARGV[2])
@@ -17,7 +17,7 @@ local count = tonumber(ARGV[3])
 local reply = {'ok', now_us}
 local names, leases = {}, {}
 for at = 1, count do names[at] = KEYS[1 + 2 * at] end
-local found = count > 0 and redis.call('MGET', unpack(names)) or {}
+local found = count > 0 and call('MGET', unpack(names)) or {}
 for at = 1, count do
   local key = KEYS[1 + 2 * at]
   local lease = leases[key] or read_lease(found[at])
@@ -27,7 +27,7 @@ for at = 1, count do
   if is_ours and lease.expires_ms < until_ms - tonumber(ARGV[2]) / 5 then
     lease.expires_ms = until_ms
     write_lease(key, lease)
-    redis.call('PEXPIREAT', KEYS[2 + 2 * at], text(until_ms + LEASE_SLACK_MS))
+    call('PEXPIREAT', KEYS[2 + 2 * at], text(until_ms + LEASE_SLACK_MS))
   end
   local is_followed = is_ours and lease.followed_ms > now_ms and not lease.is_overflowed
   reply[2 + at] = is_followed and 2 or (is_ours and 1 or 0)
@@ -35,9 +35,9 @@ end
 
 local is_any = false
 for at = 4 + count, #ARGV do
-  local held_until_ms = redis.call('ZSCORE', KEYS[2], ARGV[at])
+  local held_until_ms = call('ZSCORE', KEYS[2], ARGV[at])
   if held_until_ms and tonumber(held_until_ms) > now_ms then
-    redis.call('ZADD', KEYS[2], text(reserved_until_ms), ARGV[at])
+    call('ZADD', KEYS[2], text(reserved_until_ms), ARGV[at])
     is_any = true
   end
 end

@@ -5,12 +5,12 @@
 -- Returns: ok, now_us, then for each: outcome (ok, overflowed, lost), what was appended so far
 -- with _records
 
-local time = redis.call('TIME')
+local time = call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
 
 local function seal(lease_key, log_key, fence)
-  local lease = read_lease(redis.call('MGET', lease_key)[1])
+  local lease = read_lease(call('MGET', lease_key)[1])
   if not is_held(lease, fence, now_ms) then return 'lost', '' end
   local until_ms = math.max(lease.expires_ms, now_ms + tonumber(ARGV[1]))
   if until_ms > lease.expires_ms then
@@ -19,7 +19,7 @@ local function seal(lease_key, log_key, fence)
   end
   if lease.is_overflowed then return 'overflowed', '' end
   if lease.bytes == 0 then return 'ok', '' end
-  local chunks = redis.call('LRANGE', log_key, 0, -1)
+  local chunks = call('LRANGE', log_key, 0, -1)
   for at, entry in ipairs(chunks) do chunks[at] = string.sub(entry, 2) end
   return 'ok', table.concat(chunks)
 end

@@ -38,8 +38,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.now_us += 7
         return self.twin.run(call, self.now_us)
 
-    def admit_all(self, keys: TenantKeys, *asked: Admit) -> list[Admission]:
-        return scripts.parse_admissions(self.run(scripts.admit(keys, LIMITS, asked)))
+    def admit_all(self, keys: TenantKeys, *asked: Admit, lease_ms: int) -> list[Admission]:
+        return scripts.parse_admissions(self.run(scripts.admit(keys, LIMITS, asked, lease_ms=lease_ms)))
 
     def last_fence(self, tenant: str, key: bytes) -> int:
         return self.fences.get((tenant, key), [0])[-1]
@@ -60,7 +60,7 @@ class CacheMachine(RuleBasedStateMachine):
         lease = self.twin.leases.get(keys.lease(key))
         is_led = lease is not None and lease.state == "open" and lease.expires_ms > (self.now_us + 7) // 1000
         leader = lease.request if is_led and lease is not None else None
-        (admission,) = self.admit_all(keys, Admit(name, key, tokens, lease_ms))
+        (admission,) = self.admit_all(keys, Admit(name, key, tokens), lease_ms=lease_ms)
         if admission.outcome is not Outcome.LEASE:
             return
         fence = admission.fence
@@ -78,7 +78,8 @@ class CacheMachine(RuleBasedStateMachine):
         asked=st.lists(st.tuples(st.sampled_from(IDS), st.integers(0, 60)), min_size=2, max_size=4),
     )
     def admit_many_without_a_key(self, tenant: str, asked: list[tuple[str, int]]) -> None:
-        self.admit_all(self.layout.of_tenant(tenant), *(Admit(name, b"", tokens, 200) for name, tokens in asked))
+        admits = [Admit(name, b"", tokens) for name, tokens in asked]
+        self.admit_all(self.layout.of_tenant(tenant), *admits, lease_ms=200)
 
     @rule(tenant=st.sampled_from(TENANTS), name=st.sampled_from(IDS), share=st.floats(0, 1))
     def settle(self, tenant: str, name: str, share: float) -> None:
@@ -120,9 +121,13 @@ class CacheMachine(RuleBasedStateMachine):
             return
         keys, stale = self.layout.of_tenant(tenant), given[-1 - back]
         append = scripts.append(keys, key, stale, b"x", lease_ms=5000, max_backlog_bytes=MAX_BYTES)
-        ending = Ending(key, stale, b"x", is_complete=True, is_stored=True)
+        ending = Ending(key, stale, is_complete=True, is_stored=True)
         assert self.run(append)[0] == b"lost"
-        for call in (scripts.seal(keys, [(key, stale)]), scripts.conclude(keys, LIMITS, endings=[ending])):
+        for call in (
+            scripts.seal(keys, [(key, stale)]),
+            scripts.conclude(keys, LIMITS, endings=[ending]),
+            scripts.end(keys, [(ending, b"x")], max_backlog_bytes=MAX_BYTES),
+        ):
             assert self.run(call)[2] == b"lost"
         assert self.run(scripts.renew(keys, [], [(key, stale)], reservation_ms=1, lease_ms=5000))[2] == 0
 
@@ -148,7 +153,9 @@ class CacheMachine(RuleBasedStateMachine):
         if sealed[2] == b"ok":
             assert sealed[3] == self.chunks.get((tenant, key, fence), b"")
         ending = Ending(key, fence, is_complete=complete, is_stored=complete and stored)
-        self.run(scripts.conclude(keys, LIMITS, endings=[ending], max_backlog_bytes=MAX_BYTES))
+        if self.run(scripts.conclude(keys, LIMITS, endings=[ending]))[2] == b"followed":
+            (outcome,) = self.run(scripts.end(keys, [(ending, b"")], max_backlog_bytes=MAX_BYTES))[2:]
+            assert outcome == (b"ok" if complete else b"given_up"), "a generation that is followed was not ended"
 
     @rule(tenant=st.sampled_from(TENANTS), key=st.sampled_from(CACHE_KEYS))
     def follow(self, tenant: str, key: bytes) -> None:
@@ -180,7 +187,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.now_us += 10_000_000
         for tenant in TENANTS:
             keys = self.layout.of_tenant(tenant)
-            (admission,) = self.admit_all(keys, Admit("last", CACHE_KEYS[0], 0, 10))
+            (admission,) = self.admit_all(keys, Admit("last", CACHE_KEYS[0], 0), lease_ms=10)
             assert admission.outcome is Outcome.LEASE
             assert self.twin.reserved_tokens(keys.reserved) == 0
 

@@ -60,7 +60,7 @@ def answers_of(level: LocalLevel, store: ScriptedStore) -> AnswerStore:
 
 
 async def test_what_was_taken_before_the_first_news_is_forgotten(level: LocalLevel) -> None:
-    await answers_of(level, ScriptedStore(find_answers=[[0, 1, RECORD, 5_000]])).find("acme", KEY)
+    await answers_of(level, ScriptedStore(find_answers=[[0, 1, 5_000, 0, RECORD]])).find("acme", KEY)
     assert len(level.answers) == 1
     level.start()
     await eventually(lambda: level.is_synced)
@@ -68,7 +68,7 @@ async def test_what_was_taken_before_the_first_news_is_forgotten(level: LocalLev
 
 
 async def test_answer_that_was_dropped_while_it_was_read_is_not_kept(level: LocalLevel) -> None:
-    store = ScriptedStore(find_answers=[[0, 1, RECORD, 5_000]])
+    store = ScriptedStore(find_answers=[[0, 1, 5_000, 0, RECORD]])
     store.meanwhile = lambda: level.apply(Change(TAG, KEY, 2**53))
     await answers_of(level, store).find("acme", KEY)
     assert len(level.answers) == 0

@@ -18,8 +18,9 @@ TEXTS = load_scripts()
 KEY = b"\1" * 32
 KEYS = Layout(1, "1").of_tenant("acme")
 CALLS = [
-    scripts.admit(KEYS, Limits(), []),
+    scripts.admit(KEYS, Limits(), [], lease_ms=1),
     scripts.conclude(KEYS, Limits()),
+    scripts.end(KEYS, [], max_backlog_bytes=1),
     scripts.read_keys(0),
     scripts.drop_key("k", b"x"),
     scripts.write_key("k", b"", b"x", most=1),
@@ -65,7 +66,7 @@ def test_what_a_script_is_written_with_stands_in_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_keys_are_never_made_in_the_script(name: str) -> None:
-    for arguments in re.findall(r"redis\.call\(\s*'(?!TIME|PUBLISH)[A-Z]+', ([^)]*)", TEXTS[name]):
+    for arguments in re.findall(r"\bcall\(\s*'(?!TIME|PUBLISH)[A-Z]+', ([^)]*)", TEXTS[name]):
         if tables := re.match(r"unpack\((?!KEYS)(\w+)", arguments):
             made = re.findall(rf"\b{tables[1]}(?:\[.*?\])? = \{{?([^}}\n]*)", TEXTS[name])
             assert made
@@ -102,12 +103,22 @@ def test_renewal_names_lease_and_log_of_each_lease() -> None:
 
 
 def test_request_without_a_cache_key_names_no_lease() -> None:
-    call = scripts.admit(KEYS, Limits(), [Admit("r", b"", 1, 1)])
+    call = scripts.admit(KEYS, Limits(), [Admit("r", b"", 1)], lease_ms=1)
     assert call.keys[5:] == (KEYS.request("r"), KEYS.request("r"))
 
 
 def test_what_is_asked_of_one_script_is_named_in_its_order() -> None:
     settlements = [Settlement("a", 1, {"x": 2, "y": 0}), Settlement("b", 3)]
-    call = scripts.conclude(KEYS, Limits(), settlements, [Ending(KEY, 7, b"z", is_complete=True)], max_backlog_bytes=9)
-    assert call.keys[4:] == (KEYS.request("a"), KEYS.request("b"), KEYS.lease(KEY), KEYS.log(KEY, 7))
-    assert call.args[6:] == (2, "a", 1, 1, "x", 2, "b", 3, 0, 7, b"z", 1, 0, KEYS.channel(KEY))
+    call = scripts.conclude(KEYS, Limits(), settlements, [Ending(KEY, 7, is_complete=True)])
+    assert call.keys[4:] == (KEYS.request("a"), KEYS.request("b"), KEYS.lease(KEY))
+    assert call.args[5:] == (2, 1, "x", 1, 2, 3, 0, 7, "told")
+
+
+def test_the_end_of_what_is_followed_names_its_log_and_its_channel() -> None:
+    call = scripts.end(KEYS, [(Ending(KEY, 7, is_complete=True, is_stored=True), b"z")], max_backlog_bytes=9)
+    assert call.keys == (KEYS.lease(KEY), KEYS.log(KEY, 7))
+    assert call.args[3:] == (7, "stored", b"z", KEYS.channel(KEY))
+
+
+def test_a_script_can_take_the_id_from_the_name_of_a_request() -> None:
+    assert KEYS.request("some-id")[KEYS.id_at - 1 :] == "some-id"

@@ -18,7 +18,7 @@ LITE = RequestCounts(tier=Tier.TIER_LITE, prefetches=2, prefetch_hits=1, prefetc
 
 
 def settle(twin: StateTwin, request_id: str, now_ms: int, usage: Usage, counts: RequestCounts = LITE) -> None:
-    twin.run(scripts.admit(KEYS, Limits(), [Admit(request_id, b"", 0, 1000)]), now_ms * 1000)
+    twin.run(scripts.admit(KEYS, Limits(), [Admit(request_id, b"", 0)], lease_ms=1000), now_ms * 1000)
     call = scripts.conclude(KEYS, Limits(), [Settlement(request_id, 0, count_request(usage, counts))])
     twin.run(call, now_ms * 1000)
 
