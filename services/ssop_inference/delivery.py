@@ -1,32 +1,31 @@
 """One generation on its way to the caller."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Final
+from contextlib import nullcontext, suppress
+from typing import Final, NamedTuple
 
-from ssop.v1 import content_pb2, frame_pb2, mesh_pb2
+from ssop.v1 import frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
-from ssop_codec import Schema
 from ssop_codec.probes import stream_number
 from ssop_inference.backend import Generation, Outcome, Stop
-from ssop_inference.core.beginning import Beginning
-from ssop_inference.core.buffer import BufferEstimate
-from ssop_inference.core.confidence import ConfidenceWriter
-from ssop_inference.core.constraint import Constraint, Mode, is_lost
+from ssop_inference.core.constraint import Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending
+from ssop_inference.core.request import Asked
 from ssop_inference.core.tool_answer import ToolAnswerWriter
 from ssop_inference.metrics import ModelMetrics
 from ssop_inference.outbox import Outbox
+from ssop_inference.plan import Manner
 
 # What is kept of the deadline so that the END frame still arrives.
 _MARGIN_SHARE: Final = 0.1
 _MAX_MARGIN_S: Final = 0.1
 # The model has nothing to say any more, so this is a token or two.
 _COUNTS_WAIT_S: Final = 0.2
+
+_NO_DEADLINE: Final = nullcontext()
 
 _Reasons = tuple[frame_pb2.FinishReason.ValueType, frame_pb2.IncompleteReason.ValueType]
 _ENDINGS: Final[dict[Stop, _Reasons]] = {
@@ -45,6 +44,13 @@ _VERDICTS: Final[dict[int, str]] = {
 """As they stand in metrics."""
 
 
+class Terms(NamedTuple):
+    """What holds for all answers of a model. `linger_ms`: of those whose request names none; see `Outbox`."""
+
+    metrics: ModelMetrics
+    linger_ms: int = 0
+
+
 class Delivery:
     """Reads tokens, writes chunks, and ends the document for whatever reason it ends.
 
@@ -52,63 +58,45 @@ class Delivery:
     """
 
     def __init__(
-        self,
-        call: Call,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        request_id: str,
-        schema: Schema,
-        constraint: Constraint,
-        buffer: BufferEstimate | None,
-        prompt: content_pb2.Prompt,
-        metrics: ModelMetrics,
-        deadline_s: float,
-        linger_s: float = 0.0,
-        status: bytes = b"",
-        confidence: ConfidenceWriter | None = None,
-        beginning: Beginning | None = None,
-        open_calls: Callable[[Callable[[], DocumentWriter], int], ToolAnswerWriter] | None = None,
+        self, call: Call, loop: asyncio.AbstractEventLoop, terms: "Terms", asked: Asked, manner: Manner
     ) -> None:
-        """`open_calls` makes the writer of an answer that may call tools, from what opens its main document.
-
-        `status` is a chunk that goes before everything else. `linger_s` as in `Outbox`; who is told the confidence acts
-        on it at once, and waits for nothing.
-        """
-        stream = stream_number(request_id)
-        self.mode = constraint.mode
-        self._metrics = metrics
+        """Who is told the confidence acts on it at once, so that nothing lingers."""
+        plan, status, confidence, beginning, open_calls = manner
+        stream = stream_number(asked.request_id)
+        self.mode = plan.constraint.mode
+        self._metrics = terms.metrics
         self._clock = loop.time
-        self._started_s = self._clock()
-        self._first_token_s: float | None = None
+        self._started_s = started_s = loop.time()
+        self._first_token_s = 0.0
         # The first field of a document that goes on was another node's.
         self._has_first_field = beginning is not None
         self.has_lost_constraint = False
         # What was consumed so far is told with the confidence alone.
         self._tells_usage = confidence is not None
-        fixed_bytes = prompt.stream_buffer_size if beginning is None else beginning.stream_buffer_bytes
+        fixed_bytes = asked.stream_buffer_bytes if beginning is None else beginning.stream_buffer_bytes
         # A size that the caller fixed says nothing about the schema.
-        self._buffer = None if fixed_bytes or beginning is not None else buffer
-        most_bytes = fixed_bytes or (schema.auto_buffer_bytes if self._buffer is None else self._buffer.buffer_bytes)
-        self._outbox = Outbox(
-            call, loop=loop, stream=stream, most_bytes=most_bytes, linger_s=0.0 if self._tells_usage else linger_s
+        self._buffer = None if fixed_bytes or beginning is not None else plan.buffer
+        most_bytes = fixed_bytes or (
+            plan.schema.auto_buffer_bytes if self._buffer is None else self._buffer.buffer_bytes
         )
-        if status:
-            self._outbox.ready.append(status)
+        linger_ms = terms.linger_ms if asked.linger_ms is None else asked.linger_ms
+        self._outbox = Outbox(call, loop, stream, most_bytes, 0.0 if self._tells_usage else linger_ms / 1000)
+        self._outbox.ready.append(status)
 
         def open_document() -> DocumentWriter:
             return DocumentWriter(
-                schema,
+                plan.schema,
                 stream_buffer_bytes=most_bytes,
-                is_envelope=constraint.mode is Mode.ENVELOPE,
-                has_logprobs=prompt.logprobs,
+                is_envelope=self.mode is Mode.ENVELOPE,
+                has_logprobs=asked.logprobs,
                 confidence=confidence,
                 beginning=beginning,
                 stream=stream,
             )
 
         self._writer = open_document() if open_calls is None else open_calls(open_document, stream)
-        margin_s = min(_MAX_MARGIN_S, _MARGIN_SHARE * (deadline_s - self._started_s))
-        self.deadline_s = deadline_s - margin_s
+        left_s = call.remaining_s()
+        self.deadline_s = started_s + left_s - min(_MAX_MARGIN_S, _MARGIN_SHARE * left_s)
 
     @property
     def is_whole(self) -> bool:
@@ -150,7 +138,8 @@ class Delivery:
 
     async def _stream(self, generation: Generation) -> _Reasons:
         try:
-            with Deadline(self.deadline_s - self._clock()):
+            # A model that has stopped is not waited for.
+            with _NO_DEADLINE if generation.is_over else Deadline(self.deadline_s - self._clock()):
                 await self._write_fields(generation)
         except TimeoutError as error:
             generation.cancel()
@@ -170,7 +159,7 @@ class Delivery:
     async def _write_fields(self, generation: Generation) -> None:
         outbox, writer = self._outbox, self._writer
         while tokens := await generation.read():
-            if self._first_token_s is None:
+            if not self._first_token_s:
                 self._first_token_s = self._clock()
                 self._metrics.first_token.observe(self._first_token_s - self._started_s)
             outbox.ready += writer.feed(tokens, _usage(generation.outcome) if self._tells_usage else None)
@@ -185,7 +174,7 @@ class Delivery:
             # before the first field.
             if (
                 outbox.ready
-                and (is_settled or not generation.is_over)
+                and not generation.is_over
                 and (self._has_first_field or self._tells_usage)
                 and (pending := outbox.offer()) is not None
             ):
@@ -244,10 +233,5 @@ def _ending(
     finish_reason: frame_pb2.FinishReason.ValueType,
     incomplete_reason: frame_pb2.IncompleteReason.ValueType,
 ) -> Ending:
-    return Ending(
-        finish_reason,
-        incomplete_reason,
-        outcome.input_tokens,
-        outcome.output_tokens,
-        outcome.cached_input_tokens,
-    )
+    _, input_tokens, output_tokens, cached_input_tokens, _ = outcome
+    return Ending(finish_reason, incomplete_reason, input_tokens, output_tokens, cached_input_tokens)

@@ -20,7 +20,7 @@ class Outbox:
     """
 
     def __init__(
-        self, call: Call, *, loop: asyncio.AbstractEventLoop, stream: int, most_bytes: int, linger_s: float = 0.0
+        self, call: Call, loop: asyncio.AbstractEventLoop, stream: int, most_bytes: int, linger_s: float = 0.0
     ) -> None:
         """`stream` is the number that tracers know the answer by."""
         self._call = call

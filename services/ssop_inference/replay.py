@@ -51,6 +51,10 @@ class Recorded:
     match: str = ""
 
 
+NOTHING: Final = Recorded((), ())
+"""What is played while nothing was chosen."""
+
+
 def read_recording(path: Path) -> tuple[Recorded, ...]:
     """The streams of a file, at least one. Raises RecordingError."""
     try:
@@ -81,31 +85,53 @@ def _parse(line: str, where: str) -> Recorded:
     return recorded
 
 
-class ReplayGeneration:
-    """See `backend.Generation`."""
+class ReplayGeneration(AbstractAsyncContextManager["ReplayGeneration"]):
+    """See `backend.Generation`. Entering waits for a slot."""
 
-    def __init__(self, recorded: Recorded, slot: Slot, input_tokens: int, backend: "ReplayBackend") -> None:
-        self._recorded = recorded
-        self._meter = backend.meter
-        self._wheel = backend.wheel
+    def __init__(self, backend: "ReplayBackend", request: GenerateRequest) -> None:
+        self._backend = backend
         self._clock = backend.clock
+        self._request = request
+        self._recorded = NOTHING
+        self._slot: Slot | None = None
         self._waiting: asyncio.Future[bool] | None = None
         self._is_cancelled = False
         self._next = 0
         self._stop = Stop.CANCELLED
-        self._input_tokens = input_tokens
-        self._started_s = self._clock()
+        self._input_tokens = 0
+        self._started_s = 0.0
+        self.queue_s = 0.0
+
+    async def __aenter__(self) -> "ReplayGeneration":
+        backend, request = self._backend, self._request
+        slot = await backend.queue.take(priority=request.priority, deadline_s=request.deadline_s)
+        try:
+            self._recorded = recorded = backend.choose(request.messages)
+        except MeshError:
+            slot.release()
+            raise
+        self._slot = slot
         self.queue_s = slot.queue_s
+        self._input_tokens = recorded.input_tokens or estimate_tokens(request.messages)
+        self._started_s = now_s = self._clock()
+        backend.meter.start(now_s)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._slot is not None:
+            self._backend.meter.stop(self._clock())
+            self._slot.release()
 
     @property
     def outcome(self) -> Outcome:
         """See `backend.Generation`."""
-        return Outcome(self._stop, self._input_tokens, self._next, is_estimated=not self._recorded.input_tokens)
+        return Outcome(self._stop, self._input_tokens, self._next, 0, not self._recorded.input_tokens)
 
     @property
     def is_over(self) -> bool:
-        """See `backend.Generation`."""
-        return self._is_cancelled or self._next == len(self._recorded.tokens)
+        """See `backend.Generation`. Tokens whose time has come are there, whoever reads them when."""
+        at_s = self._recorded.at_s
+        return self._next == len(at_s) or self._is_cancelled or (at_s[-1] <= self._clock() - self._started_s)
 
     async def read(self) -> Sequence[Token]:
         """See `backend.Generation`. Tokens that are due together come together, as from an engine."""
@@ -114,7 +140,7 @@ class ReplayGeneration:
         if first < len(tokens):
             due_s = self._started_s + at_s[first]
             if due_s > self._clock() and not self._is_cancelled:
-                self._waiting = self._wheel.wait_until(due_s)
+                self._waiting = self._backend.wheel.wait_until(due_s)
                 await self._waiting
             elif first:
                 # Others have their turn, whatever the speed of the recording.
@@ -128,7 +154,7 @@ class ReplayGeneration:
             return []
         now_s = self._clock()
         self._next = after = bisect_right(at_s, now_s - self._started_s, first + 1)
-        self._meter.add(after - first, now_s)
+        self._backend.meter.add(after - first, now_s)
         return tokens[first:after]
 
     def cancel(self) -> None:
@@ -136,32 +162,6 @@ class ReplayGeneration:
         self._is_cancelled = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(False)
-
-
-class _Playing(AbstractAsyncContextManager[ReplayGeneration]):
-    """A slot, and the stream that is played in it."""
-
-    def __init__(self, backend: "ReplayBackend", request: GenerateRequest) -> None:
-        self._backend = backend
-        self._request = request
-        self._slot: Slot | None = None
-
-    async def __aenter__(self) -> ReplayGeneration:
-        backend, request = self._backend, self._request
-        slot = await backend.queue.take(priority=request.priority, deadline_s=request.deadline_s)
-        try:
-            recorded = backend.choose(request.messages)
-        except MeshError:
-            slot.release()
-            raise
-        self._slot = slot
-        backend.meter.start(backend.clock())
-        return ReplayGeneration(recorded, slot, recorded.input_tokens or estimate_tokens(request.messages), backend)
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._slot is not None:
-            self._backend.meter.stop(self._backend.clock())
-            self._slot.release()
 
 
 class ReplayBackend:
@@ -202,7 +202,7 @@ class ReplayBackend:
 
     def generate(self, request: GenerateRequest) -> AbstractAsyncContextManager[ReplayGeneration]:
         """See `backend.Backend`."""
-        return _Playing(self, request)
+        return ReplayGeneration(self, request)
 
     def choose(self, messages: Sequence[ChatMessage]) -> Recorded:
         """The stream whose turn it is. Raises BACKEND_FAILED where none matches."""

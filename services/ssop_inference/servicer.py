@@ -5,30 +5,31 @@ import hashlib
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
-from ssop.v1 import content_pb2, inference_pb2, mesh_pb2
+from ssop.v1 import content_pb2, inference_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError
 from ssop_chassis.tracing import AttributeValue, generation_span, is_traced
-from ssop_codec import FrameKind, Schema, compile_schema, mesh_chunk, text_schema
+from ssop_codec import compile_schema
 from ssop_inference.backend import GenerateRequest, Outcome
+from ssop_inference.core.asking import read_request
 from ssop_inference.core.beginning import Beginning, read_beginning, refuse_continuing
 from ssop_inference.core.buffer import BufferEstimate
 from ssop_inference.core.confidence import ConfidenceWriter, find_choices
-from ssop_inference.core.constraint import LOST, TEXT, Constraint, Mode
-from ssop_inference.core.prompt import TOOLS, ChatMessage, ControlTokens, build_messages, write_instruction
+from ssop_inference.core.constraint import LOST, Constraint, Mode
+from ssop_inference.core.prompt import TOOLS, ChatMessage, ControlTokens, build_messages, read_turns, write_instruction
 from ssop_inference.core.remainder import UnfinishableError, write_remainder
-from ssop_inference.core.request import check_buffer, check_request, read_sampling
+from ssop_inference.core.request import Asked, check_buffer
 from ssop_inference.core.tools import Choice, parameters_text, read_tools, write_call
-from ssop_inference.delivery import Delivery
+from ssop_inference.delivery import Delivery, Terms
 from ssop_inference.metrics import NodeMetrics
 from ssop_inference.node import Model, Node
+from ssop_inference.plan import TEXT_PLAN, Manner, Plan, mode_number, status_chunk
 from ssop_inference.tool_plan import ToolPlan, plan_tools
 
 # Compiling takes milliseconds for schemas of this size, more for larger ones.
@@ -41,25 +42,6 @@ _Reader = tuple[str, str, ControlTokens]
 _PlanKey = tuple[_Reader, str, bool]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A schema as the codec and the model's engine see it."""
-
-    schema: Schema
-    constraint: Constraint
-    instruction: str = ""
-    """What a model is told of the schema, without its control tokens."""
-    buffer: BufferEstimate | None = None
-
-    @cached_property
-    def status(self) -> bytes:
-        """What an answer without passages begins with."""
-        return _status_chunk(self.constraint, ())
-
-
-_TEXT_PLAN: Final = Plan(text_schema(), TEXT)
-
-
 class InferenceServicer:
     """See inference.proto."""
 
@@ -70,8 +52,7 @@ class InferenceServicer:
         self._node = node
         self._max_schemas = max_schemas
         self._warm_up_timeout_s = warm_up_timeout_s
-        self._linger_ms = linger_ms
-        self._metrics = {model.name: metrics.of(model.name) for model in node.models}
+        self._terms = {model.name: Terms(metrics.of(model.name), linger_ms) for model in node.models}
         for model in node.models:
             metrics.track_load(model.name, model.backend.load_now)
         self._plans: OrderedDict[_PlanKey, Plan] = OrderedDict()
@@ -79,69 +60,47 @@ class InferenceServicer:
 
     async def generate(self, call: Call) -> None:
         """See inference.proto."""
-        request = inference_pb2.InferenceServiceGenerateRequest.FromString(call.request)
-        check_request(request)
-        model = self._node.find_ready(request.model)
-        prompt = request.prompt
-        sampling = read_sampling(prompt)
-        source = prompt.output_schema if prompt.HasField("output_schema") else None
-        plan = _TEXT_PLAN if source is None else await self._plan(model, source)
-        if prompt.logprobs and not model.backend.capabilities.has_logprobs:
+        asked = read_request(call.request)
+        model = self._node.find_ready(asked.model)
+        backend = model.backend
+        capabilities = backend.capabilities
+        plan = TEXT_PLAN
+        if asked.schema_text is not None:
+            plan = await self._plan(model, asked.schema_text, asserts_format=asked.asserts_format)
+        if asked.logprobs and not capabilities.has_logprobs:
             raise MeshError(
                 ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED, f"model {model.name} gives no log-probabilities"
             )
-        tools = await self._plan_tools(model, prompt, plan) if prompt.tools else None
-        is_scored = bool(request.confidence_tokens) and model.backend.capabilities.has_logprobs
-        confidence = None
-        if request.confidence_tokens and tools is None:
-            confidence = ConfidenceWriter(find_choices(plan.schema), request.confidence_tokens)
-        beginning, rest = None, plan.constraint
-        if request.HasField("continue_from"):
-            if len(request.continue_from.chunk) <= _INLINE_BEGINNING_BYTES:
-                beginning, rest = _read_rest(model, plan, request)
-            else:
-                beginning, rest = await asyncio.to_thread(_read_rest, model, plan, request)
-        loop = running_loop()
-        passages = request.passages
-        announced = plan.constraint if tools is None else tools.announced
-        is_plain = tools is None and not passages
-        delivery = Delivery(
-            call,
-            loop=loop,
-            request_id=request.request_id,
-            schema=plan.schema,
-            constraint=plan.constraint,
-            buffer=plan.buffer,
-            prompt=prompt,
-            metrics=self._metrics[model.name],
-            deadline_s=loop.time() + call.remaining_s(),
-            linger_s=(prompt.linger_ms if prompt.HasField("linger_ms") else self._linger_ms) / 1000,
-            status=plan.status if is_plain else _status_chunk(announced, passages),
-            confidence=confidence,
-            beginning=beginning,
-            open_calls=None if tools is None else tools.writer(prompt),
-        )
-        backend_request = GenerateRequest(
-            messages=_messages(model, plan, prompt, passages, tools),
-            deadline_s=delivery.deadline_s,
-            sampling=sampling,
-            constraint=rest if tools is None else tools.constraint,
-            logprobs=prompt.logprobs,
-            confidence=is_scored,
-            priority=request.priority,
-            beginning=beginning.text if beginning is not None else "",
-            tools=None if tools is None or tools.is_marked else tools.use,
-        )
-        if beginning is not None and delivery.is_whole:
+        manner, rest, tools, constraint = plan.manner, asked.rest, None, plan.constraint
+        if rest is not None or asked.confidence_tokens:
+            if rest is not None and rest.prompt.tools:
+                tools = await self._plan_tools(model, rest.prompt, plan)
+            beginning = None
+            if rest is not None and rest.HasField("continue_from"):
+                beginning, constraint = await _read_rest(model, plan, rest)
+            manner = _vary(asked, plan, tools, beginning)
+        delivery = Delivery(call, running_loop(), self._terms[backend.name], asked, manner)
+        if manner.beginning is not None and delivery.is_whole:
             await delivery.end_whole()
             return
+        request = GenerateRequest(
+            _messages(model, plan, asked, tools),
+            delivery.deadline_s,
+            asked.sampling,
+            constraint if tools is None else tools.constraint,
+            asked.logprobs,
+            asked.confidence_tokens > 0 and capabilities.has_logprobs,
+            asked.priority,
+            "" if manner.beginning is None else manner.beginning.text,
+            None if tools is None or tools.is_marked else tools.use,
+        )
         if is_traced():
-            await self._generate_traced(model, backend_request, delivery)
+            await self._generate_traced(model, request, delivery)
         else:
-            async with model.backend.generate(backend_request) as generation:
+            async with backend.generate(request) as generation:
                 await delivery.run(generation)
-        if source is not None and tools is None and delivery.has_lost_constraint:
-            self._downgrade(model, source, plan)
+        if delivery.has_lost_constraint and asked.schema_text is not None and tools is None:
+            self._downgrade(model, asked, plan)
 
     async def _generate_traced(self, model: Model, request: GenerateRequest, delivery: Delivery) -> None:
         attributes: dict[str, AttributeValue] = {
@@ -182,9 +141,9 @@ class InferenceServicer:
         model = self._node.find(request.model)
         prompt = request.prompt
         check_buffer(prompt.stream_buffer_size)
-        plan = await self._plan(model, prompt.output_schema) if prompt.HasField("output_schema") else _TEXT_PLAN
+        plan = await self._plan_schema(model, prompt.output_schema) if prompt.HasField("output_schema") else TEXT_PLAN
         tools = await self._plan_tools(model, prompt, plan) if prompt.tools else None
-        count = await model.backend.count_tokens(_messages(model, plan, prompt, (), tools))
+        count = await model.backend.count_tokens(_messages_of(model, plan, prompt, (), tools))
         response = inference_pb2.CountTokensResponse(
             input_tokens=count, context_tokens=model.backend.capabilities.context_tokens, model=model.name
         )
@@ -194,30 +153,34 @@ class InferenceServicer:
         """See inference.proto."""
         request = inference_pb2.CheckConstraintRequest.FromString(call.request)
         model = self._node.find(request.model)
-        constraint = (await self._plan(model, request.output_schema)).constraint
+        constraint = (await self._plan_schema(model, request.output_schema)).constraint
         response = inference_pb2.CheckConstraintResponse(
-            constraint_mode=_mode(constraint.mode),
+            constraint_mode=mode_number(constraint.mode),
             detail=constraint.detail,
             engine_limits=constraint.engine_limits,
             model=model.name,
         )
         await call.write(response.SerializeToString())
 
-    async def _plan(self, model: Model, output_schema: content_pb2.OutputSchema) -> Plan:
+    async def _plan(self, model: Model, text: str, *, asserts_format: bool) -> Plan:
         """The compiled schema. Raises SchemaError."""
-        key = _plan_key(model, output_schema)
-        text, asserts = key[1:]
+        key = (_reader(model), text, asserts_format)
         if (plan := self._plans.get(key)) is not None:
             self._plans.move_to_end(key)
             return plan
         if len(text) <= _INLINE_SCHEMA_CHARS:
-            plan = _compile(model, text, format_assertion=asserts)
+            plan = _compile(model, text, format_assertion=asserts_format)
         else:
-            plan = await asyncio.to_thread(_compile, model, text, format_assertion=asserts)
+            plan = await asyncio.to_thread(_compile, model, text, format_assertion=asserts_format)
         self._plans[key] = plan
         while len(self._plans) > self._max_schemas:
             self._plans.popitem(last=False)
         return plan
+
+    async def _plan_schema(self, model: Model, schema: content_pb2.OutputSchema) -> Plan:
+        """The same for a message. Raises SchemaError."""
+        asserts_format = schema.format_assertion if schema.HasField("format_assertion") else True
+        return await self._plan(model, schema.json_schema, asserts_format=asserts_format)
 
     async def _plan_tools(self, model: Model, prompt: content_pb2.Prompt, plan: Plan) -> ToolPlan | None:
         """How the tools of a prompt are offered; None to a model that calls none. Raises SchemaError and
@@ -229,8 +192,7 @@ class InferenceServicer:
             self._tool_plans.move_to_end(key)
             return known
         plans = {
-            tool.name: await self._plan(model, content_pb2.OutputSchema(json_schema=parameters_text(tool)))
-            for tool in prompt.tools
+            tool.name: await self._plan(model, parameters_text(tool), asserts_format=True) for tool in prompt.tools
         }
         use = read_tools(prompt)
         if use is None:
@@ -246,19 +208,43 @@ class InferenceServicer:
             self._tool_plans.popitem(last=False)
         return found
 
-    def _downgrade(self, model: Model, output_schema: content_pb2.OutputSchema, plan: Plan) -> None:
+    def _downgrade(self, model: Model, asked: Asked, plan: Plan) -> None:
         """Announce no more what the engine does not keep. It goes on without a word when a grammar gets too large."""
         _log.error(
             "the engine let go of a grammar",
             extra={"model": model.name, "mode": plan.constraint.mode.name, "schema": plan.schema.hash.hex()},
         )
-        self._plans[_plan_key(model, output_schema)] = replace(plan, constraint=LOST)
+        self._plans[_reader(model), asked.schema_text or "", asked.asserts_format] = replace(plan, constraint=LOST)
 
 
-def _read_rest(
+def _vary(asked: Asked, plan: Plan, tools: ToolPlan | None, beginning: Beginning | None) -> Manner:
+    """How an answer is written that is not as all others."""
+    passages = () if asked.rest is None else asked.rest.passages
+    announced = plan.constraint if tools is None else tools.announced
+    confidence = None
+    if asked.confidence_tokens and tools is None:
+        confidence = ConfidenceWriter(find_choices(plan.schema), asked.confidence_tokens)
+    return Manner(
+        plan,
+        plan.status if tools is None and not passages else status_chunk(announced, passages),
+        confidence,
+        beginning,
+        None if tools is None else tools.writer(asked),
+    )
+
+
+async def _read_rest(
     model: Model, plan: Plan, request: inference_pb2.InferenceServiceGenerateRequest
 ) -> tuple[Beginning, Constraint]:
     """What is final already, and what the model is held to from there. Raises REQUEST_INVALID and UNSUPPORTED."""
+    if len(request.continue_from.chunk) <= _INLINE_BEGINNING_BYTES:
+        return _go_on(model, plan, request)
+    return await asyncio.to_thread(_go_on, model, plan, request)
+
+
+def _go_on(
+    model: Model, plan: Plan, request: inference_pb2.InferenceServiceGenerateRequest
+) -> tuple[Beginning, Constraint]:
     beginning = read_beginning(request.continue_from.chunk, request.continue_from.next_seq)
     constraint = plan.constraint
     if beginning.is_whole:
@@ -277,13 +263,9 @@ def _read_rest(
     return beginning, replace(constraint, grammar=grammar)
 
 
-def _plan_key(model: Model, output_schema: content_pb2.OutputSchema) -> _PlanKey:
-    asserts = output_schema.format_assertion if output_schema.HasField("format_assertion") else True
-    return _reader(model), output_schema.json_schema, asserts
-
-
 def _reader(model: Model) -> _Reader:
-    return model.name, model.backend.capabilities.kind, model.backend.control
+    backend = model.backend
+    return backend.name, backend.capabilities.kind, backend.control
 
 
 def _tools_key(prompt: content_pb2.Prompt) -> bytes:
@@ -302,40 +284,39 @@ def _compile(model: Model, text: str, *, format_assertion: bool) -> Plan:
     return Plan(schema, constraint, instruction, BufferEstimate(schema.auto_buffer_bytes))
 
 
-def _messages(
-    model: Model, plan: Plan, prompt: content_pb2.Prompt, passages: Any, tools: ToolPlan | None
+def _messages(model: Model, plan: Plan, asked: Asked, tools: ToolPlan | None) -> tuple[ChatMessage, ...]:
+    if asked.rest is None:
+        return build_messages(asked.turns, (), model.backend.control, _instruction(model, plan, None))
+    return _messages_of(model, plan, asked.rest.prompt, asked.rest.passages, tools)
+
+
+def _messages_of(
+    model: Model,
+    plan: Plan,
+    prompt: content_pb2.Prompt,
+    passages: Sequence[inference_pb2.Passage],
+    tools: ToolPlan | None,
 ) -> tuple[ChatMessage, ...]:
-    is_shown = plan.constraint.mode is Mode.ENVELOPE or (
-        model.has_schema_in_prompt and plan.constraint.mode is not Mode.TEXT
-    )
-    instruction = plan.instruction if is_shown else ""
-    if tools is not None:
-        told = [tools.hint] if tools.use.choice is Choice.REQUIRED else [instruction, tools.hint]
-        instruction = "\n\n".join(filter(None, told))
     capabilities = model.backend.capabilities
     return build_messages(
-        prompt,
+        read_turns(prompt, capabilities.features),
         passages,
         model.backend.control,
-        instruction=instruction,
-        features=capabilities.features,
-        write_call=write_call if capabilities.has_marked_calls else None,
+        _instruction(model, plan, tools),
+        write_call if capabilities.has_marked_calls else None,
     )
+
+
+def _instruction(model: Model, plan: Plan, tools: ToolPlan | None) -> str:
+    """What the model is told besides of the schema and the tools."""
+    mode = plan.constraint.mode
+    is_shown = mode is Mode.ENVELOPE or (model.has_schema_in_prompt and mode is not Mode.TEXT)
+    instruction = plan.instruction if is_shown else ""
+    if tools is None:
+        return instruction
+    told = [tools.hint] if tools.use.choice is Choice.REQUIRED else [instruction, tools.hint]
+    return "\n\n".join(filter(None, told))
 
 
 def _usage_attributes(outcome: Outcome) -> dict[str, AttributeValue]:
     return {"gen_ai.usage.input_tokens": outcome.input_tokens, "gen_ai.usage.output_tokens": outcome.output_tokens}
-
-
-def _status_chunk(constraint: Constraint, passages: Iterable[inference_pb2.Passage]) -> bytes:
-    status = mesh_pb2.DeliveryStatus(
-        state=mesh_pb2.DELIVERY_STATE_OK,
-        constraint_mode=_mode(constraint.mode),
-        engine_limits=constraint.engine_limits,
-        passages=[passage.ref for passage in passages],
-    )
-    return mesh_chunk(FrameKind.STATUS, status.SerializeToString())
-
-
-def _mode(mode: Mode) -> mesh_pb2.ConstraintMode.ValueType:
-    return mesh_pb2.ConstraintMode.ValueType(int(mode))

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ssop.v1 import content_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_codec import Schema
 from ssop_inference.backend import Backend
 from ssop_inference.core.constraint import TEXT, Constraint, Mode
 from ssop_inference.core.document import DocumentWriter
+from ssop_inference.core.request import Asked
 from ssop_inference.core.tool_answer import ToolAnswerWriter
 from ssop_inference.core.tools import CallSplitter, Choice, ToolUse, hold_to_calls, write_hint
 
@@ -33,7 +33,7 @@ class ToolPlan:
     is_marked: bool
     hint: str = ""
 
-    def writer(self, prompt: content_pb2.Prompt) -> Callable[[Callable[[], DocumentWriter], int], ToolAnswerWriter]:
+    def writer(self, asked: Asked) -> Callable[[Callable[[], DocumentWriter], int], ToolAnswerWriter]:
         """Makes the writer of an answer from what opens its main document, and the number that tracers know it by."""
 
         def make(open_main: Callable[[], DocumentWriter], stream: int) -> ToolAnswerWriter:
@@ -41,8 +41,8 @@ class ToolPlan:
                 self.use,
                 self.schemas,
                 open_main,
-                stream_buffer_bytes=prompt.stream_buffer_size,
-                is_text=not prompt.HasField("output_schema"),
+                stream_buffer_bytes=asked.stream_buffer_bytes,
+                is_text=asked.schema_text is None,
                 # What a server's own calls are held to is not known, so the codec judges all of them.
                 is_envelope=not self.is_marked or self.constraint.mode is Mode.ENVELOPE,
                 new_id=_new_id,

@@ -19,8 +19,10 @@ from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_codec import Decoder
 from ssop_inference.assembly import build_node
 from ssop_inference.backend import Backend, Capabilities, GenerateRequest, Load, Outcome, Stop, Token
+from ssop_inference.core.asking import read_request
 from ssop_inference.core.constraint import Constraint, Mode
 from ssop_inference.core.prompt import ChatMessage, ControlTokens
+from ssop_inference.core.request import Asked
 from ssop_inference.embedded import EmbeddedBackend
 from ssop_inference.metrics import NodeMetrics
 from ssop_inference.node import Model, Node
@@ -56,6 +58,12 @@ def user_prompt(text: str, *, schema: Any = None, **sampling: Any) -> content_pb
     if schema is not None:
         prompt.output_schema.json_schema = json.dumps(schema)
     return prompt
+
+
+def asked(prompt: content_pb2.Prompt, **fields: Any) -> Asked:
+    """What a node reads of a request."""
+    fields = {"request_id": "r-1", "prompt": prompt, **fields}
+    return read_request(inference_pb2.InferenceServiceGenerateRequest(**fields).SerializeToString())
 
 
 @dataclass

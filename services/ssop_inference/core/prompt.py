@@ -26,7 +26,8 @@ _ROLES: Final = {
     content_pb2.ROLE_TOOL: "tool",
 }
 _CONFORM: Final = "Answer with one JSON document and nothing else. It must conform to this JSON Schema:\n"
-_SPEAKERS: Final = {number: role for number, role in _ROLES.items() if role != "tool"}
+SPEAKERS: Final = {number: role for number, role in _ROLES.items() if role != "tool"}
+"""Whose turns are what they say."""
 IMAGE: Final = "image"
 TOOLS: Final = "tools"
 _IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
@@ -109,43 +110,52 @@ def _tree_pattern(node: Mapping[str, Any]) -> str:
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
-def build_messages(
-    prompt: content_pb2.Prompt,
-    passages: Sequence[inference_pb2.Passage],
-    control: ControlTokens,
-    *,
-    instruction: str = "",
-    features: Collection[str] = (),
-    write_call: Callable[[str, str], str] | None = None,
-) -> tuple[ChatMessage, ...]:
-    """The conversation for a model: passages stand before the last user message, best first.
+def read_turns(prompt: content_pb2.Prompt, features: Collection[str] = ()) -> tuple[ChatMessage, ...]:
+    """The turns of a prompt. `features` are what the model takes of `image` and `tools`.
 
-    `instruction` is what the system message says besides, without control tokens already. `features`
-    are what the model takes of `image` and `tools`. `write_call` makes text of earlier calls (name, arguments), for a
-    model whose turns are text alone. Raises REQUEST_INVALID for missing or malformed messages, and
-    CONTENT_UNSUPPORTED for what the model can't take (metadata `content`).
+    Raises REQUEST_INVALID for missing or malformed messages, and CONTENT_UNSUPPORTED for what the model can't take
+    (metadata `content`).
     """
-    turns = [_turn(message, number, features) for number, message in enumerate(prompt.messages)]
+    turns = tuple([_turn(message, number, features) for number, message in enumerate(prompt.messages)])
     if not turns:
         raise invalid_request(("prompt.messages", "at least one message is needed"))
     if prompt.tools and prompt.tool_choice.mode != content_pb2.TOOL_MODE_NONE and TOOLS not in features:
         raise refuse_content(TOOLS, "prompt.tools")
+    return turns
+
+
+def build_messages(
+    turns: Sequence[ChatMessage],
+    passages: Sequence[inference_pb2.Passage],
+    control: ControlTokens,
+    instruction: str = "",
+    write_call: Callable[[str, str], str] | None = None,
+) -> tuple[ChatMessage, ...]:
+    """The conversation for a model: passages stand before the last user message, best first.
+
+    `instruction` is what the system message says besides, without control tokens already. `write_call` makes text of
+    earlier calls (name, arguments), for a model whose turns are text alone.
+    """
     if write_call is not None:
         turns = _as_text(turns, write_call)
     if passages:
-        last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1)
-        context = "\n\n".join(f"[{n}] {passage.text}" for n, passage in enumerate(passages, 1))
-        shown = f"Use these passages where they help.\n\n{context}"
-        turn = turns[last]
-        turns[last] = turn._replace(
-            content=f"{shown}\n\n{turn.content}", parts=(shown, *turn.parts) if turn.parts else ()
-        )
-    turns = [_broken(turn, control) for turn in turns]
-    if instruction and turns[0].role == "system":
-        turns[0] = turns[0]._replace(content=f"{turns[0].content}\n\n{instruction}")
+        turns = _with_passages(turns, passages)
+    told = [_broken(turn, control) for turn in turns]
+    if instruction and told[0].role == "system":
+        told[0] = told[0]._replace(content=f"{told[0].content}\n\n{instruction}")
     elif instruction:
-        turns.insert(0, ChatMessage("system", instruction))
-    return tuple(turns)
+        told.insert(0, ChatMessage("system", instruction))
+    return tuple(told)
+
+
+def _with_passages(turns: Sequence[ChatMessage], passages: Sequence[inference_pb2.Passage]) -> list[ChatMessage]:
+    last = max((n for n, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1)
+    context = "\n\n".join(f"[{n}] {passage.text}" for n, passage in enumerate(passages, 1))
+    shown = f"Use these passages where they help.\n\n{context}"
+    turn = turns[last]
+    told = list(turns)
+    told[last] = turn._replace(content=f"{shown}\n\n{turn.content}", parts=(shown, *turn.parts) if turn.parts else ())
+    return told
 
 
 def write_instruction(schema: Any) -> str:
@@ -194,7 +204,7 @@ def render_plain(messages: Sequence[ChatMessage]) -> str:
 def _turn(message: content_pb2.Message, number: int, features: Collection[str]) -> ChatMessage:
     parts = message.parts
     if len(parts) == 1 and parts[0].HasField("text") and not message.tool_calls:
-        role = _SPEAKERS.get(message.role)
+        role = SPEAKERS.get(message.role)
         if role is not None:
             return ChatMessage(role, parts[0].text)
     where = f"prompt.messages[{number}]"

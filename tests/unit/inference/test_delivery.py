@@ -6,12 +6,13 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from helpers.inference import HELD, Script, ScriptedGeneration, SteppedLoop, user_prompt
+from helpers.inference import HELD, Script, ScriptedGeneration, SteppedLoop, asked, user_prompt
 from ssop.v1 import frame_pb2
 from ssop_chassis.call import Call
 from ssop_codec import compile_schema, survey
-from ssop_inference.delivery import Delivery
+from ssop_inference.delivery import Delivery, Terms
 from ssop_inference.metrics import NodeMetrics
+from ssop_inference.plan import Plan
 
 SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 
@@ -20,8 +21,12 @@ class StalledCall:
     """A call whose client reads nothing after a message until its time is over, as of the native transport: what is
     sent has left, and what is waited for is room."""
 
-    def __init__(self) -> None:
+    def __init__(self, left_s: float) -> None:
         self.sent: list[bytes] = []
+        self._left_s = left_s
+
+    def remaining_s(self) -> float:
+        return self._left_s
 
     def send(self, message: bytes) -> Awaitable[None] | None:
         self.sent.append(message)
@@ -32,19 +37,15 @@ class StalledCall:
 
 
 async def test_time_that_ends_while_nobody_reads_loses_no_frame() -> None:
-    call, loop = StalledCall(), asyncio.get_running_loop()
+    call, loop = StalledCall(0.5), asyncio.get_running_loop()
     prompt = user_prompt("x", schema=SCHEMA)
     prompt.stream_buffer_size = 64
     delivery = Delivery(
         cast("Call", call),
-        loop=loop,
-        request_id="r-1",
-        schema=compile_schema(SCHEMA),
-        constraint=HELD,
-        buffer=None,
-        prompt=prompt,
-        metrics=NodeMetrics(CollectorRegistry()).of("m"),
-        deadline_s=loop.time() + 0.5,
+        loop,
+        Terms(NodeMetrics(CollectorRegistry()).of("m")),
+        asked(prompt),
+        Plan(compile_schema(SCHEMA), HELD).manner,
     )
     await delivery.run(cast("Any", ScriptedGeneration(Script([b'["a", "b", "c", "d", "e", "f", "g", "h"', 60.0]))))
     found = survey(b"".join(call.sent))
@@ -56,19 +57,14 @@ async def test_time_that_ends_while_nobody_reads_loses_no_frame() -> None:
 
 async def deliver(linger_s: float) -> list[bytes]:
     """The messages of an answer of one read for each item, while no time passes."""
-    call, loop = StalledCall(), SteppedLoop()
+    call, loop = StalledCall(60.0), SteppedLoop()
     call.send = call.sent.append  # type: ignore[method-assign, assignment]
     delivery = Delivery(
         cast("Call", call),
-        loop=cast("Any", loop),
-        request_id="r-1",
-        schema=compile_schema(SCHEMA),
-        constraint=HELD,
-        buffer=None,
-        prompt=user_prompt("x", schema=SCHEMA),
-        metrics=NodeMetrics(CollectorRegistry()).of("m"),
-        deadline_s=loop.time() + 60,
-        linger_s=linger_s,
+        cast("Any", loop),
+        Terms(NodeMetrics(CollectorRegistry()).of("m"), round(linger_s * 1000)),
+        asked(user_prompt("x", schema=SCHEMA)),
+        Plan(compile_schema(SCHEMA), HELD).manner,
     )
     pieces = [b'["a",', *[b'"b",'] * 8, b'"c"', b"]"]
     await delivery.run(cast("Any", ScriptedGeneration(Script(pieces))))

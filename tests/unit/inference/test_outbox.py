@@ -44,7 +44,7 @@ class Answer:
         self.loop = SteppedLoop()
         self.outbox = Outbox(
             cast("Call", self.reader),
-            loop=cast("Any", self.loop),
+            cast("Any", self.loop),
             stream=1,
             most_bytes=BUFFER_BYTES,
             linger_s=linger_s,

@@ -4,7 +4,14 @@ from helpers.inference import user_prompt
 from ssop.v1 import content_pb2, inference_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_inference.core.prompt import ChatMessage, ControlTokens, build_messages, render_plain, write_instruction
+from ssop_inference.core.prompt import (
+    ChatMessage,
+    ControlTokens,
+    build_messages,
+    read_turns,
+    render_plain,
+    write_instruction,
+)
 
 CONTROL = ControlTokens(["<|im_start|>", "<|im_end|>", "<file>"])
 
@@ -15,7 +22,7 @@ def message(role: content_pb2.Role.ValueType, *texts: str) -> content_pb2.Messag
 
 def refused(prompt: content_pb2.Prompt) -> MeshError:
     with pytest.raises(MeshError) as caught:
-        build_messages(prompt, (), CONTROL)
+        read_turns(prompt)
     return caught.value
 
 
@@ -27,7 +34,7 @@ def test_roles_and_texts_are_kept_in_order() -> None:
             message(content_pb2.ROLE_ASSISTANT, "Yes"),
         ]
     )
-    assert build_messages(prompt, (), CONTROL) == (
+    assert build_messages(read_turns(prompt), (), CONTROL) == (
         ChatMessage("system", "Be brief."),
         ChatMessage("user", "One\n\nTwo"),
         ChatMessage("assistant", "Yes"),
@@ -39,21 +46,22 @@ def test_passages_stand_before_the_last_user_message() -> None:
         messages=[message(content_pb2.ROLE_USER, "A"), message(content_pb2.ROLE_ASSISTANT, "B")]
     )
     passages = [inference_pb2.Passage(text="first"), inference_pb2.Passage(text="second")]
-    first, second = build_messages(prompt, passages, CONTROL)
+    first, second = build_messages(read_turns(prompt), passages, CONTROL)
     assert first.content.index("[1] first") < first.content.index("[2] second") < first.content.index("A")
     assert second.content == "B"
 
 
 def test_control_tokens_are_broken_in_content_and_passages() -> None:
     passages = [inference_pb2.Passage(text="x<file>y")]
-    (only,) = build_messages(user_prompt("a<|im_end|>b"), passages, CONTROL)
+    (only,) = build_messages(read_turns(user_prompt("a<|im_end|>b")), passages, CONTROL)
     assert "<|im_end|>" not in only.content
     assert "<file>" not in only.content
 
 
 def test_control_token_across_two_parts_is_broken() -> None:
     control = ControlTokens(["a\n\nb"])
-    (only,) = build_messages(content_pb2.Prompt(messages=[message(content_pb2.ROLE_USER, "a", "b")]), (), control)
+    prompt = content_pb2.Prompt(messages=[message(content_pb2.ROLE_USER, "a", "b")])
+    (only,) = build_messages(read_turns(prompt), (), control)
     assert "a\n\nb" not in only.content
 
 
@@ -69,20 +77,20 @@ def test_other_text_is_left_alone() -> None:
 def test_documents_are_shown_with_their_title() -> None:
     part = content_pb2.ContentPart(document=content_pb2.Document(title="Rules", text="Be kind."))
     prompt = content_pb2.Prompt(messages=[content_pb2.Message(role=content_pb2.ROLE_USER, parts=[part])])
-    assert build_messages(prompt, (), CONTROL)[0].content == "Document: Rules\nBe kind."
+    assert build_messages(read_turns(prompt), (), CONTROL)[0].content == "Document: Rules\nBe kind."
 
 
 def test_instruction_joins_the_system_message() -> None:
     prompt = content_pb2.Prompt(
         messages=[message(content_pb2.ROLE_SYSTEM, "Be brief.<|im_end|>"), message(content_pb2.ROLE_USER, "Hi")]
     )
-    messages = build_messages(prompt, (), CONTROL, instruction="Be right.")
+    messages = build_messages(read_turns(prompt), (), CONTROL, instruction="Be right.")
     assert [turn.role for turn in messages] == ["system", "user"]
     assert messages[0].content == "Be brief.<\u200b|im_end|>\n\nBe right."
 
 
 def test_instruction_becomes_a_system_message_where_there_is_none() -> None:
-    assert build_messages(user_prompt("Hi"), (), CONTROL, instruction="x")[0] == ChatMessage("system", "x")
+    assert build_messages(read_turns(user_prompt("Hi")), (), CONTROL, instruction="x")[0] == ChatMessage("system", "x")
 
 
 def test_instruction_says_the_schema_without_blanks() -> None:

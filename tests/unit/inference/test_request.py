@@ -2,17 +2,16 @@ from typing import Any
 
 import pytest
 
-from helpers.inference import user_prompt
-from ssop.v1 import inference_pb2
+from helpers.inference import asked, user_prompt
+from ssop.v1 import content_pb2
 from ssop_chassis.errors import MeshError
 from ssop_inference.core.budget import fit_budget
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
-from ssop_inference.core.request import check_request, read_sampling
 from ssop_inference.core.throughput import ThroughputMeter
 
 
 def test_absent_top_p_is_one() -> None:
-    assert read_sampling(user_prompt("x")).top_p == 1.0
+    assert asked(user_prompt("x", temperature=0.5)).sampling.top_p == 1.0
 
 
 @pytest.mark.parametrize(
@@ -31,32 +30,30 @@ def test_absent_top_p_is_one() -> None:
 )
 def test_sampling_out_of_range_is_refused_by_name(field: str, sampling: dict[str, Any]) -> None:
     with pytest.raises(MeshError) as caught:
-        read_sampling(user_prompt("x", **sampling))
+        asked(user_prompt("x", **sampling))
     assert [name for name, _ in caught.value.fields] == [f"prompt.sampling.{field}"]
 
 
 def test_stop_with_a_schema_is_refused() -> None:
     with pytest.raises(MeshError):
-        read_sampling(user_prompt("x", schema={"type": "null"}, stop=["a"]))
+        asked(user_prompt("x", schema={"type": "null"}, stop=["a"]))
 
 
 @pytest.mark.parametrize("size", [1, 63, 16_385])
 def test_buffer_size_out_of_range_is_refused(size: int) -> None:
-    request = inference_pb2.InferenceServiceGenerateRequest(request_id="r", prompt={"stream_buffer_size": size})  # type: ignore[arg-type]
     with pytest.raises(MeshError):
-        check_request(request)
+        asked(content_pb2.Prompt(stream_buffer_size=size))
 
 
 def test_linger_out_of_range_is_refused() -> None:
-    request = inference_pb2.InferenceServiceGenerateRequest(request_id="r", prompt={"linger_ms": 1_001})  # type: ignore[arg-type]
     with pytest.raises(MeshError) as caught:
-        check_request(request)
+        asked(content_pb2.Prompt(linger_ms=1_001))
     assert caught.value.fields[0][0] == "prompt.linger_ms"
 
 
 def test_request_without_an_id_is_refused() -> None:
     with pytest.raises(MeshError):
-        check_request(inference_pb2.InferenceServiceGenerateRequest())
+        asked(user_prompt("x"), request_id="")
 
 
 def test_default_output_limit_shrinks_to_the_context() -> None:

@@ -1,0 +1,3 @@
+from ssop_inference.core.request import Asked
+
+def read_plain(data: bytes) -> Asked | None: ...
