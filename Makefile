@@ -16,7 +16,7 @@ SSOP := $(BIN)/ssop
 CONSTRAINTS := $(wildcard requirements/constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
-CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.p[xy][dx] services/ssop_inference/core/*.p[xy][dx] services/ssop_transport/*.p[xy][dx])
+CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.p[xy][dx] router_svc/ssop_router/core/*.p[xy][dx] services/ssop_inference/core/*.p[xy][dx] services/ssop_transport/*.p[xy][dx])
 SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration tests/polyglot)
 # Files of unit tests go to two workers; what starts processes of the mesh stays on one (tests/conftest.py).
 SPREAD := --numprocesses=2 --dist=loadgroup
@@ -120,7 +120,7 @@ nightly: $(VENV)/.test ## All tests, the long ones too, and every benchmark
 clean: ## Remove what was built, not the environment nor the state of the mesh
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info $(VENV)/.embedded $(VENV)/.test $(VENV)/.lint
 	rm -f codec/ssop_codec/*.so codec/ssop_codec/_*.c
-	rm -f router_svc/ssop_router/classification/*.so router_svc/ssop_router/classification/_*.c
+	rm -f $(foreach part,classification core,router_svc/ssop_router/$(part)/*.so router_svc/ssop_router/$(part)/_*.c)
 	rm -f services/ssop_transport/*.so services/ssop_transport/_*.c
 	rm -rf $(foreach part,build gen node_modules,$(wildcard tests/polyglot/*/$(part)))
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -49,6 +49,8 @@ class Node:
         self.is_leaving = False
         self._needs_status = needs_status
         self.status: WatchStatusResponse | None = None
+        self.name = peer.address
+        """As the node calls itself; its address before it has."""
         self.seen_at_ms: int | None = None
         self.is_connected = False
         self.standing = Standing()
@@ -64,15 +66,11 @@ class Node:
         self._view: NodeView | None = None
         self._is_back = asyncio.Event()
 
-    @property
-    def name(self) -> str:
-        """As the node calls itself; its address before it has."""
-        return self.status.node if self.status is not None and self.status.node else self.peer.address
-
     def take(self, status: WatchStatusResponse, now_ms: int) -> None:
         """A status has arrived."""
         self._view = self._models = None
         self.status = status
+        self.name = status.node or self.peer.address
         self.started_at_ms = status.started_at_ms
         self.seen_at_ms = now_ms
         self.is_connected = True
@@ -125,6 +123,8 @@ class Node:
             models = self._models
             if models is None:
                 models = self._read()
+            weight, limit, reason = self.standing
+            # By place: names cost as much as the view.
             self._view = NodeView(
                 self.peer.address,
                 self.name,
@@ -134,11 +134,11 @@ class Node:
                 self.in_flight,
                 self._memory_free_ratio,
                 self._expected_tiers,
-                is_ejected=self.standing.weight == 0,
-                ejection_reason=self.standing.reason,
-                successes=self._outcomes.view(),
-                weight=self.standing.weight,
-                limit=self.standing.limit,
+                weight == 0,
+                reason,
+                self._outcomes.view(),
+                weight,
+                limit,
             )
         return self._view
 

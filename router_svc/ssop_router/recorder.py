@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from ssop.v1.frame_pb2 import Verdict
 from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, TierReason, Usage
+from ssop_router.core.candidate import UNSEEN
+from ssop_router.core.choice import choose_node
 from ssop_router.core.decision import TIERS, Decision, DecisionSettings, Features, ScoreText
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.record import VERSION, describe_complexity, describe_features, describe_tier, find_words
-from ssop_router.core.routing import choose_node, name_loss, read_signals
+from ssop_router.core.routing import name_loss
 from ssop_router.core.snapshot import Snapshot
 from ssop_router.footprint import describe_reasons
 from ssop_router.job import Job
@@ -45,7 +47,7 @@ def describe_decision(
         # Which of equal nodes is taken makes no difference here.
         candidate, _ = choose_node(features, snapshot, settings, tier, now_ms=now_ms, rng=random.Random(0))  # noqa: S311
         loss = "" if candidate is not None else _word(TierReason, name_loss(features, snapshot, tier), "TIER_REASON_")
-        tiers[WORD_OF_TIER[tier]] = describe_tier(read_signals(candidate, settings, now_ms), loss)
+        tiers[WORD_OF_TIER[tier]] = describe_tier(candidate.signals if candidate is not None else UNSEEN, loss)
     complexity = decision.complexity if decision.complexity is not None else score_text(features.user_text)
     return {
         "request": describe_features(features, conversation, with_text=with_text),

@@ -16,8 +16,9 @@ from ssop_codec import FrameError, survey
 from ssop_codec.probes import chunk_received, stream_number
 from ssop_router.background import Background
 from ssop_router.core.canary import Canary, is_shadowed
+from ssop_router.core.candidate import Candidate
+from ssop_router.core.choice import choose_node
 from ssop_router.core.frames import FIELD_BITS
-from ssop_router.core.routing import Candidate, choose_node
 from ssop_router.delivery import take_ends
 from ssop_router.generation import GENERATE
 from ssop_router.job import Ending, Job

@@ -13,13 +13,15 @@ from typing import Final, NamedTuple, Protocol
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
+from ssop_router.core.candidate import UNSEEN, Candidate
+from ssop_router.core.choice import add_up, choose_node
 from ssop_router.core.complexity import Complexity
 from ssop_router.core.conversation import MAX_SWITCHES
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.request import DecisionSettings, Features
-from ssop_router.core.routing import Candidate, choose_node, has_tier, name_loss, read_signals, refuse_if_never
+from ssop_router.core.routing import has_tier, name_loss, refuse_if_never
 from ssop_router.core.rules import Rule, make_excerpt
-from ssop_router.core.score import Score, add_up, read_tier
+from ssop_router.core.score import Score, read_tier
 from ssop_router.core.snapshot import Snapshot
 
 __all__ = [
@@ -166,10 +168,14 @@ class _Live:
         complexity = self.score_text(self.features.user_text)
         if complexity.score is None:
             return complexity, None
-        settings, now_ms = self.settings, self.now_ms
-        lite = read_signals(self.choose(_LITE)[0], settings, now_ms)
-        full = read_signals(self.choose(_FULL)[0], settings, now_ms)
-        return complexity, add_up(complexity, lite, full, settings.score, self.features.conversation_tier)
+        lite, full = self.choose(_LITE)[0], self.choose(_FULL)[0]
+        return complexity, add_up(
+            complexity,
+            lite.signals if lite is not None else UNSEEN,
+            full.signals if full is not None else UNSEEN,
+            self.settings.score,
+            self.features.conversation_tier,
+        )
 
 
 def decide(
@@ -358,8 +364,7 @@ def _weak_signals(wish: Wish, candidate: Candidate | None) -> tuple[str, ...]:
     if wish.complexity is not None and wish.complexity.abstention:
         weak.append(f"complexity:{wish.complexity.abstention}")
     if candidate is not None and candidate.is_stale:
-        is_unseen = candidate.route is None or candidate.route.measured_at_ms is None
-        weak.append("headroom:unseen" if is_unseen else "headroom:stale")
+        weak.append(f"headroom:{candidate.signals.headroom_weakness}")
     elif wish.score is not None and (weakness := wish.score.weakness):
         weak.append(f"headroom:{weakness}")
     return tuple(weak)

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import DegradedReason, NodeReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
+from ssop_router.core.choice import choose_node
 from ssop_router.core.decision import (
     Candidate,
     Decision,
     DecisionSettings,
     Features,
 )
-from ssop_router.core.routing import choose_node
 from ssop_router.core.snapshot import Snapshot
 
 R = ErrorReason

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
 from ssop_chassis.errors import MeshError
+from ssop_router.core.choice import add_up
 from ssop_router.core.complexity import Complexity
 from ssop_router.core.conversation import Conversation, advance
 from ssop_router.core.decision import TIERS, allowed_tiers, prefer
@@ -19,7 +20,7 @@ from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.record import Record
 from ssop_router.core.request import DecisionSettings, Features
 from ssop_router.core.rules import Rule, make_excerpt
-from ssop_router.core.score import Score, TierSignals, add_up
+from ssop_router.core.score import Score, TierSignals
 
 ScoreRecord = Callable[[Record], Complexity]
 

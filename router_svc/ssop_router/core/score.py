@@ -5,7 +5,6 @@ than the lite one. Each signal has a spread; one that is old or missing widens i
 spread of the score, the score says nothing, and the default is taken: never simply the cheapest.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,6 +12,9 @@ from ssop.v1.mesh_pb2 import Tier, TierReason
 from ssop_router.core.complexity import Complexity
 
 _NEUTRAL: Final = 0.5
+# What a status is taken to be off by just before it counts as old, in full loads; and once it does.
+AGEING_SPREAD: Final = 0.2
+STALE_SPREAD: Final = 0.5
 # Looking a name up in an enum of protobuf costs as much as adding up.
 _NO_TIER: Final = Tier.TIER_UNSPECIFIED
 _LITE: Final = Tier.TIER_LITE
@@ -114,31 +116,6 @@ class Score(NamedTuple):
                 "none" if full.success_age_ms is None or lite.success_age_ms is None else "",
             ),
         )
-
-
-def add_up(
-    complexity: Complexity, lite: TierSignals, full: TierSignals, settings: ScoreSettings, pinned: Tier.ValueType
-) -> Score | None:
-    """The score; None where the classifier abstains. `pinned` is the tier of the conversation."""
-    alone = complexity.score
-    if alone is None or math.isnan(alone):
-        return None
-    by_headroom, by_success = settings.headroom_weight, settings.success_weight
-    value = alone + by_headroom * (full.headroom - lite.headroom) + by_success * (full.success - lite.success)
-    spread = (
-        settings.doubt_weight * complexity.spread
-        + (
-            by_headroom * (full.headroom_spread + lite.headroom_spread)
-            + by_success * (full.success_spread + lite.success_spread)
-        )
-        / 2
-    )
-    threshold = settings.threshold
-    if pinned:
-        threshold = min(1.0, threshold + (settings.hysteresis if pinned == _LITE else -settings.hysteresis))
-    if value < 0.0 or value > 1.0:
-        value = min(1.0, max(0.0, value))
-    return Score(value, spread, threshold, complexity, lite, full, settings)
 
 
 def read_tier(score: Score) -> tuple[Tier.ValueType, TierReason.ValueType]:

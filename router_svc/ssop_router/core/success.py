@@ -15,9 +15,9 @@ from ssop.v1.errors_pb2 import ErrorReason
 
 R = ErrorReason
 # Before anything is known a node is taken to work; so much evidence outweighs that belief.
-_PRIOR_SUCCESSES: Final = 9.0
-_PRIOR_FAILURES: Final = 0.5
-_FADED: Final = 0.05
+PRIOR_SUCCESSES: Final = 9.0
+PRIOR_FAILURES: Final = 0.5
+FADED: Final = 0.05
 _KEPT_WINDOWS: Final = 12
 
 
@@ -63,7 +63,7 @@ def _estimate(good: float, bad: float) -> Estimate:
     return Estimate(good / total, math.sqrt(good * bad / (total * total * (total + 1))))
 
 
-_BELIEF: Final = _estimate(_PRIOR_SUCCESSES, _PRIOR_FAILURES)
+_BELIEF: Final = _estimate(PRIOR_SUCCESSES, PRIOR_FAILURES)
 
 
 class SuccessView(NamedTuple):
@@ -80,11 +80,11 @@ class SuccessView(NamedTuple):
         if at_ms is None:
             return _BELIEF
         left = _fade(now_ms - at_ms, half_life_ms)
-        return _estimate(successes * left + _PRIOR_SUCCESSES, failures * left + _PRIOR_FAILURES)
+        return _estimate(successes * left + PRIOR_SUCCESSES, failures * left + PRIOR_FAILURES)
 
     def risk(self, now_ms: int) -> float:
         """Attempts beyond the first that a success is likely to cost, seen hopefully; 0 where nothing failed."""
-        if self.failures < _FADED or self.at_ms is None:
+        if self.failures < FADED or self.at_ms is None:
             return 0.0
         return 1 / self.estimate(now_ms).hopeful - 1
 

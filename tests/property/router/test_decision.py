@@ -42,6 +42,8 @@ NODES = st.builds(
     memory_free_ratio=st.none() | st.floats(0, 1),
     expected_tiers=st.frozensets(TIERS),
     is_ejected=st.booleans(),
+    weight=st.floats(0.01, 1),
+    limit=st.integers(0, 2_000),
     successes=st.builds(
         SuccessView,
         successes=st.floats(0, 1e6),

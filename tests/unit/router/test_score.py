@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
+from ssop_router.core.choice import add_up
 from ssop_router.core.complexity import Complexity
-from ssop_router.core.score import Score, ScoreSettings, TierSignals, add_up, read_tier
+from ssop_router.core.score import Score, ScoreSettings, TierSignals, read_tier
 
 SETTINGS = ScoreSettings(threshold=0.5, hysteresis=0.1, headroom_weight=0.1, success_weight=0.2)
 DOUBTING = replace(SETTINGS, doubt_weight=1.0)

@@ -6,9 +6,9 @@ import pytest
 
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import Tier
+from ssop_router.core.choice import choose_node
 from ssop_router.core.decision import DecisionSettings, Features
 from ssop_router.core.policy import parse_policy
-from ssop_router.core.routing import choose_node, read_signals
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 
 FULL = Tier.TIER_FULL
@@ -27,7 +27,7 @@ def choose(*nodes: NodeView) -> tuple[str, float]:
     """The node that is asked, and the head-room that the decision sees."""
     candidate, _ = choose_node(FEATURES, Snapshot(nodes), SETTINGS, FULL, now_ms=10, rng=random.Random(0))
     assert candidate is not None
-    return candidate.address, read_signals(candidate, SETTINGS, 10).headroom
+    return candidate.address, candidate.signals.headroom
 
 
 def test_node_that_returns_is_asked_after_one_that_has_more_to_do() -> None:
