@@ -25,6 +25,8 @@ SANITIZE := -fsanitize=address,undefined -fno-omit-frame-pointer -g -O1
 SANITIZED = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
   ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONMALLOC=malloc $(BIN)/python
 FUZZ_SECONDS ?= 600
+# Options of `make nightly`: --budget-s SECONDS of each part, --quick, --logs FOLDER, and words in the names of parts.
+NIGHTLY ?=
 
 .PHONY: help
 help: ## This list
@@ -110,11 +112,8 @@ bench-%: $(VENV)/.test ## One benchmark: tests/bench/bench_NAME.py, with - for _
 	PYTHONPATH=tests $(BIN)/python tests/bench/bench_$(subst -,_,$*).py
 
 .PHONY: nightly
-nightly: $(VENV)/.test ## All tests, the long ones too, and every benchmark
-	$(BIN)/pytest $(SUITES) $(wildcard tests/drill tests/fuzz)
-	$(MAKE) fuzz-transport VENV=$(VENV)-sanitized
-	SSOP_CROSSING_CALLS=100000 $(BIN)/pytest --timeout 0 tests/property/rag/test_tenants.py
-	set -e; for bench in tests/bench/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$bench; done
+nightly: $(VENV)/.test ## All tests, the long ones too, and every benchmark; NIGHTLY="--quick --budget-s 240 bench" for some
+	PYTHONPATH=tests $(BIN)/python -m helpers.nightly --make '$(MAKE)' --venv '$(VENV)' $(NIGHTLY)
 
 .PHONY: clean
 clean: ## Remove what was built, not the environment nor the state of the mesh

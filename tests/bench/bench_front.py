@@ -1,6 +1,7 @@
 """What stands in front costs: gRPC between two hosts through nginx, plain, behind the XDP guard, behind the DPDK front.
 
 `make bench-front`, as root. A round of each in turn, so that the machine's moods hit all alike; medians over rounds.
+SSOP_MESH_TRANSPORT: what carries the calls at both ends, `native` unless given. BENCH_ROUNDS: 5 unless given.
 """
 
 import json
@@ -13,12 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from helpers.echo_rpc import TRANSPORT
 from helpers.fronts import build, counters, front_counters, mounted_bpffs, running_front, running_nginx
 from helpers.live_mesh import wait_until
 from helpers.two_hosts import TwoHosts, run, two_hosts
 
-ROUNDS = int(os.environ.get("SSOP_BENCH_ROUNDS", "5"))
-CALLS, MESSAGES = 500, 30_000
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
+CALLS, MESSAGES = 500, 30_000 if TRANSPORT == "grpc" else 600_000
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -100,7 +102,8 @@ def main() -> None:
                             or name.endswith("_full_total")
                         )
     names = list(rounds["plain"][0])
-    print(f"{ROUNDS} rounds of {CALLS} calls and {MESSAGES} messages of 128 bytes; medians")
+    print(f"{TRANSPORT} at both ends, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, {ROUNDS} rounds")
+    print(f"{CALLS} calls and {MESSAGES:,} messages of 128 bytes; medians")
     print(f"| front | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
     for kind, results in rounds.items():
         print(f"| {kind} | {' | '.join(f'{statistics.median(r[n] for r in results):.1f}' for n in names)} |")

@@ -3,7 +3,7 @@
 `make bench-front-flood`: answers of a router behind the shipped nginx.conf, one after the other, 20 a second; in turns
 without hostile clients, under 10,000 HEADERS and RST_STREAM a second from one connection, and beside 1,000 streams that
 nobody reads. The hostile ones are another process from another address; first and last round are without them, so that
-what the machine does by itself is seen. SSOP_TEST_ROUNDS and SSOP_TEST_ANSWERS give other numbers.
+what the machine does by itself is seen. BENCH_ROUNDS and BENCH_ANSWERS give other numbers.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ from ssop_cli.embedded import free_port
 from ssop_sdk import AsyncSsopClient
 from ssop_sdk.target import Tls
 
-ROUNDS: Final = int(os.environ.get("SSOP_TEST_ROUNDS", "4"))
-ANSWERS: Final = int(os.environ.get("SSOP_TEST_ANSWERS", "200"))
+ROUNDS: Final = int(os.environ.get("BENCH_ROUNDS", "4"))
+ANSWERS: Final = int(os.environ.get("BENCH_ANSWERS", "200"))
 FLOOD_PER_S: Final = 10_000
 UNREAD: Final = 1_000
 _TICK: Final = os.sysconf("SC_CLK_TCK")

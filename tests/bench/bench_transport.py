@@ -22,7 +22,7 @@ from ssop_chassis.call import Arity, Call, Method, Service
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.transport import Kind, connector, server_starter
 
-ROUNDS = int(os.environ.get("SSOP_BENCH_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 REQUEST, FRAME, FRAMES = bytes(512), bytes(60), 12
 CALLS = {"grpc": 1_500, "native": 15_000}
 WIDTHS = (1, 16, 64)

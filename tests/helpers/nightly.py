@@ -1,0 +1,272 @@
+"""The long checks, one part after the other: every test, every drill, fuzzing, every benchmark: `make nightly`.
+
+A part that fails stops none after it. Each has a log of its own, a folder for temporary files that has to be empty when
+it ends, and as much time as `--budget-s` gives; it ends with what it has started. The last thing printed is what ran,
+what was skipped and why, what was stopped, what failed, and what was left behind. Exits 1 where anything failed or was
+stopped. A benchmark that can't run here exits with 77, and its last line is the reason.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SKIPPED_STATUS: Final = 77
+"""As in automake's tests."""
+_MARK: Final = "NIGHTLY_PART"
+"""In the environment of a part, and so of what it starts: that is how what it leaves is found. Benchmarks pass no
+settings of the mesh on, which begin with SSOP_."""
+_END_S: Final = 30.0
+"""What a part has to end by itself, once it was told to."""
+_OTHERS: Final = frozenset({".ses"})
+"""What ONNX Runtime keeps in the folder of temporary files, whoever uses it."""
+_SUITES: Final = ("unit", "property", "contract", "integration", "polyglot")
+_LEAVE_S: Final = 2.0
+"""What processes have to end after their part has."""
+_LEFT_OUT: Final = {
+    "bench_cascade": "compares what two models wrote, one of which may not ship; see its first lines",
+}
+_QUICK_ENVIRON: Final = {
+    "BENCH_SECONDS": "1",
+    "BENCH_ROUNDS": "2",
+    "BENCH_ANSWERS": "40",
+}
+_QUICK: Final = {
+    "bench_classifier": "speed",
+    "bench_decision": "--calls 500",
+    "bench_discovery": "--rounds 1",
+    "bench_early_abort": "--sample 1000 --pace-ms 2",
+    "bench_inference": "--runs 1",
+    "bench_maskbench": "--sample 200",
+    "bench_mesh_soak": "--sessions 500 --soak 2000 --minutes 0.3",
+    "bench_nodes": "--seconds 2",
+    "bench_opinion": "--rate 20 --duration 5 --burst 60:2 --retrieval off",
+    "bench_opinion_alerts": "--posts 500 --rate 50 --seconds 5",
+    "bench_opinion_fair": "--seconds 5",
+    "bench_opinion_quality": "--hint-only",
+    "bench_prefetch": "--ranker bm25 zh_rgb",
+    "bench_prefetch_storm": "8",
+    "bench_ranking": "--terms --sets zh_rgb",
+    "bench_router": "--seconds 1",
+    "bench_scan": "--rows 16384 --queries 20",
+    "bench_sdk": "--requests 100",
+    "bench_tls": "--calls 200",
+}
+"""The least that shows that a benchmark runs; its figures are of no use."""
+
+State = Literal["ran", "skipped", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A command. `reason` is why it is not run; empty where it is."""
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a part: `note` is its own last word, `left` are processes and files that it did not remove."""
+
+    name: str
+    state: State
+    seconds: float
+    note: str
+    left: Sequence[str] = ()
+
+    def line(self) -> str:
+        """To be printed."""
+        left = f"; left behind: {', '.join(self.left)}" if self.left else ""
+        return f"{self.state:8} {self.seconds:6.0f} s  {self.name}: {self.note}{left}"
+
+
+def make_parts(make: str, venv: str, *, is_quick: bool) -> list[Part]:
+    """All parts, in their order. `make` and `venv` are for what the Makefile builds."""
+    python, found = sys.executable, []
+    pytest = [python, "-m", "pytest", "-p", "no:cacheprovider"]
+    suites = [str(path) for name in _SUITES if (path := ROOT / "tests" / name).is_dir()]
+    found.append(Part("tests", [*pytest, "--numprocesses=2", "--dist=loadgroup", *suites]))
+    found += [Part(f"drill {path.stem[5:]}", [*pytest, str(path)]) for path in _files("drill", "test_*.py")]
+    found.append(Part("fuzz", [*pytest, str(ROOT / "tests" / "fuzz")]))
+    seconds = {"FUZZ_SECONDS": "10"} if is_quick else {}
+    found.append(Part("fuzz-transport", [make, "-C", str(ROOT), "fuzz-transport", f"VENV={venv}-sanitized"], seconds))
+    crossing = [*pytest, "--timeout", "0", str(ROOT / "tests" / "property" / "rag" / "test_tenants.py")]
+    found.append(Part("tenants", crossing, {"SSOP_CROSSING_CALLS": "1000" if is_quick else "100000"}))
+    tests = os.pathsep.join(filter(None, [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
+    for path in _files("bench", "bench_*.py"):
+        given = shlex.split(_QUICK.get(path.stem, "")) if is_quick else []
+        environ = {"PYTHONPATH": tests, **(_QUICK_ENVIRON if is_quick else {})}
+        found.append(Part(path.stem, [python, str(path), *given], environ, _LEFT_OUT.get(path.stem, "")))
+    return found
+
+
+def _files(folder: str, pattern: str) -> list[Path]:
+    return sorted((ROOT / "tests" / folder).glob(pattern))
+
+
+def run_part(part: Part, logs: Path, budget_s: float) -> Outcome:
+    """Run a part to its end, or for `budget_s` seconds; 0 is as long as it takes."""
+    if part.reason:
+        return Outcome(part.name, "skipped", 0.0, part.reason)
+    log, begun_s = logs / f"{part.name.replace(' ', '_')}.log", time.monotonic()
+    # Paths of sockets are short.
+    folder = Path(tempfile.mkdtemp(prefix="sn"))
+    mark = f"{os.getpid()}.{part.name}"
+    files_before = _untracked()
+    environ = {**os.environ, **part.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1", _MARK: mark}
+    is_stopped = False
+    with log.open("wb") as out:
+        try:
+            process = subprocess.Popen(
+                part.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ, cwd=ROOT
+            )
+        except OSError as error:
+            shutil.rmtree(folder)
+            return Outcome(part.name, "failed", 0.0, str(error))
+        try:
+            process.wait(budget_s or None)
+        except subprocess.TimeoutExpired:
+            is_stopped = True
+            _end(process)
+        except BaseException:
+            _end(process)
+            raise
+    left = _end_left(mark)
+    if not is_stopped:
+        left += sorted({path.name for path in folder.iterdir()} - _OTHERS)
+    left += sorted(_untracked() - files_before)
+    shutil.rmtree(folder, ignore_errors=True)
+    seconds = time.monotonic() - begun_s
+    state, note = judge(process.returncode, is_stopped, log.read_text(errors="replace"))
+    return Outcome(part.name, state, seconds, note, left)
+
+
+def judge(status: int, is_stopped: bool, text: str) -> tuple[State, str]:
+    """State and note of a part, from its exit status and what it printed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = lines[-1][:160] if lines else "printed nothing"
+    if is_stopped:
+        return "stopped", f"its time was over; last printed: {last}"
+    if status == SKIPPED_STATUS:
+        return "skipped", last
+    if status:
+        return "failed", f"status {status}; {last}"
+    counts = re.search(r"(\d+ (?:passed|skipped)\b.*?) in [\d.]+s", last)
+    if counts and "passed" not in counts[1]:
+        reasons = [line for line in lines if line.startswith("SKIPPED")]
+        return "skipped", (reasons or [counts[1]])[0][:160]
+    return "ran", counts[1] if counts else last
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Tell a part to end, and make it."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _end_left(mark: str) -> list[str]:
+    """Kill processes that a part has left; their names."""
+    deadline_s, found = time.monotonic() + _LEAVE_S, _marked(mark)
+    # What is about to end is not left.
+    while found and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+        found = _marked(mark)
+    for pid in found:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return [f"process {name}" for name in found.values()]
+
+
+def _marked(mark: str) -> dict[int, str]:
+    wanted, found = f"{_MARK}={mark}".encode(), {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                # A process that was killed and not yet waited for has no command.
+                if words:
+                    found[int(folder.name)] = words[:100]
+        except OSError:
+            continue
+    return found
+
+
+def _untracked() -> set[str]:
+    """Files of the tree that git neither keeps nor ignores; none where this is no checkout."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return set()
+    return set(done.stdout.splitlines()) if done.returncode == 0 else set()
+
+
+def run_all(parts: Iterable[Part], logs: Path, budget_s: float, say: Callable[[str], None]) -> list[Outcome]:
+    """Run parts in turn, telling each outcome as it comes."""
+    found = []
+    for part in parts:
+        found.append(run_part(part, logs, budget_s))
+        say(found[-1].line())
+    return found
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """What ran, and what did not, for the end."""
+    lines = []
+    for state in ("ran", "skipped", "stopped", "failed"):
+        those = [outcome for outcome in outcomes if outcome.state == state]
+        lines.append(f"{state}: {len(those)}")
+        lines += [f"  {outcome.name}: {outcome.note}" for outcome in those if state != "ran"]
+    left = [outcome for outcome in outcomes if outcome.left]
+    lines.append(f"left something behind: {len(left)}")
+    lines += [f"  {outcome.name}: {', '.join(outcome.left)}" for outcome in left]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("only", nargs="*", help="parts whose names hold one of these words; all unless given")
+    parser.add_argument("--budget-s", type=float, default=0.0, help="most seconds of a part; 0: as long as it takes")
+    parser.add_argument("--quick", action="store_true", help="the shortest settings: whether it runs, not how fast")
+    parser.add_argument("--logs", type=Path, help="folder of the logs; a temporary one unless given")
+    parser.add_argument("--make", default="make", help=argparse.SUPPRESS)
+    parser.add_argument("--venv", default=".venv", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    logs = given.logs or Path(tempfile.mkdtemp(prefix="ssop-nightly-"))
+    logs.mkdir(parents=True, exist_ok=True)
+    parts = make_parts(given.make, given.venv, is_quick=given.quick)
+    chosen = [part for part in parts if not given.only or any(word in part.name for word in given.only)]
+    if not chosen:
+        parser.error(f"no part is called {' or '.join(given.only)}; there are {', '.join(part.name for part in parts)}")
+    # A shell starts what runs in the background with interrupts ignored, and a part would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    print(f"{len(chosen)} parts; logs in {logs}", flush=True)
+    outcomes = run_all(chosen, logs, given.budget_s, lambda line: print(line, flush=True))
+    print(f"\n{summary(outcomes)}")
+    return 1 if any(outcome.state in {"failed", "stopped"} for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
