@@ -9,10 +9,10 @@ import logging
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Mapping
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Any, Final, NamedTuple, TextIO
 
 import orjson
@@ -183,11 +183,19 @@ def describe(error: BaseException) -> str:
     parts: list[str] = []
     current: BaseException | None = error
     while current is not None and len(parts) < 4:
-        frames = traceback.extract_tb(current.__traceback__)[-4:]
-        where = " < ".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+        where = " < ".join(reversed(_find_places(current.__traceback__)))
         parts.append(f"{type(current).__qualname__} at {where or 'unknown'}")
         current = current.__cause__
     return " because of ".join(parts)
+
+
+def _find_places(trace: TracebackType | None) -> list[str]:
+    """The last four. The library's own extraction reads the sources, to quote them."""
+    last: deque[TracebackType] = deque(maxlen=4)
+    while trace is not None:
+        last.append(trace)
+        trace = trace.tb_next
+    return [f"{one.tb_frame.f_code.co_filename}:{one.tb_lineno} {one.tb_frame.f_code.co_name}" for one in last]
 
 
 def note(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:
