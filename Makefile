@@ -104,7 +104,7 @@ protos: $(VENV)/protos/.done ## Make the stubs of protos/gen again
 	PATH="$(abspath $(VENV))/protos/bin:$$PATH" python tools/gen_protos.py
 
 .PHONY: ext
-ext: | $(BIN)/python ## Build the codec and the classifier's features in place
+ext: | $(BIN)/python ## Build the codec, the classifier's features and what else is compiled, in place
 	@$(BIN)/python -c 'import Cython, setuptools' 2>/dev/null || $(PIP) install 'setuptools>=77' 'Cython>=3.1,<4'
 	$(BIN)/python -W ignore -c 'import setuptools; setuptools.setup()' -q build_ext --inplace
 
@@ -121,5 +121,6 @@ clean: ## Remove what was built, not the environment nor the state of the mesh
 	rm -f codec/ssop_codec/*.so codec/ssop_codec/_*.c
 	rm -f $(foreach part,classification core,router_svc/ssop_router/$(part)/*.so router_svc/ssop_router/$(part)/_*.c)
 	rm -f services/ssop_transport/*.so services/ssop_transport/_*.c
+	rm -f services/ssop_chassis/*.so services/ssop_chassis/*.c
 	rm -rf $(foreach part,build gen node_modules,$(wildcard tests/polyglot/*/$(part)))
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

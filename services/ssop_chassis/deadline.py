@@ -1,10 +1,15 @@
+# cython: annotation_typing=False
 """Time-outs that cost next to nothing where they do not run out: those of a loop share one of its timers.
 
 Most of them never do, and a timer of the loop for each costs more than all else that they need. After the timing wheel
 of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), with one level.
+
+`deadline.pxd` gives the types with which this very file is compiled, where there is a compiler; build it again
+(`make ext`) after a change.
 """
 
 import asyncio
+from math import inf
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,10 +27,11 @@ _YIELD_S: Final = 0.005
 class _Wheel:
     """The alarms of one loop, by the sixteenth of a second in which they are over."""
 
-    __slots__ = ("_looks_at", "_slots", "_timer", "loop", "thread")
+    __slots__ = ("_looks_at", "_slots", "_timer", "loop", "now_s", "thread")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.now_s = loop.time
         self.thread = get_ident()
         self._slots: dict[float, set[Alarm]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -54,7 +60,7 @@ class _Wheel:
 
     def _look(self) -> None:
         self._timer = None
-        passed = self.loop.time() // SLOT_S
+        passed = self.now_s() // SLOT_S
         due = [alarm for slot, alarms in self._slots.items() if slot <= passed for alarm in alarms]
         self._slots = {slot: alarms for slot, alarms in self._slots.items() if slot > passed}
         if self._slots:
@@ -110,7 +116,7 @@ class Alarm:
         if delay_s < COARSE_S:
             self._handle = self.loop.call_later(delay_s, self._ring) if delay_s > 0 else self.loop.call_soon(self._ring)
         else:
-            self.at_s = at_s = self.loop.time() + min(delay_s, _MOST_S)
+            self.at_s = at_s = self._wheel.now_s() + min(delay_s, _MOST_S)
             self._alarms = self._wheel.take(at_s, self)
 
     def stop(self) -> None:
@@ -127,7 +133,7 @@ class Alarm:
     def come(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ring when it is due, in a turn where one that fails fails alone; until then it can be stopped."""
         self._alarms = None
-        left_s = self.at_s - loop.time()
+        left_s = self.at_s - self._wheel.now_s()
         self._handle = loop.call_later(left_s, self._ring) if left_s > 0 else loop.call_soon(self._ring)
 
     def _ring(self) -> None:
@@ -154,7 +160,7 @@ class Deadline(Alarm):
     def __init__(self, delay_s: float | None) -> None:
         super().__init__()
         self._first_s = delay_s
-        self._due_s: float | None = None
+        self._due_s = inf
         self._rings_s = 0.0
         self._task: asyncio.Task[Any] | None = None
         self._is_over = False
@@ -168,7 +174,7 @@ class Deadline(Alarm):
         self._task = task
         self._cancelling = task.cancelling()
         if (delay_s := self._first_s) is not None:
-            self._due_s = self._rings_s = self.loop.time() + delay_s
+            self._due_s = self._rings_s = self._wheel.now_s() + delay_s
             self.start(delay_s)
         return self
 
@@ -184,14 +190,14 @@ class Deadline(Alarm):
     @property
     def is_endless(self) -> bool:
         """It is waited for, and no time is set."""
-        return self._task is not None and self._due_s is None
+        return self._task is not None and self._due_s == inf
 
     def set(self, delay_s: float | None) -> None:
         """Wait so many seconds from now; None: without an end."""
         if delay_s is None:
-            self._due_s = None
+            self._due_s = inf
             return
-        due_s = self._due_s = self.loop.time() + delay_s
+        due_s = self._due_s = self._wheel.now_s() + delay_s
         if due_s >= self._rings_s and (self._alarms is not None or self._handle is not None):
             return
         if self._task is not None and not self._is_over:
@@ -207,9 +213,9 @@ class Deadline(Alarm):
     def ring(self) -> None:
         """See Alarm.ring."""
         due_s = self._due_s
-        if due_s is None:
+        if due_s == inf:
             return
-        left_s = due_s - self.loop.time()
+        left_s = due_s - self._wheel.now_s()
         if left_s > 0:
             self._rings_s = due_s
             self.start(left_s)

@@ -9,17 +9,21 @@ import logging
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Mapping
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Any, Final, NamedTuple, TextIO
+
+import orjson
 
 request_id: ContextVar[str] = ContextVar("ssop_request_id", default="")
 """Id of the request that the current task serves; empty outside of one."""
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
+_encode_at_leisure: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+_MILLISECONDS: Final = tuple(f"{number:03d}" for number in range(1000))
+_OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 FIELDS: Final = "fields"
 """The key of `extra` under which many fields cost less than each on its own: a dict that is merged into the line."""
 FLUSH_S: Final = 0.05
@@ -34,11 +38,12 @@ class JsonFormatter(logging.Formatter):
         super().__init__()
         self._service = service
         self._second = (-1, "")
+        self._heads: dict[tuple[str, str], str] = {}
 
     def format(self, record: logging.LogRecord) -> str:
         """One line of JSON, UTF-8, without line breaks inside."""
         fields: dict[str, Any] = {
-            "time": f"{self._name_second(int(record.created))}.{int(record.msecs):03d}Z",
+            "time": f"{self._name_second(int(record.created))}.{_MILLISECONDS[int(record.msecs)]}Z",
             "level": record.levelname.lower(),
             "service": self._service,
             "logger": record.name,
@@ -54,19 +59,18 @@ class JsonFormatter(logging.Formatter):
         return _encode(fields)
 
     def format_event(self, event: "Event") -> str:
-        """The same of an event."""
+        """The same of an event: what all of its kind begin with, and its fields."""
         whole_s = int(event.at_s)
-        return _encode(
-            {
-                "time": f"{self._name_second(whole_s)}.{int((event.at_s - whole_s) * 1000):03d}Z",
-                "level": "info",
-                "service": self._service,
-                "logger": event.logger,
-                "message": event.message,
-                **({"request_id": event.request_id} if event.request_id else {}),
-                **event.fields,
-            }
-        )
+        kind = (event.logger, event.message)
+        head = self._heads.get(kind)
+        if head is None:
+            told = {"level": "info", "service": self._service, "logger": event.logger, "message": event.message}
+            head = self._heads[kind] = _encode(told)[1:-1]
+        fields = event.fields
+        if event.request_id and "request_id" not in fields:
+            fields = {"request_id": event.request_id, **fields}
+        time_name = f"{self._name_second(whole_s)}.{_MILLISECONDS[int((event.at_s - whole_s) * 1000)]}Z"
+        return f'{{"time":"{time_name}",{head}{"," if fields else ""}{_encode(fields)[1:]}'
 
     def _name_second(self, second: int) -> str:
         known, name = self._second
@@ -76,8 +80,22 @@ class JsonFormatter(logging.Formatter):
         return name
 
 
+def _encode(fields: Mapping[str, Any]) -> str:
+    """A line for each request is worth a tenth of the time that the library's own encoder takes.
+
+    That one takes what orjson leaves: keys that are no text, integers beyond 64 bits, and text that is no Unicode.
+    """
+    try:
+        return orjson.dumps(fields, default=str, option=_OPTIONS).decode()
+    except TypeError:
+        return _encode_at_leisure(fields)
+
+
 class Event(NamedTuple):
-    """A line of level `info` that is made where it is written. `fields` are never changed; `at_s` is of the wall."""
+    """A line of level `info` that is made where it is written. `fields` are never changed; `at_s` is of the wall.
+
+    `message` is one of few. `fields` name nothing that each line begins with (time, level, service, logger, message).
+    """
 
     at_s: float
     logger: str
@@ -165,17 +183,25 @@ def describe(error: BaseException) -> str:
     parts: list[str] = []
     current: BaseException | None = error
     while current is not None and len(parts) < 4:
-        frames = traceback.extract_tb(current.__traceback__)[-4:]
-        where = " < ".join(f"{frame.filename}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+        where = " < ".join(reversed(_find_places(current.__traceback__)))
         parts.append(f"{type(current).__qualname__} at {where or 'unknown'}")
         current = current.__cause__
     return " because of ".join(parts)
 
 
+def _find_places(trace: TracebackType | None) -> list[str]:
+    """The last four. The library's own extraction reads the sources, to quote them."""
+    last: deque[TracebackType] = deque(maxlen=4)
+    while trace is not None:
+        last.append(trace)
+        trace = trace.tb_next
+    return [f"{one.tb_frame.f_code.co_filename}:{one.tb_lineno} {one.tb_frame.f_code.co_name}" for one in last]
+
+
 def note(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:
     """Log many fields at level `info`, as `logger.info` with FIELDS does, for less: the line is made by its writer.
 
-    What `fields` holds must not change any more.
+    What `fields` holds must not change any more; see Event.
     """
     if not logger.isEnabledFor(logging.INFO):
         return

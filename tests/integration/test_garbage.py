@@ -134,7 +134,7 @@ def _trace(mesh: LiveMesh) -> Iterator[None]:
 
 
 def is_fault(line: str) -> bool:
-    return "Traceback" in line or '"level": "critical"' in line or '"message": "a handler failed"' in line
+    return "Traceback" in line or '"level":"critical"' in line or '"message":"a handler failed"' in line
 
 
 def count_descriptors(pids: Mapping[str, int]) -> dict[str, int]:

@@ -297,7 +297,7 @@ def test_11_mesh_is_ready_only_after_the_model_has_generated(mesh: LiveMesh, cli
     assert {model.state for model in node.status.models} == {3}
     lines = mesh.log("inference").splitlines()
     warmed = next(i for i, line in enumerate(lines) if "warm" in line)
-    ready = next(i for i, line in enumerate(lines) if '"message": "ready"' in line)
+    ready = next(i for i, line in enumerate(lines) if '"message":"ready"' in line)
     assert warmed < ready
 
 

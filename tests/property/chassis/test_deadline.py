@@ -4,13 +4,15 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ssop_chassis.deadline import Deadline
+from helpers.as_written import both_ways
 
 DELAYS_S = (None, -1.0, 0.0, 0.003, 0.012, 0.9, 1.5, 1.503, 1.56, 5.0)
 SLEEPS_S = (0.0, 0.001, 0.009, 0.02, 1.501, 1.7)
@@ -36,13 +38,13 @@ class HurriedLoop(asyncio.SelectorEventLoop):
         return self._now_s
 
 
-class Limited(AbstractAsyncContextManager[Deadline]):
+class Limited(AbstractAsyncContextManager[Any]):
     """A deadline, as asyncio's time-outs are used."""
 
-    def __init__(self, delay_s: float | None) -> None:
-        self._deadline = Deadline(delay_s)
+    def __init__(self, kind: Any, delay_s: float | None) -> None:
+        self._deadline = kind(delay_s)
 
-    async def __aenter__(self) -> Deadline:
+    async def __aenter__(self) -> Any:
         return self._deadline.__enter__()
 
     async def __aexit__(
@@ -112,8 +114,9 @@ def play(limit: Limit, seed: int) -> list[object]:
         loop.close()
 
 
+@pytest.mark.parametrize("way", both_ways("ssop_chassis.deadline"))
 @given(st.integers(0, 2**32))
-def test_nested_deadlines_end_as_time_outs_of_asyncio_do(seed: int) -> None:
-    ours, theirs = play(Limited, seed), play(asyncio.timeout, seed)
+def test_nested_deadlines_end_as_time_outs_of_asyncio_do(way: Any, seed: int) -> None:
+    ours, theirs = play(partial(Limited, way.Deadline), seed), play(asyncio.timeout, seed)
     # A body that swallows a cancel leaves it counted. Ours gives it a moment to end, in which more may happen.
     assert ours == theirs or "swallowed" in theirs

@@ -11,20 +11,25 @@ from typing import Any
 
 import pytest
 
+from helpers.as_written import both_ways
 from helpers.eventually import eventually
 from ssop_chassis import deadline
-from ssop_chassis.deadline import COARSE_S, SLOT_S, Alarm, Deadline
+from ssop_chassis.deadline import COARSE_S, SLOT_S
 
 
-class Bell(Alarm):
-    """An alarm that notes when it rang."""
+@pytest.fixture(autouse=True, params=both_ways("ssop_chassis.deadline"))
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "deadline", request.param)
 
-    def __init__(self, on_ring: Callable[[], None]) -> None:
-        super().__init__()
-        self._on_ring = on_ring
 
-    def ring(self) -> None:
-        self._on_ring()
+def Bell(on_ring: Callable[[], None]) -> Any:
+    """An alarm that calls this when it rings."""
+
+    class Ringing(deadline.Alarm):
+        def ring(self) -> None:
+            on_ring()
+
+    return Ringing()
 
 
 class StillLoop:
@@ -69,7 +74,7 @@ class StillLoop:
 
 
 @pytest.fixture
-def still(monkeypatch: pytest.MonkeyPatch) -> StillLoop:
+def still(way: None, monkeypatch: pytest.MonkeyPatch) -> StillLoop:
     loop = StillLoop()
     monkeypatch.setattr(deadline, "_latest", deadline._Wheel(loop))  # type: ignore[arg-type]
     return loop
@@ -77,7 +82,7 @@ def still(monkeypatch: pytest.MonkeyPatch) -> StillLoop:
 
 async def run(first_s: float | None, *then: float | None) -> None:
     """Wait for ever, with these times set one after the other, each a moment after the one before."""
-    with Deadline(first_s) as limit:
+    with deadline.Deadline(first_s) as limit:
         for delay_s in then:
             limit.set(delay_s)
             await asyncio.sleep(0.01)
@@ -139,7 +144,7 @@ def test_one_that_is_stopped_in_its_last_moments_does_not_ring(still: StillLoop)
 
 @pytest.mark.parametrize("delay_s", [-1, 0])
 async def test_time_that_is_over_ends_the_first_wait(delay_s: float) -> None:
-    with pytest.raises(TimeoutError), Deadline(delay_s):
+    with pytest.raises(TimeoutError), deadline.Deadline(delay_s):
         await asyncio.sleep(0)
 
 
@@ -172,14 +177,14 @@ async def test_time_that_was_none_first_runs_out() -> None:
 
 
 async def test_without_an_end_nothing_runs_out() -> None:
-    with Deadline(0.001) as limit:
+    with deadline.Deadline(0.001) as limit:
         limit.set(None)
         assert limit.is_endless
         await asyncio.sleep(0.05)
 
 
 async def test_nothing_runs_out_after_the_end() -> None:
-    with Deadline(0.01):
+    with deadline.Deadline(0.01):
         pass
     await asyncio.sleep(0.05)
 
@@ -193,10 +198,10 @@ async def test_a_cancel_passes_through() -> None:
 
 
 async def test_a_cancel_that_comes_with_the_end_is_a_cancel() -> None:
-    limits: list[Deadline] = []
+    limits: list[deadline.Deadline] = []
 
     async def wait() -> None:
-        with Deadline(3_600) as limit:
+        with deadline.Deadline(3_600) as limit:
             limits.append(limit)
             await asyncio.Event().wait()
 
@@ -209,7 +214,7 @@ async def test_a_cancel_that_comes_with_the_end_is_a_cancel() -> None:
 
 
 async def test_the_inner_of_two_ends_alone() -> None:
-    with Deadline(3_600):
+    with deadline.Deadline(3_600):
         with pytest.raises(TimeoutError):
             await run(0.001)
         task = asyncio.current_task()
@@ -220,19 +225,19 @@ async def test_the_inner_of_two_ends_alone() -> None:
 
 async def run_late(first_s: float) -> None:
     """Wait for ever on a loop that comes back when far more time has passed."""
-    with Deadline(first_s):
+    with deadline.Deadline(first_s):
         asyncio.get_running_loop().call_soon(time.sleep, 0.05)
         await asyncio.Event().wait()
 
 
 async def test_of_two_that_a_late_loop_finds_over_the_inner_says_so() -> None:
-    with Deadline(0.02), pytest.raises(TimeoutError):
+    with deadline.Deadline(0.02), pytest.raises(TimeoutError):
         await run_late(0.01)
 
 
 async def test_of_two_that_a_late_loop_finds_over_the_outer_ends_too() -> None:
     async def go_on() -> None:
-        with Deadline(0.02):
+        with deadline.Deadline(0.02):
             with suppress(TimeoutError):
                 await run_late(0.01)
             await asyncio.Event().wait()
@@ -243,7 +248,7 @@ async def test_of_two_that_a_late_loop_finds_over_the_outer_ends_too() -> None:
 
 async def test_the_end_comes_though_a_cancel_before_it_was_swallowed() -> None:
     async def wait() -> None:
-        with Deadline(0.02):
+        with deadline.Deadline(0.02):
             with suppress(asyncio.CancelledError):
                 await asyncio.Event().wait()
             await asyncio.Event().wait()
@@ -257,13 +262,13 @@ async def test_the_end_comes_though_a_cancel_before_it_was_swallowed() -> None:
 
 
 async def test_the_outer_of_two_ends_both() -> None:
-    with pytest.raises(TimeoutError), Deadline(0.001):
+    with pytest.raises(TimeoutError), deadline.Deadline(0.001):
         await run(3_600)
 
 
 async def test_an_error_that_comes_with_the_end_is_itself() -> None:
     async def fail() -> None:
-        with Deadline(0.001):
+        with deadline.Deadline(0.001):
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -285,7 +290,7 @@ async def test_what_was_stopped_does_not_ring() -> None:
 
 async def test_of_two_that_are_over_together_one_stops_the_other() -> None:
     rung: list[int] = []
-    alarms: list[Bell] = []
+    alarms: list[Any] = []
 
     def ring() -> None:
         rung.append(1)
@@ -312,7 +317,7 @@ async def test_what_is_set_again_rings_once() -> None:
 
 async def test_nothing_is_left_of_many_that_did_not_run_out() -> None:
     for number in range(2_000):
-        with Deadline(COARSE_S + number / 4_000):
+        with deadline.Deadline(COARSE_S + number / 4_000):
             pass
     wheel = deadline._wheel()
     assert not wheel._slots

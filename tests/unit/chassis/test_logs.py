@@ -5,6 +5,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +158,37 @@ def test_where_others_listen_too_all_hear_what_is_noted(caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, "ssop.test"):
         logs.note(logging.getLogger("ssop.test"), "heard", {"number": 1})
     assert [(record.getMessage(), vars(record)[logs.FIELDS]) for record in caplog.records] == [("heard", {"number": 1})]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ((1, "a"), [1, "a"]),
+        (1 << 64, 1 << 64),
+        ("\ud800", "\ud800"),
+        ({7: "a"}, {"7": "a"}),
+        (Path("a/b"), "a/b"),
+        ("Ünïcode\n\u2028", "Ünïcode\n\u2028"),
+    ],
+)
+def test_whatever_a_field_holds_its_line_is_json(value: object, shown: object) -> None:
+    line = JsonFormatter("test").format_event(logs.Event(1.5, "a", "said", "", {"value": value}))
+    assert len(line.splitlines()) == 1 or "\u2028" in line
+    assert json.loads(line) == {
+        "time": "1970-01-01T00:00:01.500Z",
+        "level": "info",
+        "service": "test",
+        "logger": "a",
+        "message": "said",
+        "value": shown,
+    }
+
+
+def test_the_id_that_a_line_names_stands_for_that_of_its_task() -> None:
+    line = JsonFormatter("test").format_event(logs.Event(1.5, "a", "said", "of the task", {"request_id": "its own"}))
+    assert [value for name, value in json.loads(line, object_pairs_hook=list) if name == "request_id"] == ["its own"]
+
+
+def test_an_event_without_fields_is_a_line() -> None:
+    line = JsonFormatter("test").format_event(logs.Event(1.5, "a", "said", "", {}))
+    assert json.loads(line)["message"] == "said"

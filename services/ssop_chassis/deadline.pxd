@@ -1,0 +1,63 @@
+cimport cython
+
+
+cdef class _Wheel:
+    cdef readonly object loop
+    cdef readonly object thread
+    cdef object now_s
+    cdef readonly dict _slots
+    cdef readonly object _timer
+    cdef double _looks_at
+
+    @cython.locals(slot=double, alarms=set)
+    cdef set take(self, double at_s, Alarm alarm)
+
+    cdef void drop(self, double at_s)
+
+    cdef void _look_at(self, double slot)
+
+    @cython.locals(passed=double, slot=double)
+    cpdef _look(self)
+
+
+@cython.locals(wheel=_Wheel)
+cpdef _Wheel _wheel()
+
+
+@cython.locals(wheel=_Wheel)
+cpdef running_loop()
+
+
+cdef class Alarm:
+    cdef _Wheel _wheel
+    cdef readonly object loop
+    cdef readonly double at_s
+    cdef set _alarms
+    cdef object _handle
+
+    @cython.locals(at_s=double)
+    cpdef start(self, double delay_s)
+
+    cpdef stop(self)
+
+    @cython.locals(left_s=double)
+    cpdef come(self, loop)
+
+    cpdef _ring(self)
+
+    cpdef ring(self)
+
+
+cdef class Deadline(Alarm):
+    cdef object _first_s
+    cdef double _due_s
+    cdef double _rings_s
+    cdef object _task
+    cdef bint _is_over
+    cdef bint _has_yielded
+    cdef int _cancelling
+
+    @cython.locals(due_s=double)
+    cpdef set(self, delay_s)
+
+    cpdef expire(self)
