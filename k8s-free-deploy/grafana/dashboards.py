@@ -202,6 +202,20 @@ def mesh() -> Dashboard:
             steps(RED, (1, GREEN)),
             ("min by (role) (ssop_cache_store_up)", "{{role}}"),
         ),
+        number(
+            "State used",
+            "Share of the memory of the fullest instance of the state. Once it is full, nobody is admitted.",
+            "percentunit",
+            steps(GREEN, (0.75, YELLOW), (0.9, RED)),
+            ("max(ssop_cache_state_used_bytes / (ssop_cache_state_max_bytes > 0))", "used"),
+        ),
+        series(
+            "Memory of the state",
+            "Keys, quotas, leases and streams in its fullest instance, and the most that it may hold.",
+            "bytes",
+            ("max(ssop_cache_state_used_bytes)", "used"),
+            ("max(ssop_cache_state_max_bytes > 0)", "most"),
+        ),
         series(
             "Look-ups", "Of the cache, by outcome.", "ops", (rate("ssop_cache_lookups_total", "outcome"), "{{outcome}}")
         ),

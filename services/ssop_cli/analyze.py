@@ -3,35 +3,24 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ssop_cli.board import show_ms
 from ssop_cli.failure import EXIT_NO_MESH, EXIT_USAGE, CommandError
 from ssop_cli.mesh import Access, cache_name, explain, tier_name
+from ssop_cli.post_board import PostBoard, Progress
 from ssop_cli.posts import Asker, Post
 from ssop_cli.summary import Outcome, Spread, Summary, summarise
 from ssop_sdk import AsyncSsopClient, OutputIncomplete, OutputInvalid, SsopError
 
 MAX_OUTPUT_TOKENS: Final = 768
-_MARKS: Final[Mapping[str, str]] = {
-    "ok": "green",
-    "invalid": "bold red",
-    "incomplete": "red",
-    "error": "bold red",
-    "": "dim",
-}
-_CACHE_WORDS: Final[Mapping[str, str]] = {
-    "policy_off": "off",
-    "temperature": "off",
-    "unavailable": "down",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +33,6 @@ class AnalyzeOptions:
     model: str
     schema: Mapping[str, Any]
     asker: Asker
-
-
-@dataclass(slots=True)
-class Progress:
-    """A post on its way; `outcome` is set at its end."""
-
-    post: Post
-    started_s: float
-    tier: str = ""
-    cache: str = ""
-    fields: dict[str, Any] = field(default_factory=dict)
-    first_field_ms: float | None = None
-    outcome: Outcome | None = None
 
 
 async def analyze_posts(
@@ -158,116 +134,11 @@ def run_analyze(
     posts: Sequence[Post], access: Access, options: AnalyzeOptions, console: Console, *, is_quiet: bool
 ) -> tuple[list[Outcome], Summary]:
     """Analyse posts and show them as they come: a live table on a terminal, a line a post elsewhere."""
-    board = _Board(console, posts, len(options.schema.get("properties", {})), is_quiet=is_quiet)
+    board = PostBoard(console, posts, len(options.schema.get("properties", {})), is_quiet=is_quiet)
     started_s = time.monotonic()
     with board:
         outcomes = asyncio.run(analyze_posts(posts, access, options, changed=board.update))
     return outcomes, summarise(outcomes, time.monotonic() - started_s)
-
-
-class _Board:
-    """The posts on the terminal."""
-
-    def __init__(self, console: Console, posts: Sequence[Post], fields: int, *, is_quiet: bool) -> None:
-        self._console = console
-        self._count = len(posts)
-        self._fields = fields
-        self._is_quiet = is_quiet
-        self._is_live = console.is_terminal and not is_quiet
-        self._seen: dict[str, Progress] = {}
-        self._done = 0
-        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=8, transient=True)
-
-    def __enter__(self) -> None:
-        if not self._is_quiet:
-            self._console.print(self._table([], has_header=True))
-        if self._is_live:
-            self._live.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_live:
-            self._live.stop()
-
-    def update(self, progress: Progress) -> None:
-        """Take what has changed about a post."""
-        self._seen[progress.post.id] = progress
-        if progress.outcome is None:
-            return
-        self._done += 1
-        if not self._is_quiet:
-            self._console.print(self._table([progress], has_header=False))
-
-    def _render(self) -> Group:
-        running = [p for p in self._seen.values() if p.outcome is None]
-        head = Text(f"{self._done} of {self._count} posts, {len(running)} in flight", style="bold")
-        return Group(self._table(running, has_header=False), head)
-
-    def _table(self, rows: Sequence[Progress], *, has_header: bool) -> Table:
-        # Fixed widths keep the columns of one-row tables in line.
-        table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", show_header=has_header, expand=True)
-        table.add_column("post", width=9, no_wrap=True)
-        table.add_column("fields", width=6, justify="right")
-        table.add_column("verdict", width=10, no_wrap=True)
-        table.add_column("tier", width=4)
-        table.add_column("cache", width=8, no_wrap=True)
-        table.add_column("first", width=6, justify="right")
-        table.add_column("total", width=6, justify="right")
-        table.add_column("answer", ratio=1, no_wrap=True, overflow="ellipsis")
-        for row in rows:
-            table.add_row(*self._cells(row))
-        return table
-
-    def _cells(self, row: Progress) -> Iterator[Text]:
-        outcome = row.outcome
-        verdict = outcome.verdict if outcome is not None else ""
-        yield Text(row.post.id)
-        yield Text(f"{len(row.fields)}/{self._fields}")
-        yield Text(verdict or "...", style=_MARKS[verdict])
-        yield Text(row.tier)
-        yield Text(
-            _CACHE_WORDS.get(row.cache, row.cache),
-            style="cyan" if row.cache in {"hit", "follower", "similar"} else "",
-        )
-        if outcome is None:
-            yield Text(show_ms(row.first_field_ms) if row.first_field_ms is not None else "")
-            yield Text(show_ms((time.monotonic() - row.started_s) * 1000), style="dim")
-        else:
-            yield Text(show_ms(outcome.first_field_ms))
-            yield Text(show_ms(outcome.total_ms))
-        if outcome is not None and outcome.reason:
-            yield Text(outcome.reason, style="red")
-        elif outcome is not None:
-            yield values_text(row.fields)
-        else:
-            yield newest_text(row.fields)
-
-
-def values_text(fields: Mapping[str, Any]) -> Text:
-    """The values of a whole answer on one line, in the order of the schema."""
-    return Text(" · ").join(Text(_show(value)) for value in fields.values())
-
-
-def newest_text(fields: Mapping[str, Any]) -> Text:
-    """Fields on one line while they arrive, the newest first."""
-    text = Text()
-    for name in list(fields)[::-1]:
-        text.append(f"{name}=", style="dim").append(f"{_show(fields[name])} ")
-    return text
-
-
-def _show(value: Any) -> str:
-    return _one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-
-
-def _one_line(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)
-
-
-def show_ms(value_ms: float | None) -> str:
-    """A duration for people."""
-    if value_ms is None:
-        return "-"
-    return f"{value_ms:.0f} ms" if value_ms < 1000 else f"{value_ms / 1000:.1f} s"
 
 
 def _show_spread(spread: Spread) -> str:

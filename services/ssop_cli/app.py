@@ -100,7 +100,8 @@ def up(  # noqa: PLR0917 - each is an option, given by name
     """Start a mesh on this machine and keep it running: caches, retrieval, a model, the router, the HTTP edge."""
     with guard(as_json):
         need_embedded()
-        from ssop_cli.up import UpOptions, run_detached, run_up  # noqa: PLC0415 - needs the extra [embedded]
+        from ssop_cli.detached import run_detached  # noqa: PLC0415 - needs the extra [embedded]
+        from ssop_cli.up import UpOptions, run_up  # noqa: PLC0415 - needs the extra [embedded]
 
         places = places_of(state_dir)
         if config is not None and port is not None:
@@ -124,7 +125,7 @@ def up(  # noqa: PLR0917 - each is an option, given by name
         arguments += ["--no-http"] if no_http else []
         arguments += [] if config is None else ["--config", str(config.expanduser().absolute())]
         arguments += [] if models_dir is None else ["--models-dir", str(models_dir.expanduser().absolute())]
-        report = run_detached(options, arguments, err if as_json else out)
+        report = run_detached(places, arguments, err if as_json else out)
         if as_json:
             print_json(report.to_json())
 
@@ -134,7 +135,7 @@ def down(state_dir: StateDir = None, as_json: AsJson = False) -> None:
     """Stop the mesh: calls that run may finish."""
     with guard(as_json):
         need_embedded()
-        from ssop_cli.up import run_down  # noqa: PLC0415 - needs the extra [embedded]
+        from ssop_cli.detached import run_down  # noqa: PLC0415 - needs the extra [embedded]
 
         was_running = run_down(places_of(state_dir), lambda text: err.print(text, soft_wrap=True))
         if as_json:

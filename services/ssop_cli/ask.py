@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ssop.v1 import frame_pb2, mesh_pb2, router_pb2
-from ssop_cli.analyze import show_ms
-from ssop_cli.board import mode_name, show_age
+from ssop_cli.board import mode_name, show_age, show_ms
 from ssop_cli.mesh import Access, accounting_json, decision_json, explain, mesh_errors, word
 from ssop_cli.terminal import visible
 from ssop_sdk import OutputError, SsopClient, SsopError, Stream

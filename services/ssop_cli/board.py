@@ -1,8 +1,12 @@
 """How a mesh looks on a terminal: tables of services and nodes, and the same as plain lines."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
 from typing import Final
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +24,8 @@ STYLES: Final[Mapping[str, str]] = {
     "degraded": "red",
 }
 _SOCKET_DIRECTORY_CHARS: Final = 30
+_UNBOUNDED: Final = 10_000
+"""Columns: wider than any table here."""
 # A value that is younger is as good as now.
 _FRESH_MS: Final = 5_000
 
@@ -32,6 +38,13 @@ def show_age(age_ms: int) -> str:
     if seconds < 3600:
         return f"{seconds // 60} min {seconds % 60:02} s"
     return f"{seconds // 3600} h {seconds % 3600 // 60:02} min"
+
+
+def show_ms(value_ms: float | None) -> str:
+    """A duration for people."""
+    if value_ms is None:
+        return "-"
+    return f"{value_ms:.0f} ms" if value_ms < 1000 else f"{value_ms / 1000:.1f} s"
 
 
 def show_bytes(size: float) -> str:
@@ -50,7 +63,31 @@ def short_address(address: str) -> str:
     return address
 
 
-def services_table(report: Report, now_ms: int) -> Table:
+def can_redraw(console: Console) -> bool:
+    """Whether what was printed can be drawn over: neither a pipe nor a dumb terminal (TERM=dumb, a pager) can."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+@dataclass(frozen=True, slots=True)
+class FittingTable:
+    """A table that leaves columns out where not all fit, instead of cutting the words of each.
+
+    `dispensable` has the headers of those that may go, the first one first.
+    """
+
+    table: Table
+    dispensable: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fitting = copy(self.table)
+        for header in self.dispensable:
+            if Measurement.get(console, options.update_width(_UNBOUNDED), fitting).maximum <= options.max_width:
+                break
+            fitting.columns = [column for column in fitting.columns if column.header != header]
+        yield fitting
+
+
+def services_table(report: Report, now_ms: int) -> FittingTable:
     """The children of a supervisor."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("service", "state", "for", "restarts", "pid", "address"):
@@ -67,7 +104,7 @@ def services_table(report: Report, now_ms: int) -> Table:
             str(child.pid or "-"),
             Text(short_address(child.address), style="dim"),
         )
-    return table
+    return FittingTable(table, ["pid", "address", "for", "restarts"])
 
 
 def child_line(child: ChildReport) -> str:
@@ -91,7 +128,7 @@ def show_exit(code: int) -> str:
     return "settings that can't be used (exit code 78)" if code == 78 else f"exit code {code}"
 
 
-def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
+def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> FittingTable:
     """The nodes and their models, as the router sees them."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     columns = ["model", "state", "tiers", "mode", "busy", "waiting", "tokens/s"]
@@ -122,7 +159,7 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> Table:
                 f"{model.output_tokens_per_s.value:.0f}",
                 *tail,
             )
-    return table
+    return FittingTable(table, ["mode", "tokens/s", "from", "tiers", "waiting", "busy"])
 
 
 def memory_lines(nodes: Sequence[router_pb2.NodeView]) -> Iterator[str]:

@@ -198,6 +198,8 @@ def _state(places: Places) -> Iterator[Check]:
 
 def _disk(places: Places) -> Check:
     folder = next(path for path in (places.state, *places.state.parents) if path.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        return Check("disk", "bad", f"{folder} is no folder that can be written to; name another with --state-dir")
     free = shutil.disk_usage(folder).free
     detail = f"{show_bytes(free)} free at {folder}"
     if free < MIN_DISK_BYTES:

@@ -62,6 +62,21 @@ def make_identity(places: Places) -> None:
         write_private(places.keys, dump_toml({"keys": [record]}))
 
 
+def key_note(places: Places) -> str:
+    """Where the key for this user's commands is; or that the file does not hold the one that was made."""
+    try:
+        key = places.client_key.read_text(encoding="ascii").strip()
+        is_known = hash_key(key, load_secret(places.secret)).hex() in places.keys.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        is_known = False
+    if is_known:
+        return f"an API key for it is in {places.client_key}"
+    return (
+        f"{places.client_key} does not hold the API key that was made for this mesh: where commands are refused, "
+        "remove that file and start the mesh again"
+    )
+
+
 def default_settings(
     places: Places, *, port: int, models_dir: Path, model: str, full_model: str = "", http_port: int = 0
 ) -> dict[str, Any]:

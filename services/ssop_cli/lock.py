@@ -39,7 +39,7 @@ def lock_holder(path: Path) -> int | None:
     """Id of the process that holds the lock; None if nobody does."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

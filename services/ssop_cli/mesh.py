@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -23,7 +24,6 @@ from ssop_sdk import (
 
 _ADVICE: Final[Mapping[str, str]] = {
     "KEY_MISSING": "set SSOP_API_KEY",
-    "KEY_INVALID": "set SSOP_API_KEY to a key of this mesh, or --state-dir to its directory",
     "SCOPE_MISSING": "use a key that has the scope",
     "RATE_LIMITED": "wait, or raise max_rps in [cache]",
     "QUOTA_EXHAUSTED": "wait for the next window, or raise budget_tokens in [cache]",
@@ -34,6 +34,7 @@ _ADVICE: Final[Mapping[str, str]] = {
     "MODEL_UNKNOWN": "leave --model out, or use a name of [router] models in ssop.toml",
 }
 
+_NEW_KEY: Final = "where that file is damaged, remove it and start the mesh again: it gets a new one"
 _TLS_ADVICE: Final = "is it up, and is its authority known here (SSOP_TLS_CA=FILE, or ?ca=FILE in the target)?"
 _QUOTA_ADVICE: Final[Mapping[str, str]] = {
     "passages": "delete documents with 'ssop index delete', or raise max_tenant_passages in [rag]",
@@ -47,6 +48,8 @@ class Access:
 
     target: str
     api_key: str
+    key_source: str = ""
+    """What to do about a key that the mesh refuses, with where it was read."""
 
     @property
     def place(self) -> str:
@@ -74,18 +77,30 @@ def find_access(places: Places, target: str | None, environ: Mapping[str, str] |
             exit_code=EXIT_NO_MESH,
             reason="NO_MESH",
         )
-    key = environ.get("SSOP_API_KEY", "")
+    if key := environ.get("SSOP_API_KEY", ""):
+        return Access(where, key, "it is what SSOP_API_KEY says; without it the key of the state directory is taken")
+    return Access(where, _read_key(places.client_key), f"it is what {places.client_key} holds; {_NEW_KEY}")
+
+
+def _read_key(path: Path) -> str:
+    """The key of a state directory. Raises CommandError where there is none."""
+    try:
+        key = path.read_text(encoding="ascii").strip()
+        fault = "is empty"
+    except FileNotFoundError:
+        key, fault = "", "is not there"
+    except UnicodeDecodeError:
+        key, fault = "", "holds no key"
+    except OSError as error:
+        key, fault = "", f"can't be read ({error.strerror})"
     if not key:
-        try:
-            key = places.client_key.read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise CommandError(
-                "there is no API key: SSOP_API_KEY is not set, and the state directory has no client.key",
-                advice="set SSOP_API_KEY",
-                exit_code=EXIT_REFUSED,
-                reason="KEY_MISSING",
-            ) from error
-    return Access(where, key)
+        raise CommandError(
+            f"there is no API key: SSOP_API_KEY is not set, and {path} {fault}",
+            advice=f"set SSOP_API_KEY to a key of this mesh; {_NEW_KEY}",
+            exit_code=EXIT_REFUSED,
+            reason="KEY_MISSING",
+        )
+    return key
 
 
 @contextmanager
@@ -107,7 +122,7 @@ def explain(error: SsopError, access: Access) -> CommandError:
             exit_code=EXIT_NO_MESH,
             reason="NO_MESH",
         )
-    advice = _ADVICE.get(error.reason, "")
+    advice = access.key_source if error.reason == "KEY_INVALID" else _ADVICE.get(error.reason, "")
     if error.reason == "QUOTA_EXHAUSTED" and error.fields:
         advice = _QUOTA_ADVICE.get(error.fields[0][0], advice)
     if isinstance(error, SchemaRefused) and error.pointer:

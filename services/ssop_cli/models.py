@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +54,19 @@ def fetch_with_progress(
 
             return store.fetch_model(name, models_dir, accept_terms=accept_terms, on_progress=show)
     except store.ModelError as error:
-        raise CommandError(str(error), reason="MODEL") from error
+        raise CommandError(str(error), advice=_room_advice(name, models_dir), reason="MODEL") from error
+
+
+def _room_advice(name: str, models_dir: Path) -> str:
+    """What to do where a download of the catalog has no room; empty where it has."""
+    entry = store.CATALOG.get(name)
+    if entry is None or not models_dir.is_dir():
+        return ""
+    free = shutil.disk_usage(models_dir).free
+    # The package and what is unpacked from it are there at the same time.
+    if free >= 2 * entry.size_bytes:
+        return ""
+    return f"only {show_bytes(free)} are free at {models_dir}: make room, or name another place with --models-dir"
 
 
 def add(name: str, path: Path, models_dir: Path) -> store.ModelRecord:

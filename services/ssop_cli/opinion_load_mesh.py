@@ -16,10 +16,10 @@ from rich.console import Console
 
 from ssop_chassis.transport import is_native_built
 from ssop_cli import embedded
+from ssop_cli.detached import run_down
 from ssop_cli.failure import CommandError
 from ssop_cli.opinion_mesh import make_tenant, opinion_section
 from ssop_cli.places import Places, make_places
-from ssop_cli.up import run_down
 
 MODEL: Final = "replay"
 COLLECTION: Final = "brands"

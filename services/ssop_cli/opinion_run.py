@@ -16,16 +16,17 @@ from rich.table import Table
 from rich.text import Text
 
 from ssop_chassis.settings import SettingsError
-from ssop_cli.analyze import newest_text, show_ms, values_text
+from ssop_cli.board import show_ms
+from ssop_cli.detached import run_detached, run_down
 from ssop_cli.embedded import TENANT
 from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError
 from ssop_cli.lock import lock_holder
 from ssop_cli.mesh import find_access
 from ssop_cli.opinion_mesh import SOURCE, make_tenant, opinion_section, write_run_settings
 from ssop_cli.places import Places
+from ssop_cli.post_board import newest_text, values_text
 from ssop_cli.summary import spread
 from ssop_cli.terminal import visible
-from ssop_cli.up import UpOptions, run_detached, run_down
 from ssop_opinion.core.post import Post
 from ssop_opinion.core.record import Analysis, Record
 from ssop_opinion.entries import DeadLetter
@@ -121,7 +122,7 @@ def running_mesh(places: Places, notes: Console) -> Iterator[None]:
         notes.print("using the mesh that runs; it is left running", soft_wrap=True)
         yield
         return
-    run_detached(UpOptions(places, 0), ["--state-dir", str(places.state), "--port", "0"], notes)
+    run_detached(places, ["--state-dir", str(places.state), "--port", "0"], notes)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ssop_chassis.settings import SettingsError
-from ssop_cli.analyze import show_ms
+from ssop_cli.board import show_ms
 from ssop_cli.failure import EXIT_FAILED, EXIT_SETTINGS, EXIT_USAGE, CommandError
 from ssop_cli.summary import percentile
 from ssop_router.core.complexity import Complexity

@@ -1,6 +1,7 @@
 """What all commands share: options, the consoles, and how they end."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -54,6 +55,8 @@ ModelsDir = Annotated[
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
+_ROOM_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
 # A pipe has no width, and 80 columns would fold what grep is to find.
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140)
 err = Console(stderr=True, highlight=False)
@@ -65,11 +68,7 @@ def guard(is_json: bool) -> Iterator[None]:
     try:
         yield
     except CommandError as error:
-        if is_json:
-            print_json({"error": {"reason": error.reason, "message": error.message, "advice": error.advice}})
-        err.print(Text.assemble(("ssop: ", "bold red"), error.message), soft_wrap=True)
-        if error.advice:
-            err.print(Text(f"      {error.advice}", style="dim"), soft_wrap=True)
+        _tell(error, is_json=is_json)
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         err.print("interrupted")
@@ -80,11 +79,25 @@ def guard(is_json: bool) -> Iterator[None]:
         raise typer.Exit(EXIT_FAILED) from None
     except (typer.Exit, typer.Abort):
         raise
+    except OSError as error:
+        # A full disk or missing rights are no fault of this program.
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+        advice = "make room, or name another place with --state-dir" if error.errno in _ROOM_ERRORS else ""
+        _tell(CommandError(what, advice=advice), is_json=is_json)
+        raise typer.Exit(EXIT_FAILED) from None
     except Exception as error:  # noqa: BLE001 - the last line of defence: a user gets a sentence, never a traceback
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
         err.print(Text(f"ssop: a fault of this program: {type(error).__name__}: {error} ({where})"), soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
+
+
+def _tell(error: CommandError, *, is_json: bool) -> None:
+    if is_json:
+        print_json({"error": {"reason": error.reason, "message": error.message, "advice": error.advice}})
+    err.print(Text.assemble(("ssop: ", "bold red"), error.message), soft_wrap=True)
+    if error.advice:
+        err.print(Text(f"      {error.advice}", style="dim"), soft_wrap=True)
 
 
 def visible(text: str) -> str:

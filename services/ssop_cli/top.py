@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ssop.v1.router_pb2 import GetMeshStatusResponse, TrafficView
-from ssop_cli.analyze import show_ms
+from ssop_cli.board import can_redraw, show_ms
 from ssop_cli.mesh import Access, mesh_errors
 from ssop_cli.places import Places
 from ssop_cli.status import local_report, status_view
@@ -69,6 +69,7 @@ def traffic_view(traffic: TrafficView, rates: Rates) -> RenderableType:
 def run_top(access: Access, places: Places, console: Console, *, interval_s: float, looks: int) -> None:
     """Draw until interrupted, or `looks` times; 0: no end. A router that is away is said, and asked again.
 
+    Where nothing can be drawn over, one look is printed below the other.
     Raises CommandError where the first look fails.
     """
     rates, left = Rates(), looks
@@ -77,21 +78,26 @@ def run_top(access: Access, places: Places, console: Console, *, interval_s: flo
         SsopClient(api_key=access.api_key, target=access.target, timeout_s=_TIMEOUT_S) as client,
     ):
         view = look(client, access, places, rates)
-        if looks == 1:
-            console.print(view)
-            return
         # Ctrl-C is how it is meant to end.
-        with (
-            contextlib.suppress(KeyboardInterrupt),
-            Live(view, console=console, screen=console.is_terminal, auto_refresh=False) as live,
-        ):
+        with contextlib.suppress(KeyboardInterrupt), _canvas(console, view, is_single=looks == 1) as draw:
             while (left := left - 1) != 0:
                 time.sleep(interval_s)
                 try:
                     view = look(client, access, places, rates)
                 except SsopError as error:
                     view = Text(f"the router does not answer ({error.reason or type(error).__name__})", style="red")
-                live.update(view, refresh=True)
+                draw(view)
+
+
+@contextlib.contextmanager
+def _canvas(console: Console, first: RenderableType, *, is_single: bool) -> Iterator[Callable[[RenderableType], None]]:
+    """What shows a view: in place of the one before where that can be, else below it."""
+    if is_single or not can_redraw(console):
+        console.print(first)
+        yield lambda view: console.print(Text(), view)
+        return
+    with Live(first, console=console, screen=True, auto_refresh=False) as live:
+        yield lambda view: live.update(view, refresh=True)
 
 
 def look(client: SsopClient, access: Access, places: Places, rates: Rates) -> RenderableType:
@@ -100,7 +106,8 @@ def look(client: SsopClient, access: Access, places: Places, rates: Rates) -> Re
     rates.take(status)
     now_ms = time.time_ns() // 1_000_000
     whole = status_view(local_report(places), status, access, now_ms)
-    return Group(whole, Text(), Text("the last minute", style="bold"), traffic_view(status.traffic, rates))
+    # What moves comes first: 24 lines do not hold all of it.
+    return Group(Text("the last minute", style="bold"), traffic_view(status.traffic, rates), Text(), whole)
 
 
 def _counts(counts: Mapping[str, int], *, good: str = "", bad: bool = False) -> Text:

@@ -7,8 +7,6 @@ import logging.handlers
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -25,10 +23,10 @@ from ssop_cache.settings import CacheSettings
 from ssop_chassis.logs import JsonFormatter
 from ssop_chassis.settings import MeshSettings, Settings
 from ssop_cli import embedded
-from ssop_cli.board import child_line, services_table, shared_model_note, show_exit
+from ssop_cli.board import can_redraw, child_line, services_table, shared_model_note, show_exit
 from ssop_cli.child import Policy
 from ssop_cli.failure import EXIT_FAILED, EXIT_SETTINGS, CommandError
-from ssop_cli.lock import hold_lock, lock_holder, runs_already
+from ssop_cli.lock import hold_lock
 from ssop_cli.logfile import MAX_BYTES, read_tail
 from ssop_cli.models import fetch_with_progress, read_tiers
 from ssop_cli.places import Places, make_places, make_private
@@ -41,8 +39,6 @@ from ssop_opinion.settings import OpinionSettings
 from ssop_rag.settings import RagSettings
 from ssop_router.settings import RouterSettings
 
-DETACH_TIMEOUT_S: Final = 1_800.0
-DOWN_TIMEOUT_S: Final = 120.0
 ORPHAN_GRACE_S: Final = 5.0
 _POLL_S: Final = 0.05
 _LOG_LINES: Final = 12
@@ -139,7 +135,7 @@ def prepare(options: UpOptions, console: Console) -> Mesh:
     if url := gateway_url(plans):
         notes.append(f"HTTP at {url}, with the console at {url}/console")
     if options.config is None:
-        notes.append(f"an API key for it is in {places.client_key}")
+        notes.append(embedded.key_note(places))
     return Mesh(settings, plans, notes)
 
 
@@ -271,7 +267,7 @@ class _Display:
         self.report = report
         self._console = console
         self._on_report = on_report
-        self._is_live = console.is_terminal and on_report is None
+        self._is_live = can_redraw(console) and on_report is None
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=False)
         self._shown: dict[str, str] = {}
         self._phase = ""
@@ -331,70 +327,3 @@ def _logging(places: Places) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         handler.close()
-
-
-def run_detached(options: UpOptions, arguments: list[str], console: Console) -> Report:
-    """Start `ssop up ARGUMENTS` in the background and wait until the mesh is ready. Raises CommandError."""
-    places = options.places
-    make_places(places)
-    holder = lock_holder(places.lock)
-    if holder is not None:
-        raise runs_already(holder)
-    output = places.log("up")
-    with output.open("wb") as file:
-        process = subprocess.Popen(  # noqa: S603 - this program itself
-            [sys.executable, "-m", "ssop_cli.main", "up", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd="/",
-            env={**os.environ, "NO_COLOR": "1"},
-        )
-    try:
-        return _wait_until_ready(process, places, console)
-    except BaseException:
-        if process.poll() is None:
-            process.terminate()
-        raise
-
-
-def _wait_until_ready(process: "subprocess.Popen[bytes]", places: Places, console: Console) -> Report:
-    shown = 0
-    deadline_s = time.monotonic() + DETACH_TIMEOUT_S
-    with places.log("up").open(encoding="utf-8", errors="replace") as output:
-        while time.monotonic() < deadline_s:
-            code = process.poll()
-            for line in output:
-                if code is None or shown:
-                    console.print(line.rstrip("\n"), highlight=False, markup=False, soft_wrap=True)
-                shown += 1
-            if code is not None:
-                tail = "\n  ".join(read_tail(places.log("up"), _LOG_LINES))
-                raise CommandError(f"the mesh did not start:\n  {tail}", exit_code=code or EXIT_FAILED)
-            report = read_report(places.report)
-            if report is not None and report.pid == process.pid and report.phase == "ready":
-                for line in output:
-                    console.print(line.rstrip("\n"), highlight=False, markup=False, soft_wrap=True)
-                return report
-            time.sleep(_POLL_S)
-    raise CommandError(f"the mesh was not ready within {DETACH_TIMEOUT_S:.0f} s")
-
-
-def run_down(places: Places, tell: Callable[[str], None]) -> bool:
-    """Stop the mesh and wait for its end; False if none runs. Raises CommandError if it does not stop."""
-    pid = lock_holder(places.lock)
-    if pid is None:
-        return False
-    tell(f"stopping the mesh (pid {pid}); calls that run may finish")
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    deadline_s = time.monotonic() + DOWN_TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        if lock_holder(places.lock) != pid:
-            return True
-        time.sleep(_POLL_S)
-    raise CommandError(
-        f"the mesh (pid {pid}) has not stopped within {DOWN_TIMEOUT_S:.0f} s",
-        advice=f"see {places.log('supervisor')}",
-    )

@@ -1,6 +1,7 @@
 """The Grafana dashboards: made by code, understood by the SDK. No Grafana server renders them here."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from helpers.dashboards import EXPRESSIONS, FILES, FOLDER, metrics_of
+
+RULES = FOLDER.parent / "prometheus" / "ssop.rules.yml"
 
 pytestmark = pytest.mark.needs("grafana")
 
@@ -63,6 +66,12 @@ def test_prefetch_hits_turn_red_below_60_percent(ratio: float, color: str) -> No
     assert below[-1] == color
 
 
+def test_state_turns_yellow_where_its_ticket_is_written() -> None:
+    (threshold,) = re.findall(r"ssop_cache_state_max_bytes > 0\)\) > ([\d.]+)", RULES.read_text())
+    steps = find("State used")["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert [step["value"] for step in steps if step["color"] == "yellow"] == [float(threshold)]
+
+
 def test_everything_that_was_asked_for_is_shown() -> None:
     shown = {name for expression in EXPRESSIONS for name in metrics_of(expression)}
     assert {
@@ -73,6 +82,8 @@ def test_everything_that_was_asked_for_is_shown() -> None:
         "ssop_router_rate_limit_rps",
         "ssop_router_price",
         "ssop_opinion_post_seconds_bucket",
+        "ssop_cache_state_used_bytes",
+        "ssop_cache_state_max_bytes",
     } <= shown
 
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from ssop.v1 import inference_pb2, router_pb2
 from ssop_chassis.api_keys import hash_key, make_key
 from ssop_chassis.identity import SCOPES, load_secret
-from ssop_cli import up
+from ssop_cli import detached, up
 from ssop_cli.drill.disk import Disk, open_disk
 from ssop_cli.drill.injection import wait_until
 from ssop_cli.drill.wire import Wire, run_wires
@@ -125,11 +125,10 @@ def own_mesh(models_dir: Path, model: str, console: Console, seed: int = 0) -> I
         config = folder / "drill.toml"
         config.write_text(dump_toml(document))
         rig = Rig(places, wires, disk, state_disk, classifier, _add_key(places), nodes)
-        stack.callback(up.run_down, places, lambda _: None)
+        stack.callback(detached.run_down, places, lambda _: None)
         if nodes > 1:
             stack.enter_context(_second_node(document, second, places))
-        options = up.UpOptions(places, config=config)
-        up.run_detached(options, ["--state-dir", str(folder), "--config", str(config)], console)
+        detached.run_detached(places, ["--state-dir", str(folder), "--config", str(config)], console)
         rig.await_nodes()
         yield rig
 

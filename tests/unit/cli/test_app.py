@@ -1,5 +1,6 @@
 """The command line as users call it, where no mesh is needed."""
 
+import errno
 import json
 import re
 from collections.abc import Iterator
@@ -82,6 +83,44 @@ def test_a_fault_of_the_program_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -
     result = runner.invoke(app, ["keys", "list"])
     assert result.exit_code == 1
     assert "a fault of this program: ZeroDivisionError" in result.output
+
+
+def test_full_disk_is_no_fault_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/state/secret")
+
+    monkeypatch.setattr("ssop_cli.terminal.find_state_dir", fail)
+    result = runner.invoke(app, ["status", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["error"]["message"] == "/state/secret: No space left on device"
+    assert "make room" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("held", "fault"), [(None, "is not there"), (b" \n", "is empty"), (b"\xff\xfe", "holds no key")]
+)
+def test_key_file_that_holds_none_is_named_with_what_is_wrong(held: bytes | None, fault: str, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "client.key"
+    path.parent.mkdir()
+    if held is not None:
+        path.write_bytes(held)
+    result = runner.invoke(app, ["ask", "x", "--target", "127.0.0.1:1"])
+    assert result.exit_code == 5
+    assert f"{path} {fault}" in result.output
+
+
+def test_state_directory_that_is_a_file_runs_no_mesh(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    result = runner.invoke(app, ["status"])
+    assert result.exit_code == 4
+    assert "no mesh runs" in result.output
+
+
+def test_start_in_the_background_that_fails_says_why_once(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("[")
+    result = runner.invoke(app, ["up", "--detach", "--config", str(tmp_path / "bad.toml")])
+    assert result.exit_code == 78
+    assert result.output.count("bad.toml can't be used") == 1
 
 
 def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

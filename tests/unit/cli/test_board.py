@@ -8,10 +8,11 @@ import pytest
 from rich.console import Console, RenderableType
 
 from ssop.v1 import router_pb2
-from ssop_cli.analyze import honesty, show_ms, summary_table, values_text
+from ssop_cli.analyze import honesty, summary_table
 from ssop_cli.ask import schema_view
-from ssop_cli.board import child_line, memory_lines, nodes_table, services_table, show_age, show_bytes
+from ssop_cli.board import child_line, memory_lines, nodes_table, services_table, show_age, show_bytes, show_ms
 from ssop_cli.mesh import Access
+from ssop_cli.post_board import values_text
 from ssop_cli.report import ChildReport, Report
 from ssop_cli.status import status_view
 from ssop_cli.summary import Outcome, summarise
@@ -52,6 +53,18 @@ def test_restarts_and_reasons_show() -> None:
     assert "42" in text
     assert "backoff (next start in 0.5 s)" in text
     assert "unix:…/cache.sock" in text
+
+
+def test_state_of_a_service_is_whole_where_not_all_columns_fit() -> None:
+    lines = show(services_table(REPORT, 5_000), 48).splitlines()
+    assert [line.split()[:2] for line in lines] == [["service", "state"], ["cache", "ready"], ["router", "backoff"]]
+    assert "…" not in "".join(lines)
+
+
+def test_state_of_a_model_is_whole_where_not_all_columns_fit() -> None:
+    text = show(nodes_table(status().nodes), 40)
+    assert "smollm2-135m-instruct  ready" in text
+    assert "…" not in text
 
 
 def test_a_killed_child_says_its_signal() -> None:

@@ -1,4 +1,4 @@
-"""What `ssop doctor` says about the classifier."""
+"""What `ssop doctor` says about the classifier and the state directory."""
 
 import importlib.metadata
 from pathlib import Path
@@ -31,3 +31,10 @@ def test_classifier_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.Mon
     check = find("classifier", tmp_path)
     assert check.state == "lacks"
     assert "none.onnx" in check.detail
+
+
+def test_state_directory_that_is_a_file_is_bad(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    places = find_places(tmp_path / "state", {})
+    (check,) = [check for check in checks.run_checks(places, tmp_path) if check.name == "disk"]
+    assert (check.state, str(tmp_path / "state") in check.detail) == ("bad", True)

@@ -123,3 +123,22 @@ def test_where_the_kernel_says_nothing_or_gives_all_a_free_port_is_any(
     (tmp_path / "range").write_text(said)
     monkeypatch.setattr(embedded, "_GIVEN_PORTS", tmp_path / "range")
     assert 0 < free_port() < 65_536
+
+
+def test_key_that_was_made_is_named(places: Places) -> None:
+    embedded.make_identity(places)
+    assert embedded.key_note(places) == f"an API key for it is in {places.client_key}"
+
+
+@pytest.mark.parametrize("held", [b"", b"\xff\xfe", b"ssop_local_other"])
+def test_key_file_that_was_damaged_is_said(held: bytes, places: Places) -> None:
+    embedded.make_identity(places)
+    places.client_key.write_bytes(held)
+    assert "remove that file" in embedded.key_note(places)
+
+
+def test_key_file_that_was_removed_is_made_anew(places: Places) -> None:
+    embedded.make_identity(places)
+    places.client_key.unlink()
+    embedded.make_identity(places)
+    assert "an API key" in embedded.key_note(places)

@@ -35,6 +35,11 @@ def test_the_holder_is_known_while_it_holds(tmp_path: Path) -> None:
     assert lock_holder(path) is None
 
 
+def test_nobody_holds_the_lock_of_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    assert lock_holder(tmp_path / "state" / "lock") is None
+
+
 def test_the_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with subprocess.Popen(

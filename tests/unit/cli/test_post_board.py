@@ -1,0 +1,55 @@
+"""Posts on a terminal while they are analysed."""
+
+import io
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from ssop_cli.post_board import PostBoard, Progress
+from ssop_cli.posts import Post
+from ssop_cli.summary import Outcome
+
+POSTS = [Post("a", "The login fails."), Post("b", "All is well.")]
+
+
+class Screen:
+    """A board of two posts with two fields each, on a pipe."""
+
+    def __init__(self) -> None:
+        self.file = io.StringIO()
+        self.board = PostBoard(Console(file=self.file, width=100), POSTS, 2, is_quiet=False)
+        self.progress = {post.id: Progress(post, time.monotonic()) for post in POSTS}
+
+    def show(self, post_id: str, fields: Mapping[str, Any], verdict: str = "") -> str:
+        """What the screen shows after these fields of a post, and its end where there is a verdict."""
+        progress = self.progress[post_id]
+        progress.fields.update(fields)
+        progress.outcome = Outcome(post_id, verdict) if verdict else None
+        self.board.update(progress)
+        return self.file.getvalue()
+
+
+def test_field_of_the_first_post_shows_as_it_comes() -> None:
+    screen = Screen()
+    assert "The login fails." not in screen.show("a", {})
+    text = screen.show("a", {"sentiment": -2})
+    assert "a: The login fails." in text
+    assert text.splitlines()[-1].split()[-2:] == ["sentiment", "-2"]
+    assert screen.show("a", {"summary": "x"}).splitlines()[-1].endswith('"x"')
+
+
+def test_posts_that_end_before_the_first_one_show_after_it() -> None:
+    screen = Screen()
+    screen.show("a", {"sentiment": -2})
+    assert "ok" not in screen.show("b", {"sentiment": 1}, "ok")
+    lines = [line.split() for line in screen.show("a", {"summary": "x"}, "ok").splitlines()]
+    assert [line[:3] for line in lines[-2:]] == [["b", "1/2", "ok"], ["a", "2/2", "ok"]]
+
+
+def test_first_post_that_fails_without_a_field_holds_nobody_up() -> None:
+    screen = Screen()
+    screen.show("b", {"sentiment": 1}, "ok")
+    rows = screen.show("a", {}, "error").splitlines()[-2:]
+    assert [row.split()[0] for row in rows] == ["b", "a"]
