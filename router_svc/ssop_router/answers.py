@@ -66,29 +66,23 @@ def make_key(job: Job, collections: tuple[str, ...], index_version: str) -> byte
 
 def describe_request(job: Job, collections: tuple[str, ...], index_version: str) -> CanonicalRequest:
     """All that shapes the answer. The tier stands for the model: names of it may differ, answers not."""
-    prompt = job.request.prompt
-    schema = job.schema
+    parts, schema = job.parts, job.schema
     return CanonicalRequest(
         tenant=job.tenant,
         scopes=job.principal.scopes,
         model="cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
-        sampling=prompt.sampling.SerializeToString(deterministic=True) if prompt.HasField("sampling") else b"",
+        sampling=parts.sampling,
         template_version="",
-        schema_hash=b"%d" % _is_format_asserted(job) + schema.hash if schema is not None else b"",
+        schema_hash=b"%d" % parts.is_format_asserted + schema.hash if schema is not None else b"",
         index_version=index_version,
-        messages=tuple([message.SerializeToString(deterministic=True) for message in prompt.messages]),
-        tools=tuple([tool.SerializeToString(deterministic=True) for tool in prompt.tools]),
-        tool_choice=prompt.tool_choice.SerializeToString(deterministic=True) if prompt.HasField("tool_choice") else b"",
+        messages=parts.messages,
+        tools=parts.tools,
+        tool_choice=parts.tool_choice,
         collections=collections,
         retrieval_top_k=job.request.retrieval.top_k if collections else 0,
-        stream_buffer_bytes=prompt.stream_buffer_size,
+        stream_buffer_bytes=parts.buffer_bytes,
         codec_version=CODEC_VERSION,
     )
-
-
-def _is_format_asserted(job: Job) -> bool:
-    source = job.request.prompt.output_schema
-    return source.format_assertion if source.HasField("format_assertion") else True
 
 
 class Answers:

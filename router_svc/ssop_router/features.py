@@ -8,7 +8,7 @@ from ssop.v1.router_pb2 import GenerateRequest
 from ssop_router.core.conversation import Conversation
 from ssop_router.core.decision import Features
 from ssop_router.core.policy import Policy
-from ssop_router.validation import PlainText
+from ssop_router.core.prompt import PromptParts
 
 _NONE: Final[frozenset[str]] = frozenset()
 _NO_TIER: Final = Tier.TIER_UNSPECIFIED
@@ -16,24 +16,20 @@ _NO_TIER: Final = Tier.TIER_UNSPECIFIED
 
 def read_features(
     request: GenerateRequest,
+    parts: PromptParts,
     policy: Policy,
     scopes: frozenset[str],
     conversation: Conversation | None = None,
     *,
-    plain: PlainText | None = None,
     is_cache_first: bool = False,
     canaries: frozenset[str] = frozenset(),
 ) -> Features:
-    """The features of a request that has been checked. `is_cache_first`: too much fails of late.
-
-    `plain` is what checking it has found.
-    """
-    prompt, sampling = request.prompt, request.prompt.sampling
+    """The features of a request that has been checked. `is_cache_first`: too much fails of late."""
     documents, capabilities = 0, _NONE
-    if plain is not None:
-        user_text, prompt_bytes = plain
+    if parts.plain is not None:
+        user_text, prompt_bytes = parts.plain
     else:
-        user_text, prompt_bytes, documents, capabilities = _read_prompt(prompt)
+        user_text, prompt_bytes, documents, capabilities = _read_prompt(request.prompt)
     return Features(
         scopes=scopes,
         policy=policy,
@@ -41,11 +37,11 @@ def read_features(
         user_text=user_text,
         documents=documents,
         prompt_bytes=prompt_bytes,
-        max_output_tokens=sampling.max_output_tokens,
+        max_output_tokens=parts.max_output_tokens,
         capabilities=capabilities,
-        needs_logprobs=prompt.logprobs,
-        has_schema=prompt.HasField("output_schema"),
-        temperature=sampling.temperature,
+        needs_logprobs=parts.needs_logprobs,
+        has_schema=parts.schema is not None,
+        temperature=parts.temperature,
         is_sampled_cacheable=request.HasField("cache") and request.cache.allow_sampled,
         names_collections=request.HasField("retrieval") and bool(request.retrieval.collections),
         conversation_tier=conversation.tier if conversation is not None else _NO_TIER,

@@ -25,6 +25,7 @@ from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
 from ssop_router.core.ladder import CANNED_LEVEL, SIMILAR_LEVEL, Target
 from ssop_router.core.policy import WORD_OF_TIER
+from ssop_router.core.prompt import PromptParts
 from ssop_router.core.timeline import Timeline
 from ssop_router.core.transcript import Transcript
 from ssop_router.validation import MAX_DEGRADED_LEVEL
@@ -142,6 +143,7 @@ class Job:
 
     intake: Intake
     request_id: str
+    parts: PromptParts
     features: Features
     schema: Schema | None
     decision: Decision

@@ -28,7 +28,7 @@ from ssop_router.recorder import Recorder, describe_decision, name_conversation
 from ssop_router.schemas import SchemaCache
 from ssop_router.scoring import Scorer
 from ssop_router.settings import RouterSettings
-from ssop_router.validation import check_request
+from ssop_router.validation import check_request, read_prompt
 
 SCHEMA_SCOPE: Final = "ssop"
 
@@ -72,20 +72,21 @@ class Preparation:
     def prepare(self, intake: Intake) -> Job:
         """Check a request and decide where it goes. Raises what GenerateRequest's rpc promises, up to the decision."""
         request, principal = intake.request, intake.principal
-        plain = check_request(request, max_prompt_bytes=self._settings.max_prompt_bytes)
+        parts = read_prompt(request.prompt, max_prompt_bytes=self._settings.max_prompt_bytes)
+        check_request(request, parts)
         policy = parse_policy(request.policy or intake.policy)
-        if request.prompt.HasField("output_schema"):
+        if parts.schema is not None:
             principal.require(SCHEMA_SCOPE)
-        schema = self.schemas.of_prompt(request.prompt)
+        schema = self.schemas.of_prompt(request.prompt, parts)
         now_ms = self._clock_ms()
         conversation = self._conversations.find(principal.tenant, request.conversation_id, now_ms)
         request_id = request.request_id or self._name_request()
         features = read_features(
             request,
+            parts,
             policy,
             principal.scopes,
             conversation,
-            plain=plain,
             is_cache_first=self._is_cache_first(now_ms),
             canaries=draw(self._decision.canaries, principal.tenant, request.conversation_id or request_id),
         )
@@ -96,6 +97,7 @@ class Preparation:
         return Job(
             intake=intake,
             request_id=request_id,
+            parts=parts,
             features=features,
             schema=schema,
             decision=decision,

@@ -1,4 +1,4 @@
-"""Compiled schemas, kept by their text, so that a schema that comes with every request is compiled once."""
+"""Compiled schemas, kept by the bytes they come in, so that a schema that comes with every request is compiled once."""
 
 import hashlib
 from collections import OrderedDict
@@ -8,9 +8,10 @@ from typing import Final
 from ssop.v1.content_pb2 import OutputSchema, Prompt
 from ssop_chassis.errors import MeshError, as_mesh_error, invalid_request
 from ssop_codec import Limits, Schema, SchemaError, compile_schema
+from ssop_router.core.prompt import PromptParts
 
 # Longer texts are known by their hash, since refused ones are kept too: a thousand of a megabyte are none to hold.
-_MOST_KEPT_CHARS: Final = 8_192
+_MOST_KEPT_BYTES: Final = 8_192
 
 
 class SchemaCache:
@@ -18,16 +19,16 @@ class SchemaCache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._entries: OrderedDict[tuple[bool, str | bytes], Schema | MeshError] = OrderedDict()
+        self._entries: OrderedDict[bytes | str, Schema | MeshError] = OrderedDict()
 
-    def of_prompt(self, prompt: Prompt) -> Schema | None:
-        """The compiled schema of a prompt; None for plain text. Checks those of its tools.
+    def of_prompt(self, prompt: Prompt, parts: PromptParts) -> Schema | None:
+        """The compiled schema of a prompt; None for plain text. Checks those of its tools. `parts` are the prompt's.
 
         Raises SCHEMA_REFUSED, and REQUEST_INVALID where the tools together hold more than one schema may.
         """
-        if prompt.tools:
+        if parts.tools:
             self._check_tools([tool.parameters_schema for tool in prompt.tools if tool.parameters_schema])
-        return self.compile(prompt.output_schema) if prompt.HasField("output_schema") else None
+        return self._find(parts.schema) if parts.schema is not None else None
 
     def _check_tools(self, texts: Sequence[str]) -> None:
         # Compiling holds the loop, so all tools of a request may cost it no more than one schema.
@@ -44,12 +45,14 @@ class SchemaCache:
 
     def compile(self, source: OutputSchema) -> Schema:
         """The compiled schema. Raises SCHEMA_REFUSED."""
-        is_asserted = source.format_assertion if source.HasField("format_assertion") else True
-        text = source.json_schema
-        key = (is_asserted, text if len(text) <= _MOST_KEPT_CHARS else hashlib.sha256(text.encode()).digest())
+        return self._find(source.SerializeToString(deterministic=True))
+
+    def _find(self, wire: bytes) -> Schema:
+        """The schema of a serialised OutputSchema. Raises SCHEMA_REFUSED."""
+        key = wire if len(wire) <= _MOST_KEPT_BYTES else hashlib.sha256(wire).hexdigest()
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = _compile(text, is_asserted)
+            entry = self._entries[key] = _compile(OutputSchema.FromString(wire))
             if len(self._entries) > self._size:
                 self._entries.popitem(last=False)
         else:
@@ -60,8 +63,9 @@ class SchemaCache:
         return entry
 
 
-def _compile(text: str, is_asserted: bool) -> Schema | MeshError:
+def _compile(source: OutputSchema) -> Schema | MeshError:
+    is_asserted = source.format_assertion if source.HasField("format_assertion") else True
     try:
-        return compile_schema(text, format_assertion=is_asserted)
+        return compile_schema(source.json_schema, format_assertion=is_asserted)
     except SchemaError as error:
         return as_mesh_error(error)

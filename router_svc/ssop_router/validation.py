@@ -3,12 +3,14 @@
 import math
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from ssop.v1.content_pb2 import Message, Prompt, Role, Sampling, ToolMode
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.router_pb2 import GenerateRequest, RetrievalOptions
 from ssop_chassis.errors import MeshError, invalid_request
+from ssop_router.core.parts import read_parts
+from ssop_router.core.prompt import PromptParts
 
 MAX_RESUME_WINDOW_MS: Final = 600_000
 MAX_DEGRADED_LEVEL: Final = 3
@@ -28,10 +30,6 @@ _MAX_STOPS: Final = 4
 _MAX_STOP_BYTES: Final = 64
 _MAX_TOP_K: Final = 32
 _MAX_FAULTS: Final = 16
-# Messages, and parts of each, up to which a request is of the common kind; together they are within what any may have.
-_MAX_PLAIN: Final = 64
-_USER: Final = Role.ROLE_USER
-_SPEAKERS: Final = frozenset({Role.ROLE_SYSTEM, Role.ROLE_USER, Role.ROLE_ASSISTANT})
 _REQUEST_ID: Final = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_REQUEST_ID_CHARS}}}")
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COLLECTION: Final = _TOOL_NAME
@@ -39,78 +37,35 @@ _COLLECTION: Final = _TOOL_NAME
 Fault = tuple[str, str]
 
 
-class PlainText(NamedTuple):
-    """What a request of the common kind holds: the text of its last user message, and the bytes of all texts."""
+def read_prompt(prompt: Prompt, *, max_prompt_bytes: int) -> PromptParts:
+    """Take a prompt apart. Raises MESSAGE_TOO_LARGE."""
+    wire = prompt.SerializeToString(deterministic=True)
+    check_prompt_size(len(wire), max_prompt_bytes)
+    return read_parts(prompt, wire)
 
-    user_text: str
-    text_bytes: int
 
-
-def check_request(request: GenerateRequest, *, max_prompt_bytes: int) -> PlainText | None:
-    """Raise MESSAGE_TOO_LARGE, or REQUEST_INVALID with one entry for each fault (at most 16).
-
-    Returns what a request of the common kind holds; None says nothing.
-    """
-    check_prompt_size(request.prompt.ByteSize(), max_prompt_bytes)
-    if (plain := read_plain(request)) is not None:
-        return plain
+def check_request(request: GenerateRequest, parts: PromptParts) -> None:
+    """Raise REQUEST_INVALID with one entry for each fault (at most 16). `parts` are those of its prompt."""
+    if is_plain(request, parts):
+        return
     faults = [fault for fault, _ in zip(_find_faults(request), range(_MAX_FAULTS), strict=False)]
     if faults:
         raise invalid_request(*faults)
-    return None
 
 
-def read_plain(request: GenerateRequest) -> PlainText | None:
-    """Read a request of nothing but messages of text, without any fault, in one pass; None where it may be another."""
-    prompt = request.prompt
-    if request.HasField("retrieval") or prompt.HasField("tool_choice") or prompt.tools or request.receipts:
-        return None
-    if request.request_id and not _REQUEST_ID.fullmatch(request.request_id):
-        return None
-    size = prompt.stream_buffer_size
-    if (
-        request.max_degraded_level > MAX_DEGRADED_LEVEL
-        or request.resume_window_ms > MAX_RESUME_WINDOW_MS
-        or len(request.conversation_id) > MAX_REQUEST_ID_CHARS
-        or (size and not MIN_BUFFER_BYTES <= size <= MAX_BUFFER_BYTES)
-        or prompt.linger_ms > MAX_LINGER_MS
-        or (prompt.HasField("sampling") and not _is_plain(prompt.sampling))
-    ):
-        return None
-    return _read_texts(prompt)
-
-
-def _is_plain(sampling: Sampling) -> bool:
-    # Written so that a NaN is none.
+def is_plain(request: GenerateRequest, parts: PromptParts) -> bool:
+    """Whether a request is of the common kind, without any fault; False says nothing."""
     return (
-        0 <= sampling.temperature <= 2
-        and (not sampling.HasField("top_p") or 0 < sampling.top_p <= 1)
-        and -2 <= sampling.presence_penalty <= 2
-        and -2 <= sampling.frequency_penalty <= 2
-        and not sampling.stop
+        parts.plain is not None
+        and (not parts.buffer_bytes or MIN_BUFFER_BYTES <= parts.buffer_bytes <= MAX_BUFFER_BYTES)
+        and parts.linger_ms <= MAX_LINGER_MS
+        and (not request.request_id or _REQUEST_ID.fullmatch(request.request_id) is not None)
+        and len(request.conversation_id) <= MAX_REQUEST_ID_CHARS
+        and request.max_degraded_level <= MAX_DEGRADED_LEVEL
+        and request.resume_window_ms <= MAX_RESUME_WINDOW_MS
+        and not request.HasField("retrieval")
+        and not request.receipts
     )
-
-
-def _read_texts(prompt: Prompt) -> PlainText | None:
-    messages = prompt.messages
-    if not 0 < len(messages) <= _MAX_PLAIN:
-        return None
-    text_bytes = 0
-    user_text = ""
-    for message in messages:
-        parts, role = message.parts, message.role
-        if role not in _SPEAKERS or not 0 < len(parts) <= _MAX_PLAIN or message.tool_calls:
-            return None
-        texts = []
-        for part in parts:
-            if not part.HasField("text"):
-                return None
-            text = part.text
-            text_bytes += len(text) if text.isascii() else len(text.encode())
-            texts.append(text)
-        if role == _USER:
-            user_text = texts[0] if len(texts) == 1 else "\n".join(texts)
-    return PlainText(user_text, text_bytes)
 
 
 def check_prompt_size(size_bytes: int, max_prompt_bytes: int) -> None:

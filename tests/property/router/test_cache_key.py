@@ -2,11 +2,12 @@
 
 from contextlib import suppress
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_record
+from ssop_router.core import _form, _form_py
 from ssop_router.core.cache_key import CanonicalRequest, cache_key
 
 # Few and short values, so that items meet at their borders.
@@ -35,6 +36,12 @@ REQUESTS = st.builds(
 @given(REQUESTS, REQUESTS)
 def test_keys_are_equal_only_for_equal_requests(one: CanonicalRequest, other: CanonicalRequest) -> None:
     assert (cache_key(one) == cache_key(other)) == (one == other)
+
+
+@given(REQUESTS)
+@example(CanonicalRequest("t" * 5_000, frozenset({"b", "a"}), "m", b"s" * 3_000, "", b"h", "", (b"m" * 9_000, b"")))
+def test_kernel_and_twin_write_the_same_form(request: CanonicalRequest) -> None:
+    assert _form.encode(request) == _form_py.encode(request)
 
 
 @given(REQUESTS, st.text())

@@ -1,5 +1,7 @@
 """What is read as a request of the common kind has no fault, and the features that any other way finds."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -20,9 +22,11 @@ from ssop.v1.content_pb2 import (
 from ssop.v1.mesh_pb2 import Receipt
 from ssop.v1.router_pb2 import CacheOptions, GenerateRequest, RetrievalOptions
 from ssop_router import validation
+from ssop_router.core import _parts, _parts_py
 from ssop_router.core.policy import Policy
+from ssop_router.core.prompt import PromptParts
 from ssop_router.features import read_features
-from ssop_router.validation import read_plain
+from ssop_router.validation import is_plain, read_prompt
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.sampled_from([-2.1, -2.0, -0.1, 0.0, 0.5, 1.0, 2.0, 2.1, float("nan"), float("inf")])
@@ -110,25 +114,52 @@ COMMON = GenerateRequest(
 )
 
 
+def take_apart(request: GenerateRequest) -> PromptParts:
+    return read_prompt(request.prompt, max_prompt_bytes=10**9)
+
+
+def is_common(request: GenerateRequest) -> bool:
+    return is_plain(request, take_apart(request))
+
+
 def test_the_common_kind_is_read() -> None:
-    assert read_plain(COMMON) == ("é\nb", len("Be brief.") + 3)
+    assert take_apart(COMMON).plain == ("é\nb", len("Be brief.") + 3)
 
 
 @given(plain_requests)
 def test_a_plain_one_is_known_as_such(request: GenerateRequest) -> None:
-    assert read_plain(request) is not None
+    assert is_common(request)
 
 
 @given(requests)
 @example(COMMON)
 @example(GenerateRequest())
 def test_what_is_plain_has_no_fault_and_the_same_features(request: GenerateRequest) -> None:
-    plain = read_plain(request)
-    if plain is None:
+    parts = take_apart(request)
+    if not is_plain(request, parts):
         return
     assert list(validation._find_faults(request)) == []
-    scopes = frozenset({"lite"})
-    assert read_features(request, Policy(), scopes, plain=plain) == read_features(request, Policy(), scopes)
+    scopes, any_kind = frozenset({"lite"}), parts._replace(plain=None)
+    assert read_features(request, parts, Policy(), scopes) == read_features(request, any_kind, Policy(), scopes)
+
+
+@given(requests)
+@example(COMMON)
+@example(GenerateRequest())
+@example(GenerateRequest(prompt=Prompt(output_schema=OutputSchema(format_assertion=False))))
+def test_kernel_and_twin_take_a_prompt_apart_alike(request: GenerateRequest) -> None:
+    prompt = request.prompt
+    wire = prompt.SerializeToString(deterministic=True)
+    assert repr(_parts.read_parts(prompt, wire)) == repr(_parts_py.read_parts(prompt, wire))
+
+
+@given(requests, st.integers(0, 400), st.binary(max_size=3))
+def test_bytes_that_are_no_prompt_are_refused_or_read_and_nothing_else(
+    request: GenerateRequest, cut: int, garbage: bytes
+) -> None:
+    wire = request.prompt.SerializeToString()
+    with suppress(ValueError):
+        _parts.read_parts(request.prompt, wire[:cut] + garbage + wire[cut + len(garbage) :])
 
 
 @pytest.mark.parametrize("name", ["temperature", "top_p", "presence_penalty", "frequency_penalty"])
@@ -137,11 +168,11 @@ def test_a_number_is_plain_exactly_where_it_is_within_its_bounds(name: str, valu
     request = GenerateRequest()
     request.CopyFrom(COMMON)
     setattr(request.prompt.sampling, name, value)
-    assert (read_plain(request) is not None) == (not list(validation._find_faults(request)))
+    assert is_common(request) == (not list(validation._find_faults(request)))
 
 
 @given(st.integers(60, 70), st.integers(60, 70))
 def test_more_than_it_looks_at_is_left_to_the_full_check(count: int, width: int) -> None:
     message = Message(role=Role.ROLE_USER, parts=[ContentPart(text="x")] * width)
-    plain = read_plain(GenerateRequest(prompt=Prompt(messages=[message] * count)))
-    assert (plain is None) == (count > 64 or width > 64)
+    request = GenerateRequest(prompt=Prompt(messages=[message] * count))
+    assert is_common(request) == (count <= 64 and width <= 64)

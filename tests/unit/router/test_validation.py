@@ -11,9 +11,13 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Receipt
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_chassis.errors import MeshError
-from ssop_router.validation import check_request
+from ssop_router.validation import check_request, read_prompt
 
 Change = Callable[[GenerateRequest], object]
+
+
+def check(request: GenerateRequest, max_prompt_bytes: int = 100_000) -> None:
+    check_request(request, read_prompt(request.prompt, max_prompt_bytes=max_prompt_bytes))
 
 
 def sampling(request: GenerateRequest) -> Sampling:
@@ -76,20 +80,20 @@ def test_fault_is_named(name: str) -> None:
     request = ask()
     change(request)
     with pytest.raises(MeshError) as caught:
-        check_request(request, max_prompt_bytes=100_000)
+        check(request)
     assert caught.value.reason == ErrorReason.ERROR_REASON_REQUEST_INVALID
     assert [fault for fault, _ in caught.value.fields] == [path]
 
 
 def test_good_request_passes() -> None:
-    check_request(ask(request_id="a-b.c:d_1", max_degraded_level=3), max_prompt_bytes=100_000)
+    check(ask(request_id="a-b.c:d_1", max_degraded_level=3))
 
 
 def test_number_of_faults_is_bounded() -> None:
     request = GenerateRequest()
     request.prompt.messages.extend([Message()] * 100)
     with pytest.raises(MeshError) as caught:
-        check_request(request, max_prompt_bytes=100_000)
+        check(request)
     assert 0 < len(caught.value.fields) <= 16
 
 
@@ -114,7 +118,7 @@ def test_a_flood_of_entries_is_refused_for_less_than_its_parsing_costs(name: str
     parsed = GenerateRequest.FromString(data)
     parsing_s = time.process_time() - started_s
     with pytest.raises(MeshError) as caught:
-        check_request(parsed, max_prompt_bytes=len(data))
+        check(parsed, len(data))
     checking_s = time.process_time() - started_s - parsing_s
     assert caught.value.reason == ErrorReason.ERROR_REASON_REQUEST_INVALID
     assert checking_s < 3 * parsing_s + 0.02

@@ -1,0 +1,3 @@
+from ssop_router.core.cache_key import CanonicalRequest
+
+def encode(fields: CanonicalRequest) -> bytes: ...
