@@ -3,8 +3,8 @@
 Inputs: `embeddings` (B, S, width) float32, the sum of a token's word, position and type; `attention_mask` (B, S) int64.
 Output: `embedding` (B, width) float32, the mean over the tokens, of length 1. Words stay outside: the graph would need
 their 384 MB as floats, and a text needs a few rows. Products with weights keep the 4 bits (`MatMulNBits`, which ONNX
-Runtime has for CPUs of every kind and for CUDA), activations in 8 bits as in the wheel's own code. The encoder is
-BERT's (Devlin et al., 1810.04805).
+Runtime has for CPUs of every kind and for CUDA); what they are multiplied with has 8 bits as in the wheel's own code,
+or 32. The encoder is BERT's (Devlin et al., 1810.04805).
 """
 
 from typing import Any, Final
@@ -16,23 +16,23 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ssop_rag.e5_weights import BLOCK, Weights
 
-GRAPH_VERSION: Final = 1
-"""Goes into the embedder's tag: raise it when vectors change."""
 _OPSET: Final = 17
 _IR_VERSION: Final = 9
 _RUNTIME_DOMAIN: Final = "com.microsoft"
-_INT8_ACTIVATIONS: Final = 4
+_ACCURACY: Final = {"int8": 4, "float32": 1}
+"""`accuracy_level` of MatMulNBits, by the precision of what is multiplied with weights."""
 _MASKED: Final = -1e4
 
 
-def build_graph(weights: Weights) -> bytes:
-    """The model, serialised; 13.5 MB."""
-    return _Builder(weights).build()
+def build_graph(weights: Weights, precision: str = "int8") -> bytes:
+    """The model, serialised; 13.5 MB. `precision`: `int8` or `float32`. Raises WeightsError."""
+    return _Builder(weights, precision).build()
 
 
 class _Builder:
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Weights, precision: str) -> None:
         self._weights = weights
+        self._accuracy = _ACCURACY[precision]
         self._sizes = weights.sizes
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
@@ -68,17 +68,17 @@ class _Builder:
         mixed = self._node("MatMul", self._node("Softmax", scores, axis=-1), value)
         merge = self._constant("merge", np.array([0, 0, width], np.int64))
         context = self._node("Reshape", self._node("Transpose", mixed, perm=[0, 2, 1, 3]), merge)
-        x = self._normalise(self._node("Add", self._linear(context, f"{name}ao", width), x), f"{name}aln")
-        widened = self._gelu(self._linear(x, f"{name}fi", inner))
-        return self._normalise(self._node("Add", self._linear(widened, f"{name}fo", width), x), f"{name}oln")
+        x = self._normalise(self._node("Add", self._linear(context, f"{name}ao", width, width), x), f"{name}aln")
+        widened = self._gelu(self._linear(x, f"{name}fi", inner, width))
+        return self._normalise(self._node("Add", self._linear(widened, f"{name}fo", width, inner), x), f"{name}oln")
 
     def _heads(self, x: str, name: str, order: list[int]) -> str:
         width, heads = self._sizes.width, self._sizes.heads
         split = self._constant("split", np.array([0, 0, heads, width // heads], np.int64))
-        return self._node("Transpose", self._node("Reshape", self._linear(x, name, width), split), perm=order)
+        return self._node("Transpose", self._node("Reshape", self._linear(x, name, width, width), split), perm=order)
 
-    def _linear(self, x: str, name: str, rows: int) -> str:
-        tensor = self._weights.quantised(f"{name}.w", rows)
+    def _linear(self, x: str, name: str, rows: int, columns: int) -> str:
+        tensor = self._weights.quantised(f"{name}.w", rows, columns)
         halves = np.asarray(tensor.halves)
         order = np.concatenate([halves & 15, halves >> 4], axis=-1)
         packed = order[..., 0::2] | (order[..., 1::2] << 4)
@@ -89,17 +89,17 @@ class _Builder:
             self._constant(f"{name}.w", packed),
             self._constant(f"{name}.s", scales),
             domain=_RUNTIME_DOMAIN,
-            K=packed.shape[1] * BLOCK,
+            K=columns,
             N=rows,
             bits=4,
             block_size=BLOCK,
-            accuracy_level=_INT8_ACTIVATIONS,
+            accuracy_level=self._accuracy,
         )
-        return self._node("Add", product, self._constant(f"{name}.b", self._weights.floats(f"{name}.b")))
+        return self._node("Add", product, self._constant(f"{name}.b", self._weights.floats(f"{name}.b", rows)))
 
     def _normalise(self, x: str, name: str) -> str:
-        gain = self._constant(f"{name}.w", self._weights.floats(f"{name}.w"))
-        shift = self._constant(f"{name}.b", self._weights.floats(f"{name}.b"))
+        gain = self._constant(f"{name}.w", self._weights.floats(f"{name}.w", self._sizes.width))
+        shift = self._constant(f"{name}.b", self._weights.floats(f"{name}.b", self._sizes.width))
         return self._node("LayerNormalization", x, gain, shift, axis=-1, epsilon=self._weights.epsilon)
 
     def _gelu(self, x: str) -> str:

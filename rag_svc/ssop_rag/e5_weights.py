@@ -28,7 +28,7 @@ class WeightsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of the model: width of a vector, layers, heads, width of the inner layer, words, most tokens of a text."""
+    """Of the model: width of a vector, layers, heads, width of the inner layer, words, most tokens of a text, types."""
 
     width: int
     layers: int
@@ -36,6 +36,7 @@ class Sizes:
     inner: int
     words: int
     tokens: int
+    types: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,10 @@ class Weights:
     def _read_head(self) -> None:
         if self._take(4) != _MAGIC:
             raise WeightsError("it does not begin with E5S1")
-        _, width, layers, heads, inner, words, tokens, _, self.epsilon, block = self._unpack("<8ifi")
+        _, width, layers, heads, inner, words, tokens, types, self.epsilon, block = self._unpack("<8ifi")
         if block != BLOCK:
             raise WeightsError(f"blocks of {block} weights")
-        self.sizes = Sizes(width, layers, heads, inner, words, tokens)
+        self.sizes = Sizes(width, layers, heads, inner, words, tokens, types)
         self.vocabulary = self._read_vocabulary()
         self._places = self._read_directory()
 
@@ -90,18 +91,34 @@ class Weights:
         """8 hexadecimal digits that another file would not have."""
         return hashlib.blake2b(self._data.data, digest_size=_DIGEST_BYTES).hexdigest()
 
-    def floats(self, name: str) -> NDArray[np.float32]:
-        """A tensor that is not quantised, flat."""
-        _, begin, size = self._place(name)
+    def floats(self, name: str, count: int) -> NDArray[np.float32]:
+        """A tensor of so many numbers that is not quantised, flat."""
+        kind, begin, size = self._place(name)
+        if kind == _QUANTISED or size != 4 * count:
+            raise WeightsError(f"{name} is not {count} numbers of float32")
         return np.frombuffer(self._data[begin : begin + size].tobytes(), "<f4").astype(np.float32)
 
-    def quantised(self, name: str, rows: int) -> Quantised:
-        """A quantised tensor of so many rows; it stays in the file until it is read."""
+    def quantised(self, name: str, rows: int, columns: int) -> Quantised:
+        """A quantised tensor of this shape; it stays in the file until it is read."""
+        blocks = self.blocks(name, rows, columns).view(_BLOCK_TYPE)
+        return Quantised(blocks["scale"], blocks["halves"])
+
+    def blocks(self, name: str, rows: int, columns: int) -> NDArray[np.uint8]:
+        """The same as it is in the file, (rows, columns / 32 * 18)."""
         kind, begin, size = self._place(name)
         if kind != _QUANTISED:
             raise WeightsError(f"{name} is not quantised")
-        blocks = self._data[begin : begin + size].view(_BLOCK_TYPE).reshape(rows, -1)
-        return Quantised(blocks["scale"], blocks["halves"])
+        row_bytes = columns // BLOCK * _BLOCK_TYPE.itemsize
+        if columns % BLOCK or size != rows * row_bytes:
+            raise WeightsError(f"{name} has {size} bytes, which {rows} rows of {columns} weights do not have")
+        found: NDArray[np.uint8] = self._data[begin : begin + size].reshape(rows, row_bytes)
+        return found
+
+    def positions(self) -> NDArray[np.float32]:
+        """(tokens, width): what is added to the words of a text, of the type that all of them have."""
+        sizes = self.sizes
+        kind = self.floats("emb.type", sizes.types * sizes.width)[: sizes.width]
+        return self.floats("emb.pos", sizes.tokens * sizes.width).reshape(-1, sizes.width) + kind
 
     def _place(self, name: str) -> tuple[int, int, int]:
         try:

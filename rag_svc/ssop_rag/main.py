@@ -21,7 +21,12 @@ _WARM_TEXT = "warm-up 预热"
 async def build(process: Process[RagSettings], stack: AsyncExitStack) -> Serving:
     """Open the index and load the embedder; SERVING after a real embedding."""
     settings = process.settings
-    embedder = await asyncio.to_thread(EMBEDDERS[settings.embedder], settings.embedder_provider)
+    embedder = await asyncio.to_thread(
+        EMBEDDERS[settings.embedder],
+        settings.embedder_provider,
+        settings.embedder_precision,
+        settings.embedder_runtime,
+    )
     rag = open_service(settings, embedder, process.registry, stack)
 
     async def warm() -> None:

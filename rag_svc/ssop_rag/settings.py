@@ -25,12 +25,24 @@ class RagSettings(Settings):
     listen: list[str] = Field(["127.0.0.1:7330"], description="Addresses: `host:port` or `unix:/path.sock`.")
     directory: Path = Field(description="Folder of the index; made if absent. One process at a time.")
     embedder: str = Field(
-        "e5", pattern="^e5$", description="What makes vectors: `e5` is multilingual-e5-small by ONNX Runtime."
+        "e5", pattern="^e5$", description="What makes vectors: `e5` is multilingual-e5-small, 4 bits."
     )
     embedder_provider: str = Field(
         "cpu",
         pattern="^(cpu|cuda)$",
         description="Where it runs. `cuda` needs the extra `gpu`; without CUDA it is the CPU, and a warning says so.",
+    )
+    embedder_precision: str = Field(
+        "int8",
+        pattern="^(int8|float32)$",
+        description="Of what its weights are multiplied with. `float32` costs up to five times as much CPU, and is "
+        "an embedder of its own: collections are put again.",
+    )
+    embedder_runtime: str = Field(
+        "auto",
+        pattern="^(auto|onnx)$",
+        description="`auto`: compiled code of its own for `int8` on a CPU with AVX-512 VNNI, ONNX Runtime elsewhere. "
+        "`onnx`: ONNX Runtime always. The vectors are the same to four digits.",
     )
     ranker: Ranker = Field(
         Ranker.HYBRID,

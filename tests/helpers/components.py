@@ -18,8 +18,8 @@ from ssop_chassis.transport import is_native_built
 
 GENERATOR: Final = Path(sys.prefix) / "protos" / "bin" / "python"
 """The environment of the protobuf generator, which is older than the runtime; `make protos` sets it up."""
-EXEMPT: Final = frozenset({"gpu", "real_nic"})
-"""What no build machine has."""
+EXEMPT: Final = frozenset({"gpu", "real_nic", "vnni"})
+"""What a build machine can't be made to have."""
 
 
 def suites_dir() -> Path | None:
@@ -42,6 +42,11 @@ def _suites() -> str | None:
     if not (folder / "suites").is_dir():
         raise FileNotFoundError(f"SSOP_SUITES={folder} holds no suites")
     return None
+
+
+def _vnni() -> str | None:
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    return None if " avx512_vnni" in flags else "this processor lacks AVX-512 VNNI"
 
 
 def _gpu() -> str | None:
@@ -112,6 +117,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "ghz": _program("ghz"),
     "go": _program("go"),
     "gpu": _gpu,
+    "vnni": _vnni,
     "ebpf": _ebpf,
     "prometheus": lambda: _program("prometheus")() or _program("promtool")(),
     "grafana": lambda: None if _has_module("grafana_foundation_sdk") else "grafana-foundation-sdk is not installed",

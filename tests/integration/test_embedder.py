@@ -28,9 +28,20 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def e5() -> E5:
-    return E5()
+@pytest.fixture(scope="module", params=[pytest.param("auto", marks=pytest.mark.needs("vnni")), "onnx"])
+def e5(request: pytest.FixtureRequest) -> E5:
+    return E5(runtime=request.param)
+
+
+@pytest.mark.needs("vnni")
+def test_the_compiled_encoder_is_what_runs_by_default() -> None:
+    assert E5().runtime == "compiled"
+
+
+def test_vectors_are_close_to_those_of_float32(e5: E5) -> None:
+    exact = E5(precision="float32")
+    assert exact.tag != e5.tag
+    assert (e5.embed_query(TEXTS) * exact.embed_query(TEXTS)).sum(axis=1).min() > 0.9995
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the wheel's own code is for x86-64")
@@ -77,5 +88,5 @@ def test_a_provider_that_is_not_there_is_said(caplog: pytest.LogCaptureFixture) 
 
 
 def test_the_graph_can_be_written_for_other_tools(tmp_path: Path) -> None:
-    save_graph(_open_weights(), str(tmp_path / "e5.onnx"))
+    save_graph(_open_weights()[0], str(tmp_path / "e5.onnx"))
     assert 13_000_000 < (tmp_path / "e5.onnx").stat().st_size < 14_000_000

