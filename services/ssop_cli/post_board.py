@@ -86,9 +86,8 @@ class PostBoard:
 
     def __enter__(self) -> None:
         if not self._is_quiet:
-            self._console.print(
-                f"{self._count} posts, {self._fields} fields each. The first, as the model completes each field:"
-            )
+            whole = f"{self._count} posts" if self._count != 1 else "1 post"
+            self._console.print(f"{whole}; the first with each of its {self._fields} fields as the model completes it:")
         if self._is_live:
             self._live.start()
 
