@@ -3,6 +3,7 @@
 Run: `make bench-first-field`. Prints medians for 1, 4 and 16 requests in flight on one channel (`batch_size`).
 """
 
+import argparse
 import json
 import os
 import platform
@@ -23,7 +24,6 @@ from ssop_opinion.prompting import post_schema
 from ssop_sdk import SsopClient, SsopError
 
 BATCH_SIZES = (1, 4, 16)
-POSTS = 24
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,8 @@ def run(client: SsopClient, texts: Sequence[str], schema: dict[str, Any], batch_
     with ThreadPoolExecutor(batch_size) as pool:
         samples = [s for s in pool.map(lambda text: measure(client, text, schema), texts) if s is not None]
     wall_s = time.monotonic() - started_s
+    if not samples:
+        sys.exit(f"no post of {len(texts)} was answered with {batch_size} in flight")
     first_ms = statistics.median(sample.first_s for sample in samples) * 1000
     total_ms = statistics.median(sample.total_s for sample in samples) * 1000
     saved_ms = statistics.median(sample.total_s - sample.first_s for sample in samples) * 1000
@@ -64,9 +66,12 @@ def run(client: SsopClient, texts: Sequence[str], schema: dict[str, Any], batch_
 
 def main() -> None:
     """Start a mesh, warm it up, and measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--posts", type=int, default=24)
+    given = parser.parse_args()
     schema = dict(post_schema().document)
     posts = [json.loads(line) for line in resources.files(data).joinpath("posts.jsonl").read_text().splitlines()]
-    texts = [post["text"] for post in posts][:POSTS]
+    texts = [post["text"] for post in posts][: given.posts]
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}, {len(texts)} posts")
     heads = ("batch_size", "ok", "first field ms", "total ms", "earlier by ms", "first/total", "posts/s")
     with (

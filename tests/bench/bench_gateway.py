@@ -15,6 +15,7 @@ from pathlib import Path
 import grpc.aio
 
 from helpers.answers import PERSON, PERSON_SCHEMA, delivery, document_chunks
+from helpers.live_mesh import READY_TIMEOUT_S
 from helpers.scripted_router import ScriptedRouter, as_script, serve
 from ssop.v1 import router_pb2, router_pb2_grpc
 from ssop.v1.content_pb2 import ContentPart, Message, OutputSchema, Prompt, Role
@@ -24,6 +25,21 @@ COUNT = 400
 WARM_UP = 40
 KEY = "ssop_bench_key"
 FIRST, LAST = b"FRAME_KIND_VALUE", b"0\r\n\r\n"
+
+
+async def wait_listening(process: "subprocess.Popen[bytes]", port: int) -> None:
+    """Until the edge takes connections. Raises AssertionError where it has ended, or takes too long."""
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            assert process.poll() is None, f"the edge ended with status {process.returncode}"
+            assert time.monotonic() < deadline_s, "the edge does not listen"
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return
 
 
 async def time_grpc(address: str) -> list[tuple[float, float]]:
@@ -81,14 +97,7 @@ async def main() -> None:
         async with serve(router, address):
             process = subprocess.Popen([sys.executable, "-m", "ssop_gateway.main", "--config", str(config)])
             try:
-                for _ in range(200):
-                    try:
-                        _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    except OSError:
-                        await asyncio.sleep(0.05)
-                    else:
-                        writer.close()
-                        break
+                await wait_listening(process, port)
                 for is_counted in (False, True):
                     rounds = {
                         "gRPC": await time_grpc(address),

@@ -1,7 +1,8 @@
 """What prefetching from the first words finds and saves, on the retrieval suites of SSOP_SUITES.
 
-Run by name: `python tests/bench/bench_prefetch.py --vectors DIR [--ranker vector|bm25|hybrid] [SET ...]`. The vectors
-are made where DIR has none (half an hour on two idle cores). One passage a document: title and text, 1,000 characters.
+Run by name: `python tests/bench/bench_prefetch.py [--vectors DIR] [--ranker vector|bm25|hybrid] [SET ...]`. The vectors
+are made where DIR (.vectors) has none (half an hour on two idle cores). One passage a document: title and text, 1,000
+characters.
 k = 5; "4x" is 20 candidates.
 
 Latency is that of a model on a virtual clock: words typed at 3 a second (Chinese: 3 times 2 characters), prefetches due
@@ -268,7 +269,7 @@ def bench(name: str, suites: Path, folder: Path, embedder: E5, embed_ms: float, 
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--vectors", type=Path, required=True)
+    parser.add_argument("--vectors", type=Path, default=Path(".vectors"), help="where vectors are kept")
     parser.add_argument("--ranker", action="append", type=Ranker, default=[])
     parser.add_argument("sets", nargs="*", default=list(SETS))
     options = parser.parse_args()

@@ -47,8 +47,10 @@ _QUICK: Final = {
     "bench_decision": "--calls 500",
     "bench_discovery": "--rounds 1",
     "bench_early_abort": "--sample 1000 --pace-ms 2",
+    "bench_first_field": "--posts 3",
     "bench_inference": "--runs 1",
     "bench_maskbench": "--sample 200",
+    "bench_mesh": "--parts native,tls,grpc",
     "bench_mesh_soak": "--sessions 500 --soak 2000 --minutes 0.3",
     "bench_nodes": "--seconds 2",
     "bench_opinion": "--rate 20 --duration 5 --burst 60:2 --retrieval off",
@@ -128,7 +130,7 @@ def run_part(part: Part, logs: Path, budget_s: float) -> Outcome:
     mark = f"{os.getpid()}.{part.name}"
     files_before = _untracked()
     environ = {**os.environ, **part.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1", _MARK: mark}
-    is_stopped = False
+    is_stopped, said = False, ""
     with log.open("wb") as out:
         try:
             process = subprocess.Popen(
@@ -140,7 +142,7 @@ def run_part(part: Part, logs: Path, budget_s: float) -> Outcome:
         try:
             process.wait(budget_s or None)
         except subprocess.TimeoutExpired:
-            is_stopped = True
+            is_stopped, said = True, log.read_text(errors="replace")
             _end(process)
         except BaseException:
             _end(process)
@@ -151,7 +153,7 @@ def run_part(part: Part, logs: Path, budget_s: float) -> Outcome:
     left += sorted(_untracked() - files_before)
     shutil.rmtree(folder, ignore_errors=True)
     seconds = time.monotonic() - begun_s
-    state, note = judge(process.returncode, is_stopped, log.read_text(errors="replace"))
+    state, note = judge(process.returncode, is_stopped, said or log.read_text(errors="replace"))
     return Outcome(part.name, state, seconds, note, left)
 
 
