@@ -91,4 +91,5 @@ def _read(ending: Ending) -> Outcome:
 def _late(progress: Progress, started_s: float) -> Outcome:
     """A deadline has passed: a hung node is one that had time and sent no field."""
     had_time = time.monotonic() - started_s >= _PATIENCE_S
-    return Outcome.FAILURE if had_time and not progress.is_committed else Outcome.NEUTRAL
+    is_silent = progress.first_field_s is None and not progress.is_committed
+    return Outcome.FAILURE if had_time and is_silent else Outcome.NEUTRAL

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
+from ssop.v1.errors_pb2 import ErrorReason
+from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
 
 Metadata = Mapping[str, str | bytes]
@@ -101,7 +103,19 @@ Handler = Callable[[Call], Awaitable[None]]
 """Serves one call. Ends it well by returning, badly by raising MeshError."""
 
 OnMessage = Callable[[bytes], Awaitable[None] | None]
-"""Takes one message of a stream. An awaitable it returns is awaited before the next message is read."""
+"""Takes one message of a stream. An awaitable it returns is awaited before the next message is read, until the deadline
+of the call."""
+
+
+async def wait_within(pending: Awaitable[None], timeout_s: float) -> None:
+    """Await what an OnMessage returned, so many seconds at most. Raises DEADLINE_EXCEEDED, once it was cancelled."""
+    try:
+        async with asyncio.timeout(timeout_s) as timeout:
+            await pending
+    except TimeoutError as error:
+        if not timeout.expired():
+            raise
+        raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded") from error
 
 
 class Peer(Protocol):
@@ -125,7 +139,8 @@ class Peer(Protocol):
         timeout_s: float,
         metadata: Metadata | None = None,
     ) -> Metadata:
-        """Call a server-streaming method; return its trailers when it ended well."""
+        """Call a server-streaming method; return its trailers when it ended well. Its time runs on while `on_message`
+        makes it wait."""
         ...
 
     async def close(self) -> None:

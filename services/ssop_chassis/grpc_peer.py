@@ -1,6 +1,7 @@
 """The client of the reference transport, grpc.aio."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import grpc
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Metadata, OnMessage
+from ssop_chassis.call import Metadata, OnMessage, wait_within
 from ssop_chassis.errors import MeshError, from_status
 from ssop_chassis.grpc_options import COMPRESSIONS, KEEPALIVE, STATUS_DETAILS, WINDOWS, Compression
 from ssop_chassis.tls import NO_TLS, Tls
@@ -67,13 +68,14 @@ class GrpcPeer:
         metadata: Metadata | None = None,
     ) -> Metadata:
         """See Peer.stream."""
+        due_s = time.monotonic() + timeout_s
         with self._take() as line:
             callable_ = line.stream.get(method) or line.stream.setdefault(method, line.channel.unary_stream(method))
             call = callable_(request, timeout=timeout_s, metadata=_pairs(metadata))
             try:
                 while (message := await call.read()) is not grpc.aio.EOF:
                     if (pending := on_message(message)) is not None:
-                        await pending
+                        await wait_within(pending, due_s - time.monotonic())
                 return {str(k): v for k, v in await call.trailing_metadata() or ()}
             except grpc.aio.AioRpcError as error:
                 raise _from_rpc_error(error) from None

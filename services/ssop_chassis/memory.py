@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Handler, Metadata, Method, OnMessage, Service
+from ssop_chassis.call import Arity, Handler, Metadata, Method, OnMessage, Service, wait_within
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
@@ -146,10 +146,11 @@ class MemoryPeer:
         metadata: Metadata | None = None,
     ) -> Metadata:
         """See Peer.stream."""
+        due_s = time.monotonic() + timeout_s
         async with self.open(method, request, timeout_s=timeout_s, metadata=metadata) as stream:
             while (message := await stream.read()) is not None:
                 if (pending := on_message(message)) is not None:
-                    await pending
+                    await wait_within(pending, due_s - time.monotonic())
             return stream.trailing
 
     async def close(self) -> None:

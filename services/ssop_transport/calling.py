@@ -8,7 +8,7 @@ from typing import Final
 from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Metadata, OnMessage
+from ssop_chassis.call import Metadata, OnMessage, wait_within
 from ssop_chassis.deadline import Alarm
 from ssop_chassis.errors import MeshError, from_status
 from ssop_transport import wire
@@ -130,7 +130,7 @@ class Streaming(Calling):
             if self.error is not None:
                 raise self.error
             if self.pending is not None:
-                await self.pending
+                await wait_within(self.pending, self.remaining_s())
                 self.pending = None
             elif self.is_over:
                 return

@@ -287,6 +287,42 @@ async def test_reader_that_stops_stops_the_writer(serving: Serve) -> None:
             await call
 
 
+async def test_deadline_holds_while_a_message_is_being_taken(serving: Serve) -> None:
+    async def write_once(call: Call) -> None:
+        await call.write(b"x")
+        await asyncio.Event().wait()
+
+    events: list[str] = []
+
+    async def stall(_: bytes) -> None:
+        events.append("began")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            events.append("cancelled")
+            raise
+
+    async with serving(one_method(Arity.SERVER_STREAM, write_once)) as peer:
+        # On a machine that is slow the message may come too late for a short one.
+        for timeout_s in (0.2, 2.0, 20.0):
+            with pytest.raises(MeshError) as caught:
+                await peer.stream(METHOD, b"", stall, timeout_s=timeout_s, metadata=SIGNED)
+            if events:
+                break
+    assert caught.value.reason == ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED
+    assert events == ["began", "cancelled"]
+
+
+async def test_time_out_of_who_takes_a_message_is_none_of_the_call(serving: Serve) -> None:
+    async def fail(_: bytes) -> None:
+        await asyncio.sleep(0)
+        raise TimeoutError("its own")
+
+    async with serving(one_method(Arity.SERVER_STREAM, echo)) as peer:
+        with pytest.raises(TimeoutError, match="its own"):
+            await peer.stream(METHOD, b"x", fail, timeout_s=60, metadata=SIGNED)
+
+
 async def test_unknown_method_is_unsupported(serving: Serve) -> None:
     async with serving(one_method(Arity.UNARY, echo)) as peer:
         with pytest.raises(MeshError) as caught:
