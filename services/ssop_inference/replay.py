@@ -85,7 +85,7 @@ def _parse(line: str, where: str) -> Recorded:
     return recorded
 
 
-class ReplayGeneration(AbstractAsyncContextManager["ReplayGeneration"]):
+class ReplayGeneration:
     """See `backend.Generation`. Entering waits for a slot."""
 
     def __init__(self, backend: "ReplayBackend", request: GenerateRequest) -> None:
