@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """One generation on its way to the caller."""
 
 import asyncio
