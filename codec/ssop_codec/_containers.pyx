@@ -285,6 +285,8 @@ cdef int _end_model_key(Reader reader, Level* level, uint64_t offset) except -1:
         name = PyBytes_FromStringAndSize(<char*>reader.text, reader.text_size)
         if not level.has_key_set:
             level.has_key_set = True
+            if reader.key_sets is None:
+                reader.key_sets = [None] * reader.caps.depth
             reader.key_sets[reader.depth - 1] = set()
         names = <set>reader.key_sets[reader.depth - 1]
         if name in names:

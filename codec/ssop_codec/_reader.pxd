@@ -56,7 +56,7 @@ cdef class Reader:
     cdef uint32_t depth
     cdef Level* levels
     cdef uint64_t* seen
-    cdef list key_sets          # keys of the model in each open object; None where it has none yet
+    cdef list key_sets          # keys of the model in each open object, None where it has none yet; None before the first
     # Before the document.
     cdef Envelope envelope
     cdef int bom

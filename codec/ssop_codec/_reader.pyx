@@ -6,7 +6,7 @@ of each kind of value.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc, realloc
 
 from ssop_codec._frame_writer cimport FrameWriter
 from ssop_codec._judge cimport Judge
@@ -46,11 +46,10 @@ cdef class Reader:
         )
         self.text = <uint8_t*>malloc(text_bytes + 16)
         self.place.path = <uint8_t*>malloc(<uint64_t>writer.buffer_bytes + 32)
-        self.levels = <Level*>calloc(self.caps.depth + 1, sizeof(Level))
+        self.levels = <Level*>malloc((self.caps.depth + 1) * sizeof(Level))
         self.seen = <uint64_t*>malloc((<uint64_t>self.caps.depth * program.max_words + 1) * 8)
         if not (self.text and self.place.path and self.levels and self.seen):
             raise MemoryError
-        self.key_sets = [None] * self.caps.depth
         self.node = &program.nodes[0]
         self.state = IN_ENVELOPE if self.is_envelope else AT_START
 

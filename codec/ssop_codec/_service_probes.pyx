@@ -1,6 +1,10 @@
 # cython: language_level=3, freethreading_compatible=True
 """Probes of the kernel's tracers that services hit; the header says which. What 64 bits do not hold is an OverflowError."""
 
+cimport cython
+
+import hashlib
+
 from libc.stdint cimport uint64_t
 
 cdef extern from "ssop_service_probes.h" nogil:
@@ -24,3 +28,21 @@ def decided(uint64_t tier, uint64_t duration_ns):
 
 def prefetched(bint is_hit, uint64_t age_ns):
     ssop_prefetch(is_hit, age_ns)
+
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef extern from "ssop_stream_number.h" nogil:
+    size_t SSOP_BLOCK_BYTES
+    uint64_t ssop_hash(const char* text, size_t size)
+
+
+@cython.binding(False)
+@cython.always_allow_keywords(False)
+def stream_number(str request_id not None):
+    cdef Py_ssize_t size
+    cdef const char* text = PyUnicode_AsUTF8AndSize(request_id, &size)
+    if <size_t>size > SSOP_BLOCK_BYTES:
+        return int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest(), "little") or 1
+    return ssop_hash(text, size) or 1

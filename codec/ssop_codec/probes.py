@@ -3,13 +3,6 @@
 Nobody listening, a call costs some tens of nanoseconds.
 """
 
-import hashlib
-
-from ._service_probes import chunk_received, chunk_sent, decided, prefetched
+from ._service_probes import chunk_received, chunk_sent, decided, prefetched, stream_number
 
 __all__ = ["chunk_received", "chunk_sent", "decided", "prefetched", "stream_number"]
-
-
-def stream_number(request_id: str) -> int:
-    """What tracers know the stream of a request by on every host: 64 bits of a hash, never 0."""
-    return int.from_bytes(hashlib.blake2b(request_id.encode(), digest_size=8).digest(), "little") or 1

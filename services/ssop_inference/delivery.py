@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """One generation on its way to the caller."""
 
 import asyncio
@@ -63,7 +64,7 @@ class Delivery:
         """Who is told the confidence acts on it at once, so that nothing lingers."""
         plan, status, confidence, beginning, open_calls = manner
         stream = stream_number(asked.request_id)
-        self.mode = plan.constraint.mode
+        self.mode = mode = plan.constraint.mode
         self._metrics = terms.metrics
         self._clock = loop.time
         self._started_s = started_s = loop.time()
@@ -87,7 +88,7 @@ class Delivery:
             return DocumentWriter(
                 plan.schema,
                 stream_buffer_bytes=most_bytes,
-                is_envelope=self.mode is Mode.ENVELOPE,
+                is_envelope=mode is Mode.ENVELOPE,
                 has_logprobs=asked.logprobs,
                 confidence=confidence,
                 beginning=beginning,

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What of one answer has not left yet: messages as large as they may be, and no more of them than its reader wants."""
 
 import asyncio

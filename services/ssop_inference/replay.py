@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The `replay` backend: recorded token streams, played with their timing. For tests and benchmarks, and named so.
 
 A recording is JSON lines (docs/backends.md). Each line is one stream; they are played in turn, whatever is asked, with
@@ -85,7 +86,7 @@ def _parse(line: str, where: str) -> Recorded:
     return recorded
 
 
-class ReplayGeneration(AbstractAsyncContextManager["ReplayGeneration"]):
+class ReplayGeneration:
     """See `backend.Generation`. Entering waits for a slot."""
 
     def __init__(self, backend: "ReplayBackend", request: GenerateRequest) -> None:

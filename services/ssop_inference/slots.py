@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """A bounded queue in front of a fixed number of slots: lower priority number first, then first come first served."""
 
 import asyncio

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,17 @@ def both_ways(name: str) -> list[object]:
     if path.suffix == ".py":
         return [pytest.param(imported, id="as-written")]
     return [pytest.param(imported, id="compiled"), pytest.param(_run_source(name, path), id="as-written")]
+
+
+def run_both_ways(name: str, *classes: str) -> Any:
+    """A fixture that a test module keeps as `way`: its tests run with these classes of a module both ways."""
+
+    @pytest.fixture(autouse=True, params=both_ways(name))
+    def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        for one in classes:
+            monkeypatch.setattr(request.module, one, getattr(request.param, one))
+
+    return way
 
 
 def _run_source(name: str, compiled: Path) -> ModuleType:

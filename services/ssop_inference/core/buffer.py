@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """`stream_buffer_size`: what `auto` stands for by what a schema's answers look like, and messages of that size."""
 
 from collections.abc import Sequence

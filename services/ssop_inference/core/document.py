@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """From tokens to chunks of one document."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Tokens per second while at least one slot generates, as a moving average."""
 
 from typing import Final

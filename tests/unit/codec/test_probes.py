@@ -1,5 +1,6 @@
 """Probes for the kernel's tracers: that the modules hold them, and that streams have numbers."""
 
+import hashlib
 import subprocess
 from importlib.util import find_spec
 
@@ -41,6 +42,14 @@ def test_probes_of_services_take_64_bits_and_no_more() -> None:
 def test_requests_have_streams_of_their_own_that_are_the_same_everywhere() -> None:
     assert probes.stream_number("a") == probes.stream_number("a") != probes.stream_number("b")
     assert 0 < probes.stream_number("") < 2**64
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 38, 127, 128, 129, 500])
+@pytest.mark.parametrize("text", ["a", "Zürich 你好"])
+def test_number_of_a_stream_is_the_hash_that_is_named(size: int, text: str) -> None:
+    request_id = (text * size)[:size]
+    digest = hashlib.blake2b(request_id.encode(), digest_size=8).digest()
+    assert probes.stream_number(request_id) == int.from_bytes(digest, "little")
 
 
 def test_streams_without_a_number_get_one_of_their_own() -> None:

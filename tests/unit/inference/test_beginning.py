@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.beginnings import TREE, TREE_DOCUMENT, cut
 from helpers.inference import OPINION
 from ssop.v1 import frame_pb2
@@ -14,6 +15,8 @@ from ssop_codec import compile_schema
 from ssop_inference.core.beginning import Beginning, read_beginning
 from ssop_inference.core.document import DocumentWriter, Ending
 from ssop_inference.core.tokens import Token
+
+way = run_both_ways("ssop_inference.core.document", "DocumentWriter", "Ending")
 
 OPINION_TEXT = json.dumps(
     {

@@ -2,8 +2,11 @@
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop_codec import Encoder, compile_schema, survey
 from ssop_inference.core.buffer import BufferEstimate, SplitCounter, join_chunks
+
+way = run_both_ways("ssop_inference.core.buffer", "BufferEstimate", "SplitCounter", "join_chunks")
 
 SCHEMA = compile_schema({"type": "array", "items": {"type": "string"}})
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
+from helpers.as_written import run_both_ways
 from helpers.inference import HELD, Script, ScriptedGeneration, SteppedLoop, asked, user_prompt
 from ssop.v1 import frame_pb2
 from ssop_chassis.call import Call
@@ -13,6 +14,8 @@ from ssop_codec import compile_schema, survey
 from ssop_inference.delivery import Delivery, Terms
 from ssop_inference.metrics import NodeMetrics
 from ssop_inference.plan import Plan
+
+way = run_both_ways("ssop_inference.delivery", "Delivery", "Terms")
 
 SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 

@@ -6,11 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.eventually import eventually
 from helpers.inference import SteppedLoop
 from ssop_chassis.call import Call
 from ssop_codec import Encoder, compile_schema, scan_heads
 from ssop_inference.outbox import Outbox
+
+way = run_both_ways("ssop_inference.outbox", "Outbox")
 
 LINGER_S = 0.5
 BUFFER_BYTES = 256

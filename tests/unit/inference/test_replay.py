@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.inference import ready_model, serve, user_prompt
 from ssop.v1 import frame_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -13,6 +14,8 @@ from ssop_inference.backend import GenerateRequest
 from ssop_inference.core.prompt import ChatMessage
 from ssop_inference.node import Node
 from ssop_inference.replay import RecordingError, ReplayBackend, read_recording
+
+way = run_both_ways("ssop_inference.replay", "ReplayBackend", "RecordingError", "read_recording")
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 

@@ -2,12 +2,15 @@ from typing import Any
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.inference import asked, user_prompt
 from ssop.v1 import content_pb2
 from ssop_chassis.errors import MeshError
 from ssop_inference.core.budget import fit_budget
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
 from ssop_inference.core.throughput import ThroughputMeter
+
+way = run_both_ways("ssop_inference.core.throughput", "ThroughputMeter")
 
 
 def test_absent_top_p_is_one() -> None:

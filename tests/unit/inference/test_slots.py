@@ -3,12 +3,15 @@ from collections.abc import Callable
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.eventually import eventually
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_inference.backend import Token
 from ssop_inference.slots import Slot, SlotQueue
 from ssop_inference.token_stream import MAX_BUFFERED_TOKENS, TokenStream
+
+way = run_both_ways("ssop_inference.slots", "Slot", "SlotQueue")
 
 
 def queue_of(slots: int = 1, max_waiting: int = 8, on_change: Callable[[], None] = lambda: None) -> SlotQueue:

@@ -1,0 +1,29 @@
+cimport cython
+
+
+cdef class DocumentWriter:
+    cdef object _encoder
+    cdef object _scorer
+    cdef object _confidence
+    cdef tuple _final
+    cdef Py_ssize_t _offset
+    cdef Py_ssize_t _repeated
+    cdef bint _has_logprobs
+    cdef bint _is_envelope
+    cdef readonly bint is_invalid
+    cdef readonly bint is_done
+
+    cdef _begin(self, beginning)
+
+    cpdef list feed(self, tokens, usage=*)
+
+    @cython.locals(flags=int)
+    cdef _feed(self, bytes text)
+
+    cpdef list finish(self, ending)
+
+    cdef _score(self, scorer, bytes text, logprob)
+
+    cdef list _drop_final(self, list chunks)
+
+    cdef list _collect(self, usage)
