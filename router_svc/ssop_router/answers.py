@@ -7,18 +7,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from ssop.v1.cache_pb2 import (
-    AdmitRequest,
-    AdmitResponse,
     AppendRequest,
     AppendResponse,
-    BatchEntry,
     CacheOutcome,
     CommitRequest,
     FollowRequest,
     FollowResponse,
     LookupRequest,
     LookupResponse,
-    SettleRequest,
     StoredAnswer,
 )
 from ssop.v1.mesh_pb2 import Usage
@@ -28,8 +24,10 @@ from ssop_chassis.errors import MeshError
 from ssop_codec import CODEC_VERSION
 from ssop_router.background import Background
 from ssop_router.core.cache_key import CanonicalRequest, cache_key
+from ssop_router.core.envelope import Admitted
+from ssop_router.core.envelopes import write_admission, write_settlement
 from ssop_router.core.policy import WORD_OF_TIER
-from ssop_router.crowd import Commit, Crowd, Response
+from ssop_router.crowd import ADMIT, SETTLE, Commit, Crowd
 from ssop_router.dependency import Dependency, InnerMetadata, Lane, Unavailable
 from ssop_router.job import Job
 from ssop_router.kept import Kept
@@ -139,23 +137,29 @@ class Answers:
         settings = self._settings
         output_tokens = job.features.max_output_tokens or settings.reserve_output_tokens
         generations = 2 if job.features.policy.is_cascade else 1
-        request = AdmitRequest(
-            request_id=job.request_id,
-            cache_key=key,
-            reserve_tokens=generations * (job.features.prompt_bytes // _BYTES_PER_TOKEN + output_tokens),
-            lease_ms=settings.lease_ms,
-            reservation_ms=settings.reservation_ms,
-            max_age_ms=job.request.cache.max_age_ms,
-            no_lease=job.features.policy.is_cache_only,
-        )
+        reserve_tokens = generations * (job.features.prompt_bytes // _BYTES_PER_TOKEN + output_tokens)
+        max_age_ms = job.request.cache.max_age_ms
+        is_cache_only = job.features.policy.is_cache_only
+
+        def ask() -> Awaitable[Admitted]:
+            request = write_admission(
+                job.request_id,
+                key,
+                reserve_tokens,
+                settings.lease_ms,
+                max_age_ms,
+                is_cache_only,
+                self._limits.share(),
+                settings.reservation_ms,
+            )
+            return self._admit(request, job.inner_metadata, job, key)
 
         async def has_kept(error: Unavailable) -> bool:
             return await self.find_kept(job, key, error) is not None
 
-        late = partial(self._kept.watch, job, key) if self._kept is not None else None
         asked_s = time.monotonic()
         response = await self._promises.keep(
-            partial(self._admit, request, job.inner_metadata, late, partial(self._give_back, job, key)),
+            ask,
             key,
             has_budget=self._limits.has_budget,
             remaining_s=job.remaining_s,
@@ -167,12 +171,13 @@ class Answers:
             lease = Lease(self, key, response.fencing_token, job)
         if self.renewals is not None and outcome not in _NOT_GENERATING:
             self.renewals.hold(job, lease, age_s=time.monotonic() - asked_s)
-        answer = response.answer if outcome == CacheOutcome.CACHE_OUTCOME_HIT else _NO_ANSWER
+        is_hit = outcome == CacheOutcome.CACHE_OUTCOME_HIT
+        answer = StoredAnswer.FromString(response.answer) if is_hit else _NO_ANSWER
         return Admission(outcome, answer, lease)
 
-    def _give_back(self, job: Job, key: bytes, response: Response) -> None:
+    def _give_back(self, job: Job, key: bytes, response: Admitted) -> None:
         """The request went while it was admitted: nobody is to follow a generation that never begins."""
-        if isinstance(response, AdmitResponse) and response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
+        if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
             Lease(self, key, response.fencing_token, job).give_up("cancelled")
 
     async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:
@@ -182,7 +187,7 @@ class Answers:
         """
         if self._cache is None:
             return
-        request = AdmitRequest(request_id=request_id, lease_ms=self._settings.lease_ms, no_lease=True)
+        request = write_admission(request_id, b"", 0, self._settings.lease_ms, 0, True, self._limits.share(), 0)
         await self._admit(request, metadata)
 
     def admit_alone(self, tenant: str, *, is_generating: bool = True) -> tuple[str, ...]:
@@ -193,17 +198,13 @@ class Answers:
         return self._limits.admit(tenant, is_generating=is_generating)
 
     async def _admit(
-        self,
-        request: AdmitRequest,
-        metadata: InnerMetadata,
-        watch: Callable[[], asyncio.TimerHandle] | None = None,
-        on_late: Callable[[Response], None] | None = None,
-    ) -> AdmitResponse:
-        """`watch` begins something that is stopped when the answer is there; `on_late` as in Crowd.begin."""
-        request.rate_share = self._limits.share()
-        watching = watch() if watch is not None else None
+        self, request: bytes, metadata: InnerMetadata, job: Job | None = None, key: bytes = b""
+    ) -> Admitted:
+        """For a job an answer is looked for beside when this is late, and a lease that is too late given up."""
+        watching = self._kept.watch(job, key) if self._kept is not None and job is not None else None
+        on_late = partial(self._give_back, job, key) if job is not None else None
         try:
-            asked = self._crowd(self._entry).begin(BatchEntry(admit=request), metadata, on_late=on_late)
+            asked = self._crowd(self._entry).begin(ADMIT, request, metadata, on_late=on_late)
             response = await asked
         except asyncio.CancelledError:
             # The response may have come in the very turn in which the request went.
@@ -219,9 +220,7 @@ class Answers:
             raise
         finally:
             if watching is not None:
-                watching.cancel()
-        if not isinstance(response, AdmitResponse):
-            raise TypeError("an admission was answered by something else")
+                watching.end()
         self._limits.learn(response.limits)
         return response
 
@@ -261,9 +260,9 @@ class Answers:
         It is charged once, whatever is heard. `commit` goes along, and is tried once.
         """
         self._metrics.charge(counts.tier, usage.input_tokens, usage.output_tokens)
-        request = SettleRequest(request_id=job.request_id, usage=usage, counts=counts)
+        request = write_settlement(job.request_id, usage.SerializeToString(), counts.SerializeToString())
 
-        def hear(asked: "asyncio.Future[Response]") -> None:
+        def hear(asked: "asyncio.Future[Admitted]") -> None:
             if self._has_settled(asked):
                 self._end_reservation(job)
             else:
@@ -275,7 +274,7 @@ class Answers:
         else:
             asked.add_done_callback(hear)
 
-    async def _settle_later(self, job: Job, request: SettleRequest) -> None:
+    async def _settle_later(self, job: Job, request: bytes) -> None:
         """Until then it stays reserved; what is never settled is left to lapse, and counted."""
         try:
             for pause_s in _SETTLE_PAUSES_S:
@@ -288,19 +287,17 @@ class Answers:
         finally:
             self._end_reservation(job)
 
-    def _ask_to_settle(
-        self, job: Job, request: SettleRequest, commit: Commit | None = None
-    ) -> "asyncio.Future[Response]":
+    def _ask_to_settle(self, job: Job, request: bytes, commit: Commit | None = None) -> "asyncio.Future[Admitted]":
         try:
-            return self._crowd(self._exit).begin(BatchEntry(settle=request), job.inner_metadata, commit)
+            return self._crowd(self._exit).begin(SETTLE, request, job.inner_metadata, commit)
         except (Unavailable, MeshError) as error:
             if commit is not None:
                 commit.conclude(error)
-            failed: asyncio.Future[Response] = running_loop().create_future()
+            failed: asyncio.Future[Admitted] = running_loop().create_future()
             failed.set_exception(error)
             return failed
 
-    def _has_settled(self, asked: "asyncio.Future[Response]") -> bool:
+    def _has_settled(self, asked: "asyncio.Future[Admitted]") -> bool:
         """False where it is to be tried again. What is refused, or not asked any more, lapses and is counted."""
         error = asyncio.CancelledError() if asked.cancelled() else asked.exception()
         if isinstance(error, Unavailable):

@@ -9,23 +9,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ssop.v1.cache_pb2 import (
-    AdmitResponse,
-    BatchEntry,
-    BatchOutcome,
-    CommitRequest,
-    RunBatchRequest,
-    RunBatchResponse,
-    SettleResponse,
-)
+from ssop.v1.cache_pb2 import BatchEntry, CommitRequest
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError, parse_status
 from ssop_chassis.identity import PRINCIPAL_METADATA
 from ssop_chassis.pace import Pace
 from ssop_router.background import Background
+from ssop_router.core.envelope import COMMIT_STATUS, COMMITTED, SETTLED, TOO_LARGE, Admitted, Outcome
+from ssop_router.core.envelopes import read_admitted, read_outcomes, write_batch
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 
 R = ErrorReason
@@ -36,7 +30,18 @@ _MOST_BYTES: Final = 1_048_576
 _WIDTH: Final = 2
 """Calls under way at a time: while one is answered the next is on its way."""
 
-Response = AdmitResponse | SettleResponse
+
+class Work(NamedTuple):
+    """One of the two methods that batches hold: its name, and the number of its request in BatchEntry."""
+
+    method: str
+    number: int
+
+
+ADMIT: Final = Work("Admit", BatchEntry.ADMIT_FIELD_NUMBER)
+SETTLE: Final = Work("Settle", BatchEntry.SETTLE_FIELD_NUMBER)
+_SETTLED: Final = Admitted()
+"""Stands for the response of Settle, of which nothing is needed."""
 
 
 class Commit:
@@ -75,11 +80,12 @@ class Commit:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    entry: BatchEntry
+    work: Work
+    message: bytes
     metadata: InnerMetadata
-    future: "asyncio.Future[Response]"
+    future: "asyncio.Future[Admitted]"
     commit: Commit | None
-    on_late: Callable[[Response], None] | None
+    on_late: Callable[[Admitted], None] | None
 
 
 class Crowd:
@@ -108,18 +114,15 @@ class Crowd:
         self._is_batching = True
         self._is_committing = True
 
-    async def ask(self, entry: BatchEntry, metadata: InnerMetadata) -> Response:
-        """Do what the entry says under the principal of `metadata`; its response. Raises as `begin`."""
-        return await self.begin(entry, metadata)
-
     def begin(
         self,
-        entry: BatchEntry,
+        work: Work,
+        message: bytes,
         metadata: InnerMetadata,
         commit: Commit | None = None,
-        on_late: Callable[[Response], None] | None = None,
-    ) -> "asyncio.Future[Response]":
-        """The same, begun at once; the response is there when what is returned has been awaited.
+        on_late: Callable[[Admitted], None] | None = None,
+    ) -> "asyncio.Future[Admitted]":
+        """Call a method with a request under the principal of `metadata`; what is returned is awaited for its response.
 
         `on_late` takes the response where nobody awaits that any more.
 
@@ -131,9 +134,7 @@ class Crowd:
         if len(self._waiting) >= self._most_waiting:
             raise MeshError(R.ERROR_REASON_OVERLOADED, "too many calls wait for the cache service", retry_after_ms=1000)
         loop = running_loop()
-        if commit is not None:
-            entry.commit.CopyFrom(commit.request)
-        asked = _Asked(entry, metadata, loop.create_future(), commit, on_late)
+        asked = _Asked(work, message, metadata, loop.create_future(), commit, on_late)
         self._waiting.append(asked)
         if not self._is_due and self._running < _WIDTH:
             # What else is asked for in this turn of the loop goes along.
@@ -179,16 +180,11 @@ class Crowd:
 
     async def _send_together(self, batch: Sequence[_Asked]) -> Sequence[_Asked]:
         """Those that must be asked for again, each alone."""
-        entries = []
-        for asked in batch:
-            token = asked.metadata.get(PRINCIPAL_METADATA, b"")
-            asked.entry.principal = token if isinstance(token, bytes) else b""
-            entries.append(asked.entry)
-        request = RunBatchRequest(entries=entries).SerializeToString()
+        request = write_batch([_entry(asked) for asked in batch])
         try:
-            message = await self._call("RunBatch", request, self._metadata())
-            outcomes = RunBatchResponse.FromString(message).outcomes
-        except (Unavailable, MeshError) as error:
+            reply = await self._call("RunBatch", request, self._metadata())
+            told = list(zip(batch, read_outcomes(reply), strict=True))
+        except (Unavailable, MeshError, ValueError) as error:
             cause = error.__cause__ if isinstance(error, Unavailable) else error
             if isinstance(cause, MeshError) and cause.reason == R.ERROR_REASON_UNSUPPORTED:
                 # A cache service that is older than this router.
@@ -200,8 +196,8 @@ class Crowd:
                     asked.commit.conclude(self._unavailable(cause))
             return ()
         again = []
-        for asked, outcome in zip(batch, outcomes, strict=True):
-            if outcome.is_too_large:
+        for asked, outcome in told:
+            if outcome.number == TOO_LARGE:
                 again.append(asked)
                 continue
             self._conclude(asked, outcome)
@@ -209,16 +205,15 @@ class Crowd:
                 again.append(asked)
         return again
 
-    def _has_ended(self, commit: Commit, outcome: BatchOutcome) -> bool:
+    def _has_ended(self, commit: Commit, outcome: Outcome) -> bool:
         """False: the service is older than this router, and took the settlement alone."""
-        match outcome.WhichOneof("end"):
-            case "committed":
-                commit.conclude(None)
-            case "commit_status":
-                commit.conclude(self._judge(parse_status(outcome.commit_status)))
-            case _:
-                self._is_committing = False
-                return False
+        if outcome.end == COMMITTED:
+            commit.conclude(None)
+        elif outcome.end == COMMIT_STATUS:
+            commit.conclude(self._judge(parse_status(outcome.end_status)))
+        else:
+            self._is_committing = False
+            return False
         # It may have been upgraded since it did not.
         self._is_committing = True
         return True
@@ -236,16 +231,15 @@ class Crowd:
         error.__cause__ = cause
         return error
 
-    def _conclude(self, asked: _Asked, outcome: BatchOutcome) -> None:
-        match outcome.WhichOneof("outcome"):
-            case "admitted":
-                _give(asked, outcome.admitted)
-            case "settled":
-                _give(asked, outcome.settled)
-            case _:
-                said = parse_status(outcome.status)
-                error = self._judge(said)
-                _fail(asked, error, said if error is not said else None)
+    def _conclude(self, asked: _Asked, outcome: Outcome) -> None:
+        if outcome.admitted is not None:
+            _give(asked, outcome.admitted)
+        elif outcome.number == SETTLED:
+            _give(asked, _SETTLED)
+        else:
+            said = parse_status(outcome.status)
+            error = self._judge(said)
+            _fail(asked, error, said if error is not said else None)
 
     async def _send_alone(self, asked: _Asked) -> None:
         if asked.commit is None or asked.commit.is_over:
@@ -256,17 +250,15 @@ class Crowd:
     async def _ask_alone(self, asked: _Asked) -> None:
         if asked.future.done():
             return
-        kind, method, message = (
-            (AdmitResponse, "Admit", asked.entry.admit)
-            if asked.entry.HasField("admit")
-            else (SettleResponse, "Settle", asked.entry.settle)
-        )
         try:
-            reply = await self._call(method, message.SerializeToString(), asked.metadata)
+            reply = await self._call(asked.work.method, asked.message, asked.metadata)
+            response = read_admitted(reply) if asked.work is ADMIT else _SETTLED
+        except ValueError as error:
+            _fail(asked, Unavailable(self._cache.name), error)
         except (Unavailable, MeshError) as error:
             _fail(asked, error, error.__cause__)
         else:
-            _give(asked, kind.FromString(reply))
+            _give(asked, response)
 
     async def _commit_alone(self, commit: Commit, metadata: InnerMetadata) -> None:
         try:
@@ -290,7 +282,13 @@ class Crowd:
         return reply
 
 
-def _give(asked: _Asked, response: Response) -> None:
+def _entry(asked: _Asked) -> tuple[bytes, int, bytes, bytes | None]:
+    token = asked.metadata.get(PRINCIPAL_METADATA, b"")
+    commit = asked.commit.request.SerializeToString() if asked.commit is not None else None
+    return token if isinstance(token, bytes) else b"", asked.work.number, asked.message, commit
+
+
+def _give(asked: _Asked, response: Admitted) -> None:
     if not asked.future.done():
         asked.future.set_result(response)
     elif asked.on_late is not None:

@@ -76,11 +76,11 @@ class Limits:
         """Count a request as waiting, until the block ends at the latest."""
         return Wait(self)
 
-    def learn(self, told: cache_pb2.TenantLimits) -> None:
-        """The cache service has admitted a request, and says its limits."""
-        if (said := told.SerializeToString()) != self._told:
-            self._take(told)
-            self._told = said
+    def learn(self, told: bytes) -> None:
+        """The cache service has admitted a request, and says its limits: TenantLimits."""
+        if told != self._told:
+            self._read(told)
+            self._told = told
         self.hear_answer()
 
     def hear_answer(self) -> None:
@@ -95,9 +95,15 @@ class Limits:
         text = error.metadata.get("limits", "") if isinstance(error, MeshError) else ""
         if text:
             try:
-                self._take(cache_pb2.TenantLimits.FromString(bytes.fromhex(text)))
-            except (ValueError, DecodeError):
+                self._read(bytes.fromhex(text))
+            except ValueError:
                 _log.warning("the cache service says limits that can't be read")
+
+    def _read(self, told: bytes) -> None:
+        try:
+            self._take(cache_pb2.TenantLimits.FromString(told))
+        except DecodeError:
+            _log.warning("the cache service says limits that can't be read")
 
     @property
     def has_budget(self) -> bool:

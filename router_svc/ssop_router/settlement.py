@@ -1,5 +1,7 @@
 """What a request ended as: what it is charged and counted as, and the error that its verdict calls for."""
 
+from typing import Final
+
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import IncompleteReason, Verdict
 from ssop.v1.mesh_pb2 import CacheReason, Tier, Usage
@@ -9,6 +11,7 @@ from ssop_router.core.ladder import interrupt
 from ssop_router.job import Job
 
 R = ErrorReason
+_FROM_CACHE: Final = (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER)
 
 
 def charge(job: Job, is_generated: bool) -> Usage:
@@ -28,18 +31,23 @@ def count(job: Job, is_generated: bool) -> RequestCounts:
     """What the request is counted as."""
     # An answer that reached its limit of tokens is incomplete, and no error.
     is_answered = job.ending.has_ended and _find_fault(job) is None
-    return RequestCounts(
-        tier=job.target.tier if is_generated and job.target is not None else Tier.TIER_UNSPECIFIED,
-        # Who followed in vain and generated after all was not served from the cache.
-        is_cached=job.is_similar
-        or (not is_generated and job.cache_reason in (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER)),
-        is_degraded=bool(job.degraded_level) and is_answered,
-        is_failed=not is_answered,
-        prefetches=job.intake.prefetches.started,
-        prefetch_hits=job.prefetch_hits,
-        prefetch_tokens=job.intake.prefetches.tokens,
-        discarded_usage=job.discarded_usage,
-    )
+    tier = job.target.tier if is_generated and job.target is not None else Tier.TIER_UNSPECIFIED
+    # Who followed in vain and generated after all was not served from the cache.
+    is_cached = job.is_similar or (not is_generated and job.cache_reason in _FROM_CACHE)
+    # Each field costs its name: those that most requests leave out are not set at all.
+    counts = RequestCounts(tier=tier, is_failed=True) if not is_answered else RequestCounts(tier=tier)
+    if is_cached:
+        counts.is_cached = True
+    if job.degraded_level and is_answered:
+        counts.is_degraded = True
+    prefetches = job.intake.prefetches
+    if prefetches.started or job.prefetch_hits:
+        counts.prefetches = prefetches.started
+        counts.prefetch_hits = job.prefetch_hits
+        counts.prefetch_tokens = prefetches.tokens
+    if job.discarded_usage is not None:
+        counts.discarded_usage.CopyFrom(job.discarded_usage)
+    return counts
 
 
 def _add(usage: Usage, more: Usage | None) -> Usage:

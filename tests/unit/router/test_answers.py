@@ -29,6 +29,7 @@ from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
 from ssop_router import crowd
+from ssop_router.core.envelope import Admitted
 from ssop_router.job import Intake
 
 
@@ -222,7 +223,7 @@ async def test_lease_that_comes_in_the_turn_in_which_its_request_goes_is_given_u
 ) -> None:
     give = crowd._give
 
-    def give_in_vain(asked: Any, response: crowd.Response) -> None:
+    def give_in_vain(asked: Any, response: Admitted) -> None:
         give(asked, response)
         task.cancel()
 

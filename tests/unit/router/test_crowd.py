@@ -6,13 +6,22 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from ssop.v1 import cache_pb2
-from ssop.v1.cache_pb2 import AdmitRequest, AdmitResponse, BatchEntry, RunBatchRequest, RunBatchResponse
+from ssop.v1.cache_pb2 import (
+    AdmitRequest,
+    AdmitResponse,
+    BatchEntry,
+    BatchOutcome,
+    CacheOutcome,
+    RunBatchRequest,
+    RunBatchResponse,
+)
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Metadata, OnMessage
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import PRINCIPAL_METADATA
 from ssop_router.background import Background
-from ssop_router.crowd import Commit, Crowd, Response
+from ssop_router.core.envelope import Admitted
+from ssop_router.crowd import ADMIT, SETTLE, Commit, Crowd
 from ssop_router.dependency import Dependency, Unavailable
 
 R = ErrorReason
@@ -107,20 +116,27 @@ def crowd_of(peer: Peer, *, most_waiting: int = 1000) -> Crowd:
     return Crowd(cache, Background(), timeout_s=1, most_waiting=most_waiting, metadata=dict)
 
 
-def admit(crowd: Crowd, request_id: str) -> "asyncio.Future[object]":
-    entry = BatchEntry(admit=cache_pb2.AdmitRequest(request_id=request_id))
-    return asyncio.ensure_future(crowd.ask(entry, {PRINCIPAL_METADATA: f"p-{request_id}".encode()}))
+def token(number: int) -> Admitted:
+    return Admitted(CacheOutcome.CACHE_OUTCOME_UNSPECIFIED, number)
 
 
-def conclude(crowd: Crowd, request_id: str, chunk: bytes = b"x") -> "tuple[asyncio.Future[Response], Commit]":
-    entry = BatchEntry(settle=cache_pb2.SettleRequest(request_id=request_id))
+def admit(crowd: Crowd, request_id: str) -> "asyncio.Future[Admitted]":
+    async def ask() -> Admitted:
+        request = AdmitRequest(request_id=request_id).SerializeToString()
+        return await crowd.begin(ADMIT, request, {PRINCIPAL_METADATA: f"p-{request_id}".encode()})
+
+    return asyncio.ensure_future(ask())
+
+
+def conclude(crowd: Crowd, request_id: str, chunk: bytes = b"x") -> "tuple[asyncio.Future[Admitted], Commit]":
+    request = cache_pb2.SettleRequest(request_id=request_id).SerializeToString()
     commit = Commit(cache_pb2.CommitRequest(cache_key=request_id.encode(), chunk=chunk), lambda *_: None)
-    return crowd.begin(entry, {PRINCIPAL_METADATA: b"p"}, commit), commit
+    return crowd.begin(SETTLE, request, {PRINCIPAL_METADATA: b"p"}, commit), commit
 
 
 async def test_one_goes_alone() -> None:
     peer = Peer()
-    assert await admit(crowd_of(peer), "abc") == AdmitResponse(fencing_token=3)
+    assert await admit(crowd_of(peer), "abc") == token(3)
     assert (peer.alone, peer.batches) == (["abc"], [])
 
 
@@ -128,7 +144,7 @@ async def test_those_of_one_turn_go_together_each_under_its_principal() -> None:
     peer = Peer()
     crowd = crowd_of(peer)
     replies = await asyncio.gather(*(admit(crowd, "r" * n) for n in range(1, 6)))
-    assert replies == [AdmitResponse(fencing_token=n) for n in range(1, 6)]
+    assert replies == [token(n) for n in range(1, 6)]
     assert peer.batches == [["r" * n for n in range(1, 6)]]
     assert peer.principals == [f"p-{'r' * n}".encode() for n in range(1, 6)]
 
@@ -154,7 +170,7 @@ async def test_a_refusal_is_of_its_request_alone() -> None:
     replies = await asyncio.gather(*(admit(crowd, name) for name in "abc"), return_exceptions=True)
     assert isinstance(replies[1], MeshError)
     assert (replies[1].reason, replies[1].retry_after_ms) == (R.ERROR_REASON_QUOTA_EXHAUSTED, 7)
-    assert replies[0] == replies[2] == AdmitResponse(fencing_token=1)
+    assert replies[0] == replies[2] == token(1)
 
 
 async def test_a_store_that_does_not_answer_is_said_to_each() -> None:
@@ -222,7 +238,7 @@ async def test_too_many_that_wait_are_told_to_come_again() -> None:
 async def test_an_answer_is_committed_in_the_call_of_its_settlement() -> None:
     peer = Peer()
     settled, commit = conclude(crowd_of(peer), "a")
-    assert (await settled, await commit) == (cache_pb2.SettleResponse(charged_tokens=1), None)
+    assert (await settled, await commit) == (token(0), None)
     assert (peer.batches, peer.committed) == ([["a"]], [b"a"])
 
 
@@ -232,7 +248,7 @@ async def test_a_lease_that_is_lost_leaves_the_settlement_as_it_is() -> None:
 
     peer = Peer(refuse)
     settled, commit = conclude(crowd_of(peer), "a")
-    assert await settled == cache_pb2.SettleResponse(charged_tokens=1)
+    assert await settled == token(0)
     error = await commit
     assert isinstance(error, MeshError)
     assert error.reason == R.ERROR_REASON_LEASE_LOST
@@ -300,10 +316,23 @@ async def test_the_end_of_a_commit_is_heard_of_though_nobody_waits_for_it_any_mo
     peer, heard = Peer(), asyncio.Event()
     request = cache_pb2.CommitRequest(cache_key=b"a", chunk=b"x")
     commit = Commit(request, lambda ended, error: heard.set() if ended is request and error is None else None)
-    entry = BatchEntry(settle=cache_pb2.SettleRequest(request_id="a"))
-    crowd_of(peer).begin(entry, {PRINCIPAL_METADATA: b"p"}, commit)
+    settlement = cache_pb2.SettleRequest(request_id="a").SerializeToString()
+    crowd_of(peer).begin(SETTLE, settlement, {PRINCIPAL_METADATA: b"p"}, commit)
     waiting = asyncio.ensure_future(commit)
     await asyncio.sleep(0)
     waiting.cancel()
     await heard.wait()
     assert peer.committed == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "reply", [b"", b"\x0a\x05\x0a", RunBatchResponse(outcomes=[BatchOutcome()] * 3).SerializeToString()]
+)
+async def test_a_reply_that_answers_something_else_is_no_answer(reply: bytes) -> None:
+    class Odd(Peer):
+        async def unary(self, method: str, request: bytes, **_: object) -> bytes:
+            return reply
+
+    crowd = crowd_of(Odd())
+    replies = await asyncio.gather(*(admit(crowd, name) for name in "ab"), return_exceptions=True)
+    assert [type(reply) for reply in replies] == [Unavailable, Unavailable]
