@@ -1,19 +1,16 @@
 """The commands about API keys; they need a key with the scope `admin`."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from ssop_cli.duration import parse_duration_ms
-from ssop_cli.terminal import AsJson, StateDir, Target, Timeout, err, guard, out, places_of, print_json
+from ssop_cli.terminal import AsJson, StateDir, Target, Timeout, err, guard, mesh_client, out, print_json
 
 if TYPE_CHECKING:
     from ssop.v1.keys_pb2 import KeyInfo
-    from ssop_sdk import SsopClient
 
 keys_app = typer.Typer(help="API keys. They hold on every router within seconds.", no_args_is_help=True)
 KeyId = Annotated[str, typer.Argument(help="Id of the key: the second part of the plain key.")]
@@ -33,7 +30,7 @@ def keys_create(  # noqa: PLR0917 - each is an option, given by name
     as_json: AsJson = False,
 ) -> None:
     """Make a key. Its plain text is shown once, on standard output, and stored nowhere."""
-    with guard(as_json), _client(state_dir, target, timeout) as client:
+    with guard(as_json), mesh_client(state_dir, target, timeout) as client:
         names = [name.strip() for name in scopes.split(",") if name.strip()]
         # To the mesh 0 is for ever, which nobody means by 0d.
         lifetime_ms = parse_duration_ms(expires, least_ms=1)
@@ -50,7 +47,7 @@ def keys_list(
     as_json: AsJson = False,
 ) -> None:
     """List keys; never their secrets."""
-    with guard(as_json), _client(state_dir, target, timeout) as client:
+    with guard(as_json), mesh_client(state_dir, target, timeout) as client:
         from ssop_cli.keys import key_json, keys_table  # noqa: PLC0415
 
         keys = client.keys.show(tenant)
@@ -71,7 +68,7 @@ def keys_rotate(  # noqa: PLR0917 - each is an option, given by name
     as_json: AsJson = False,
 ) -> None:
     """Give a key a new secret. The old one is good until the overlap ends; with 0s every old one ends at once."""
-    with guard(as_json), _client(state_dir, target, timeout) as client:
+    with guard(as_json), mesh_client(state_dir, target, timeout) as client:
         made = client.keys.rotate(key_id, overlap_ms=parse_duration_ms(overlap))
         _show_plain(made.key, made.plain_key, as_json)
 
@@ -85,7 +82,7 @@ def keys_revoke(
     as_json: AsJson = False,
 ) -> None:
     """End a key, its old secret included."""
-    with guard(as_json), _client(state_dir, target, timeout) as client:
+    with guard(as_json), mesh_client(state_dir, target, timeout) as client:
         from ssop_cli.keys import key_json  # noqa: PLC0415
 
         key = client.keys.revoke(key_id)
@@ -93,16 +90,6 @@ def keys_revoke(
             print_json(key_json(key, _now_ms()))
         else:
             out.print(f"{key.key_id} of tenant {key.tenant} is revoked; every router refuses it within seconds")
-
-
-@contextmanager
-def _client(state_dir: StateDir, target: Target, timeout_s: float) -> Iterator["SsopClient"]:
-    from ssop_cli.mesh import find_access, mesh_errors  # noqa: PLC0415 - gRPC takes a while to import
-    from ssop_sdk import SsopClient  # noqa: PLC0415
-
-    access = find_access(places_of(state_dir), target)
-    with mesh_errors(access), SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout_s) as client:
-        yield client
 
 
 def _show_plain(key: "KeyInfo", plain_key: str, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ssop_cli.terminal import AsJson, StateDir, Target, Timeout, err, guard, out, places_of, print_json
+from ssop_cli.terminal import AsJson, StateDir, Target, Timeout, err, guard, mesh_client, out, print_json
 
 rag_app = typer.Typer(help="Retrieval. Needs a key with the scope rag.", no_args_is_help=True)
 
@@ -24,13 +24,10 @@ def rag_warm(  # noqa: PLR0917 - each is an option, given by name
 ) -> None:
     """Prepare for a peak with the queries of an earlier one, the most frequent first."""
     with guard(as_json):
-        from ssop_cli.mesh import find_access, mesh_errors  # noqa: PLC0415 - gRPC takes a while to import
-        from ssop_cli.warm import read_log, warm_up  # noqa: PLC0415
-        from ssop_sdk import SsopClient  # noqa: PLC0415
+        from ssop_cli.warm import read_log, warm_up  # noqa: PLC0415 - gRPC takes a while to import
 
         entries = read_log(log, limit)
-        access = find_access(places_of(state_dir), target)
-        with SsopClient(access.api_key, access.target, timeout_s=timeout) as client, mesh_errors(access):
+        with mesh_client(state_dir, target, timeout) as client:
             done = warm_up(client, entries, collections=collection or [], rate=rate, has_answers=answers)
         if as_json:
             print_json(done.as_json())
@@ -48,12 +45,9 @@ def rag_usage(
 ) -> None:
     """Show what the tenant's prefetches cost and saved since the retrieval service started."""
     with guard(as_json):
-        from ssop_cli.mesh import find_access, mesh_errors  # noqa: PLC0415 - gRPC takes a while to import
-        from ssop_cli.warm import usage_json, usage_table  # noqa: PLC0415
-        from ssop_sdk import SsopClient  # noqa: PLC0415
+        from ssop_cli.warm import usage_json, usage_table  # noqa: PLC0415 - gRPC takes a while to import
 
-        access = find_access(places_of(state_dir), target)
-        with SsopClient(access.api_key, access.target, timeout_s=timeout) as client, mesh_errors(access):
+        with mesh_client(state_dir, target, timeout) as client:
             usage = client.index.prefetch_usage()
         if as_json:
             print_json(usage_json(usage))

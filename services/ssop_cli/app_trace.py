@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ssop_cli.failure import EXIT_USAGE, CommandError
-from ssop_cli.terminal import AsJson, StateDir, Target, Timeout, guard, out, places_of, print_json
+from ssop_cli.terminal import AsJson, StateDir, Target, Timeout, guard, mesh_client, out, print_json
 
 
 def trace_command(
@@ -17,17 +17,14 @@ def trace_command(
 ) -> None:
     """Show what happened to one of the last requests: stages, frames, times. Holds no prompt and no value."""
     with guard(as_json):
-        from ssop_cli.mesh import find_access, mesh_errors  # noqa: PLC0415 - gRPC takes a while to import
-        from ssop_cli.trace import describe_ending, trace_json, trace_table  # noqa: PLC0415
-        from ssop_sdk import SsopClient  # noqa: PLC0415
+        from ssop_cli.trace import describe_ending, trace_json, trace_table  # noqa: PLC0415 - gRPC takes a while to import
         from ssop_sdk.request import check_request_id  # noqa: PLC0415
 
         try:
             check_request_id(request_id)
         except ValueError as error:
             raise CommandError(str(error), exit_code=EXIT_USAGE) from None
-        access = find_access(places_of(state_dir), target)
-        with mesh_errors(access), SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout) as client:
+        with mesh_client(state_dir, target, timeout) as client:
             found = client.trace(request_id)
         if as_json:
             print_json(trace_json(found))

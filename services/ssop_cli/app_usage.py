@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ssop_cli.terminal import AsJson, StateDir, Target, Timeout, guard, out, places_of, print_json
+from ssop_cli.terminal import AsJson, StateDir, Target, Timeout, guard, mesh_client, out, print_json
 
 
 def usage_command(  # noqa: PLR0917 - each is an option, given by name
@@ -17,12 +17,9 @@ def usage_command(  # noqa: PLR0917 - each is an option, given by name
 ) -> None:
     """Show what a tenant used, by day and tier, with its cost; prefetches told apart."""
     with guard(as_json):
-        from ssop_cli.mesh import find_access, mesh_errors  # noqa: PLC0415 - gRPC takes a while to import
-        from ssop_cli.usage import usage_json, usage_table  # noqa: PLC0415
-        from ssop_sdk import SsopClient  # noqa: PLC0415
+        from ssop_cli.usage import usage_json, usage_table  # noqa: PLC0415 - gRPC takes a while to import
 
-        access = find_access(places_of(state_dir), target)
-        with mesh_errors(access), SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout) as client:
+        with mesh_client(state_dir, target, timeout) as client:
             found = client.usage(days, tenant=tenant)
         if as_json:
             print_json(usage_json(found))

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from ssop.v1 import frame_pb2, mesh_pb2, router_pb2
 from ssop_cli.board import mode_name, show_age, show_ms
-from ssop_cli.mesh import Access, accounting_json, decision_json, explain, mesh_errors, word
+from ssop_cli.mesh import Access, accounting_json, decision_json, explain, open_client, word
 from ssop_cli.terminal import visible
-from ssop_sdk import OutputError, SsopClient, SsopError, Stream
+from ssop_sdk import OutputError, SsopError, Stream
 
 _TOP_K: Final = 4
 _TYPE_BITS = tuple(
@@ -62,8 +62,7 @@ def run_ask(access: Access, options: AskOptions, console: Console, *, is_json: b
     started_s = time.monotonic()
     schema = cite_schema(options.top_k or _TOP_K) if options.is_cited else options.schema
     with (
-        mesh_errors(access),
-        SsopClient(api_key=access.api_key, target=access.target, timeout_s=options.timeout_s) as client,
+        open_client(access, options.timeout_s) as client,
         client.generate(
             _messages(options),
             output_schema=schema,
@@ -204,10 +203,7 @@ def delivery_line(answer: Mapping[str, Any]) -> str:
 
 def check_schema(access: Access, schema: Mapping[str, Any], timeout_s: float) -> router_pb2.CheckSchemaResponse:
     """What the mesh makes of a schema. Raises CommandError."""
-    with (
-        mesh_errors(access),
-        SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout_s) as client,
-    ):
+    with open_client(access, timeout_s) as client:
         return client.check_schema(schema)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from ssop.v1 import rag_pb2
 from ssop_cli.documents.adding import Adder, AddOptions, AddReport
 from ssop_cli.documents.parser_process import ParserProcess
-from ssop_cli.mesh import Access, explain, mesh_errors
+from ssop_cli.mesh import Access, explain, open_client
 from ssop_cli.terminal import visible
 from ssop_sdk import Found, RetryPolicy, SsopClient, SsopError
 
@@ -24,11 +24,8 @@ _MAX_SHOWN = 20
 
 @contextmanager
 def connect(access: Access, timeout_s: float) -> Iterator[SsopClient]:
-    """A client for commands about documents; its errors are CommandError."""
-    with (
-        mesh_errors(access),
-        SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout_s, retry=_PATIENT) as client,
-    ):
+    """See open_client."""
+    with open_client(access, timeout_s, retry=_PATIENT) as client:
         yield client
 
 

@@ -17,7 +17,9 @@ from ssop_sdk import (
     AuthenticationError,
     ConfigurationError,
     DeadlineExceeded,
+    RetryPolicy,
     SchemaRefused,
+    SsopClient,
     SsopError,
     Unavailable,
 )
@@ -110,6 +112,16 @@ def mesh_errors(access: Access) -> Iterator[None]:
         yield
     except SsopError as error:
         raise explain(error, access) from error
+
+
+@contextmanager
+def open_client(access: Access, timeout_s: float, *, retry: RetryPolicy | None = None) -> Iterator[SsopClient]:
+    """A client for one command; `timeout_s` is for each call. Its errors are CommandError."""
+    with (
+        mesh_errors(access),
+        SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout_s, retry=retry) as client,
+    ):
+        yield client
 
 
 def explain(error: SsopError, access: Access) -> CommandError:

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from ssop.v1 import mesh_pb2, router_pb2
 from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError
-from ssop_cli.mesh import Access, decision_json, mesh_errors, word
-from ssop_sdk import SsopClient
+from ssop_cli.mesh import Access, decision_json, open_client, word
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +29,7 @@ class ExplainOptions:
 
 def ask_explanation(access: Access, options: ExplainOptions) -> dict[str, Any]:
     """What the mesh says, as JSON. Raises CommandError."""
-    with (
-        mesh_errors(access),
-        SsopClient(api_key=access.api_key, target=access.target, timeout_s=options.timeout_s) as client,
-    ):
+    with open_client(access, options.timeout_s) as client:
         found = client.explain(
             options.prompt,
             output_schema=options.schema,

@@ -24,10 +24,9 @@ from ssop_cli.board import (
 from ssop_cli.cache import cache_json, cache_lines, fill_of, state_line
 from ssop_cli.failure import CommandError
 from ssop_cli.lock import lock_holder
-from ssop_cli.mesh import Access, mesh_errors, word
+from ssop_cli.mesh import Access, open_client, word
 from ssop_cli.places import Places
 from ssop_cli.report import Report, read_report
-from ssop_sdk import SsopClient
 
 
 def local_report(places: Places) -> Report | None:
@@ -54,10 +53,7 @@ def _damage_view(damage: Mapping[str, Any]) -> Text:
 
 def ask_status(access: Access, timeout_s: float) -> router_pb2.GetMeshStatusResponse:
     """What the router says. Raises CommandError."""
-    with (
-        mesh_errors(access),
-        SsopClient(api_key=access.api_key, target=access.target, timeout_s=timeout_s) as client,
-    ):
+    with open_client(access, timeout_s) as client:
         return client.mesh_status()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,6 +20,9 @@ from rich.text import Text
 
 from ssop_cli.failure import EXIT_FAILED, EXIT_INTERRUPTED, CommandError
 from ssop_cli.places import Places, find_places, find_state_dir
+
+if TYPE_CHECKING:
+    from ssop_sdk import SsopClient
 
 
 class Tier(StrEnum):
@@ -114,6 +117,15 @@ def print_json(document: Any) -> None:
 def places_of(state_dir: Path | None) -> Places:
     """The places of a mesh, for what --state-dir said."""
     return find_places(find_state_dir(state_dir, os.environ), os.environ)
+
+
+@contextlib.contextmanager
+def mesh_client(state_dir: StateDir, target: Target, timeout_s: float) -> Iterator["SsopClient"]:
+    """A client of the mesh that the options of a command name. Raises CommandError, for its calls too."""
+    from ssop_cli.mesh import find_access, open_client  # noqa: PLC0415 - gRPC takes a while to import
+
+    with open_client(find_access(places_of(state_dir), target), timeout_s) as client:
+        yield client
 
 
 def need_embedded() -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ssop.v1.router_pb2 import GetMeshStatusResponse, TrafficView
 from ssop_cli.board import can_redraw, show_ms
-from ssop_cli.mesh import Access, mesh_errors
+from ssop_cli.mesh import Access, open_client
 from ssop_cli.places import Places
 from ssop_cli.status import local_report, status_view
 from ssop_sdk import SsopClient
@@ -73,10 +73,7 @@ def run_top(access: Access, places: Places, console: Console, *, interval_s: flo
     Raises CommandError where the first look fails.
     """
     rates, left = Rates(), looks
-    with (
-        mesh_errors(access),
-        SsopClient(api_key=access.api_key, target=access.target, timeout_s=_TIMEOUT_S) as client,
-    ):
+    with open_client(access, _TIMEOUT_S) as client:
         view = look(client, access, places, rates)
         # Ctrl-C is how it is meant to end.
         with contextlib.suppress(KeyboardInterrupt), _canvas(console, view, is_single=looks == 1) as draw:

@@ -183,8 +183,10 @@ class InferenceServicer:
         return await self._plan(model, schema.json_schema, asserts_format=asserts_format)
 
     async def _plan_tools(self, model: Model, prompt: content_pb2.Prompt, plan: Plan) -> ToolPlan | None:
-        """How the tools of a prompt are offered; None to a model that calls none. Raises SchemaError and
-        CONTENT_UNSUPPORTED."""
+        """How a prompt's tools, of which there are some, are offered; None to a model that calls none.
+
+        Raises SchemaError and CONTENT_UNSUPPORTED.
+        """
         if TOOLS not in model.backend.capabilities.features:
             return None
         key = _reader(model), _tools_key(prompt)
@@ -195,8 +197,6 @@ class InferenceServicer:
             tool.name: await self._plan(model, parameters_text(tool), asserts_format=True) for tool in prompt.tools
         }
         use = read_tools(prompt)
-        if use is None:
-            return None
         schemas = {name: found.schema for name, found in plans.items()}
         held = {name: found.constraint for name, found in plans.items()}
         # One grammar for all of them is compiled, which takes as long as one schema of their size.

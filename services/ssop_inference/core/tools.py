@@ -74,10 +74,8 @@ def parameters_text(tool: content_pb2.Tool) -> str:
     return tool.parameters_schema or json.dumps(_ANY_OBJECT)
 
 
-def read_tools(prompt: content_pb2.Prompt) -> ToolUse | None:
-    """The tools of a prompt whose schemas have been compiled; None where it has none."""
-    if not prompt.tools:
-        return None
+def read_tools(prompt: content_pb2.Prompt) -> ToolUse:
+    """The tools of a prompt that has some, and whose schemas have been compiled."""
     choice = prompt.tool_choice
     specs = tuple(ToolSpec(tool.name, tool.description, json.loads(parameters_text(tool))) for tool in prompt.tools)
     # The only one there is may as well be named, which more servers take.

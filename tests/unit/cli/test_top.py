@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from ssop.v1.router_pb2 import GetMeshStatusResponse, TrafficView
-from ssop_cli import top
+from ssop_cli import mesh
 from ssop_cli.mesh import Access
 from ssop_cli.places import find_places
 from ssop_cli.top import Rates, draw_bars, run_top, traffic_view
@@ -71,7 +71,7 @@ class Router:
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, folder: Path, console: Console, looks: int) -> str:
-    monkeypatch.setattr(top, "SsopClient", Router)
+    monkeypatch.setattr(mesh, "SsopClient", Router)
     run_top(Access("127.0.0.1:1", "k"), find_places(folder, {}), console, interval_s=0.0, looks=looks)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()

@@ -89,7 +89,6 @@ def test_the_only_tool_is_named_where_a_call_is_required() -> None:
     prompt = content_pb2.Prompt(tools=[content_pb2.Tool(name="now")])
     prompt.tool_choice.mode = content_pb2.TOOL_MODE_REQUIRED
     use = read_tools(prompt)
-    assert use is not None
     assert (use.choice, use.name, use.specs[0].parameters) == (Choice.REQUIRED, "now", {"type": "object"})
 
 
