@@ -16,7 +16,7 @@ SSOP := $(BIN)/ssop
 CONSTRAINTS := $(wildcard requirements/constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
-CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.p[xy][dx] router_svc/ssop_router/core/*.p[xy][dx] services/ssop_inference/*.pxd services/ssop_inference/core/*.p[xy][dx] services/ssop_transport/*.p[xy][dx])
+CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.p[xy][dx] router_svc/ssop_router/core/*.p[xy][dx] services/ssop_inference/*.pxd services/ssop_inference/core/*.p[xy][dx] services/ssop_transport/*.p[xy][dx] services/ssop_cache/*.p[xy][dx])
 SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration tests/polyglot)
 # Files of unit tests go to two workers; what starts processes of the mesh stays on one (tests/conftest.py).
 SPREAD := --numprocesses=2 --dist=loadgroup
@@ -124,5 +124,6 @@ clean: ## Remove what was built, not the environment nor the state of the mesh
 	rm -f services/ssop_transport/*.so services/ssop_transport/_*.c
 	rm -f services/ssop_chassis/*.so services/ssop_chassis/*.c
 	rm -f $(foreach part,. core,services/ssop_inference/$(part)/*.so services/ssop_inference/$(part)/*.c)
+	rm -f services/ssop_cache/*.so services/ssop_cache/_*.c
 	rm -rf $(foreach part,build gen node_modules,$(wildcard tests/polyglot/*/$(part)))
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Final
 
 from ssop.v1 import cache_pb2
-from ssop.v1.cache_pb2 import AdmitRequest, AdmitResponse, CacheOutcome
+from ssop.v1.cache_pb2 import AdmitResponse, CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import Answer, AnswerStore, Wanted
 from ssop_cache.checks import check_key, check_lease, check_request_id, check_share
 from ssop_cache.core import scripts
+from ssop_cache.core.asked import AdmitAsked
 from ssop_cache.core.grants import Grants
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.scripts import Admission, Admit, Limits, Outcome
@@ -34,11 +35,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Admitting:
-    """What one request asks for at its beginning, and what came of it: `response` is filled in, or `error` is set."""
+    """What one request asks for at its beginning, and what came of it: `error` is set, or the others are.
 
-    request: AdmitRequest
-    response: AdmitResponse
+    `fence` 0: no lease. `budget_left` -1: there is no budget.
+    """
+
+    request: AdmitAsked
     error: MeshError | None = None
+    outcome: CacheOutcome.ValueType = CacheOutcome.CACHE_OUTCOME_UNSPECIFIED
+    answer: Answer | None = None
+    fence: int = 0
+    budget_left: int = -1
     seen_fence: int = 0
     """Of the commit after which its answer was looked for again."""
 
@@ -69,26 +76,45 @@ class Admissions:
             min_rps=limits.min_rps,
             has_budget=limits.budget_tokens > 0,
         )
+        self.limits: Final = self._told.SerializeToString()
+        """The limits of a response, as bytes."""
 
-    async def admit(self, tenant: str, request: AdmitRequest) -> AdmitResponse:
+    async def admit(self, tenant: str, request: AdmitAsked) -> AdmitResponse:
         """Admit one. Raises what CacheService.Admit may answer with."""
-        asked = Admitting(request, AdmitResponse())
+        asked = Admitting(request)
         await self.admit_all(tenant, (asked,))
         if asked.error is not None:
             raise asked.error
-        return asked.response
+        return self.describe(asked)
+
+    def describe(self, one: Admitting) -> AdmitResponse:
+        """The response to one that was let in."""
+        return AdmitResponse(
+            outcome=one.outcome,
+            answer=describe_answer(one.answer) if one.answer is not None else None,
+            fencing_token=one.fence,
+            budget_left_tokens=one.budget_left if one.budget_left >= 0 else None,
+            limits=self._told,
+        )
 
     async def admit_all(self, tenant: str, asked: Sequence[Admitting]) -> None:
         """Judge each, and write into it what came of it. Raises nothing that is of one of them."""
         alike: dict[tuple[float, int, int], list[Admitting]] = {}
         for one in asked:
+            request = one.request
             try:
-                _check(one.request)
+                check_request_id(request.request_id)
+                check_key(request.cache_key, is_required=False)
             except MeshError as error:
                 one.error = error
             else:
-                request = one.request
                 alike.setdefault((request.rate_share, request.lease_ms, request.reservation_ms), []).append(one)
+        for terms in tuple(alike):
+            try:
+                _check_terms(*terms)
+            except MeshError as error:
+                for one in alike.pop(terms):
+                    one.error = error
         works = [self._admit_under(tenant, self._limits.under(share), some) for (share, *_), some in alike.items()]
         # One router sends one share and one duration, but for the moment in which they change.
         if len(works) == 1:
@@ -111,7 +137,7 @@ class Admissions:
                 elif admission.outcome not in _OUTCOMES:
                     one.error = self._refuse(tenant, admission, limits)
                 else:
-                    self._fill_in(one, admission, answer)
+                    _let_in(one, admission, answer)
                     if one.request.cache_key:
                         looked_up.append(admission.outcome)
             asked = again
@@ -178,7 +204,7 @@ class Admissions:
             reply = await self._state.run(call, bound_s)
         except MeshError as error:
             # A router that starts now must know what it is to hold by itself.
-            error.metadata["limits"] = self._told.SerializeToString().hex()
+            error.metadata["limits"] = self.limits.hex()
             return [error] * len(asked)
         admissions = scripts.parse_admissions(reply)
         for one, admission in zip(asked, admissions, strict=True):
@@ -187,7 +213,7 @@ class Admissions:
                 self._grants.give(tenant, one.cache_key, admission.fence, until_s)
         return admissions
 
-    async def _find(self, tenant: str, requests: Sequence[AdmitRequest]) -> Sequence[Answer | None]:
+    async def _find(self, tenant: str, requests: Sequence[AdmitAsked]) -> Sequence[Answer | None]:
         answers: list[Answer | None] = [None] * len(requests)
         places = [at for at, request in enumerate(requests) if request.cache_key]
         if not places:
@@ -203,25 +229,13 @@ class Admissions:
                 answers[at] = one
         return answers
 
-    def _fill_in(self, one: Admitting, admission: Admission, answer: Answer | None) -> None:
-        response = one.response
-        response.limits.CopyFrom(self._told)
-        if one.request.cache_key:
-            response.outcome = _OUTCOMES[admission.outcome]
-            if admission.outcome is Outcome.LEASE:
-                response.fencing_token = admission.fence
-            elif answer is not None and admission.outcome is Outcome.HIT:
-                response.answer.CopyFrom(describe_answer(answer))
-        if admission.budget_left is not None:
-            response.budget_left_tokens = admission.budget_left
-
     def _refuse_to_wait(self) -> MeshError:
         error = MeshError(
             ErrorReason.ERROR_REASON_STORE_UNAVAILABLE,
             "the answer changes faster than it can be read",
             retry_after_ms=100,
         )
-        error.metadata["limits"] = self._told.SerializeToString().hex()
+        error.metadata["limits"] = self.limits.hex()
         return error
 
     def _refuse(self, tenant: str, admission: Admission, limits: Limits) -> MeshError:
@@ -255,15 +269,24 @@ class Admissions:
                 )
 
 
+def _let_in(one: Admitting, admission: Admission, answer: Answer | None) -> None:
+    if admission.budget_left is not None:
+        one.budget_left = admission.budget_left
+    if one.request.cache_key:
+        one.outcome = _OUTCOMES[admission.outcome]
+        if admission.outcome is Outcome.LEASE:
+            one.fence = admission.fence
+        elif admission.outcome is Outcome.HIT:
+            one.answer = answer
+
+
 def describe_answer(answer: Answer) -> cache_pb2.StoredAnswer:
     """The message of an answer."""
     return cache_pb2.StoredAnswer(chunk=answer.chunk, age_ms=answer.age_ms, model=answer.model, level=answer.level)
 
 
-def _check(request: AdmitRequest) -> None:
-    check_request_id(request.request_id)
-    check_key(request.cache_key, is_required=False)
-    check_lease(request.lease_ms)
-    if request.reservation_ms:
-        check_lease(request.reservation_ms, path="reservation_ms")
-    check_share(request.rate_share)
+def _check_terms(rate_share: float, lease_ms: int, reservation_ms: int) -> None:
+    check_lease(lease_ms)
+    if reservation_ms:
+        check_lease(reservation_ms, path="reservation_ms")
+    check_share(rate_share)

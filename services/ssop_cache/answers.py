@@ -11,7 +11,7 @@ from ssop_cache.core import scripts
 from ssop_cache.core.changes import Change, Cursor, read_changes
 from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_cache.core.local import LocalAnswer
-from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_record
+from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_head
 from ssop_cache.core.scripts import Reply
 from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
@@ -19,6 +19,8 @@ from ssop_cache.store import RedisStore
 from ssop_chassis.errors import MeshError
 
 _REPLACED: int = 2
+_NOWHERE = CacheLevel.CACHE_LEVEL_UNSPECIFIED
+"""Under this a look-up counts that found nothing."""
 _FOREVER: int = 2**53
 """A fence above all others."""
 
@@ -86,7 +88,9 @@ class AnswerStore:
         self, tenant: str, wanted: Sequence[Wanted], *, timeout_s: float | None = None
     ) -> Sequence[Answer | MeshError | None]:
         """For each, in their order, what `find` says, or the error that it raises."""
-        answers: list[Answer | MeshError | None] = [self._find_local(tenant, one) for one in wanted]
+        if self.local is not None and self.local.is_resting:
+            await self.local.catch_up()
+        answers: list[Answer | MeshError | None] = [*self._find_local(tenant, wanted)]
         missing = [at for at, answer in enumerate(answers) if answer is None]
         kept = self._find_unsynced(tenant, wanted, missing)
         for places in (list(kept), [at for at in missing if at not in kept]):
@@ -99,14 +103,13 @@ class AnswerStore:
                 found = [error] * len(places)
             for at, answer in zip(places, found, strict=True):
                 answers[at] = answer
-        for answer in answers:
-            if isinstance(answer, MeshError):
-                continue
-            # A look-up that found nothing counts under UNSPECIFIED.
-            level = answer.level if answer is not None else CacheLevel.CACHE_LEVEL_UNSPECIFIED
-            self.hits[level] += 1
-            if answer is not None:
-                self._metrics.hits.labels(CacheLevel.Name(level).removeprefix("CACHE_LEVEL_").lower()).inc()
+        found_at = [
+            answer.level if answer is not None else _NOWHERE for answer in answers if not isinstance(answer, MeshError)
+        ]
+        for level, count in Counter(found_at).items():
+            self.hits[level] += count
+            if level != _NOWHERE:
+                self._metrics.hits.labels(CacheLevel.Name(level).removeprefix("CACHE_LEVEL_").lower()).inc(count)
         return answers
 
     async def _prefer(self, asking: _Asking, kept: Sequence[Answer]) -> Sequence[Answer | MeshError | None]:
@@ -138,7 +141,8 @@ class AnswerStore:
         """
         keys = self._layout.of_tenant(tenant)
         versions = (self._layout.wire_version, self._layout.codec_version)
-        records = [encode_record(AnswerRecord(tenant, *versions, one.model, one.chunk)) for one in fresh]
+        writers = {model: encode_head(tenant, *versions, model) for model in {one.model for one in fresh}}
+        records = [writers[one.model](one.chunk) for one in fresh]
         call = scripts.put_answers(
             keys,
             [(one.cache_key, one.fence, record, one.ttl_ms) for one, record in zip(fresh, records, strict=True)],
@@ -187,13 +191,14 @@ class AnswerStore:
     def _changes(self) -> int:
         return self.local.changes if self.local is not None else 0
 
-    def _find_local(self, tenant: str, wanted: Wanted) -> Answer | None:
-        """What the host has, where it hears of changes."""
+    def _find_local(self, tenant: str, wanted: Sequence[Wanted]) -> Sequence[Answer | None]:
+        """What the host has of each, where it hears of changes."""
         local = self.local
         if local is None:
-            return None
-        found = local.find((self._layout.of_tenant(tenant).tag, wanted.cache_key), wanted.max_age_ms)
-        return self._read(tenant, found, local) if found is not None else None
+            return [None] * len(wanted)
+        tag = self._layout.of_tenant(tenant).tag
+        kept = local.find_all([((tag, cache_key), max_age_ms) for cache_key, max_age_ms in wanted])
+        return [self._read(tenant, found, local) if found is not None else None for found in kept]
 
     def _find_unsynced(self, tenant: str, wanted: Sequence[Wanted], places: Sequence[int]) -> dict[int, Answer]:
         """What the host has of those at the places, where it hears of no changes."""

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from ssop.v1.cache_pb2 import AdmitRequest, BatchEntry, BatchOutcome, RunBatchRequest, RunBatchResponse
+from ssop.v1.cache_pb2 import BatchOutcome, CommitResponse, SettleResponse
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.admissions import Admissions, Admitting
 from ssop_cache.conclusions import Conclusion, Conclusions
+from ssop_cache.core.asked import EntryAsked
+from ssop_cache.messages import read_batch, write_admitted, write_batch, write_concluded
 from ssop_chassis.call import Call
 from ssop_chassis.dispatch import Authenticate
 from ssop_chassis.errors import MeshError, invalid_request
@@ -16,6 +18,8 @@ from ssop_chassis.identity import PRINCIPAL_METADATA, RESERVED_TENANT
 MAX_ENTRIES: Final = 64
 MAX_RESPONSE_BYTES: Final = 2_097_152
 """Stored answers beyond this are left to calls of their own."""
+_TOO_LARGE: Final = BatchOutcome(is_too_large=True).SerializeToString()
+_Asked = Admitting | Conclusion
 
 
 class Batches:
@@ -30,71 +34,94 @@ class Batches:
         """See CacheService.RunBatch; the message of its response."""
         if call.principal.tenant != RESERVED_TENANT:
             raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "only routers send batches")
-        request = RunBatchRequest.FromString(call.request)
-        if len(request.entries) > MAX_ENTRIES:
+        entries = read_batch(call.request)
+        if len(entries) > MAX_ENTRIES:
             raise invalid_request(("entries", f"are more than {MAX_ENTRIES}"))
-        response = RunBatchResponse()
-        outcomes = [response.outcomes.add() for _ in request.entries]
-        admitting: dict[str, list[tuple[Admitting, BatchOutcome]]] = {}
-        concluding: dict[str, list[tuple[Conclusion, BatchOutcome]]] = {}
-        for entry, outcome in zip(request.entries, outcomes, strict=True):
+        asked: list[_Asked | MeshError] = []
+        admitting: dict[str, list[Admitting]] = {}
+        concluding: dict[str, list[Conclusion]] = {}
+        tenants: dict[bytes, str] = {}
+        for entry in entries:
+            principal = entry.principal
             try:
-                tenant = self._authenticate({PRINCIPAL_METADATA: entry.principal}).tenant
-                asked = _read(entry)
+                tenant = tenants.get(principal)
+                if tenant is None:
+                    tenant = tenants[principal] = self._authenticate({PRINCIPAL_METADATA: principal}).tenant
+                one = _read(entry)
             except MeshError as error:
-                outcome.status = error.to_status().SerializeToString()
+                asked.append(error)
                 continue
-            if isinstance(asked, AdmitRequest):
-                admitting.setdefault(tenant, []).append((Admitting(asked, outcome.admitted), outcome))
+            asked.append(one)
+            if isinstance(one, Admitting):
+                admitting.setdefault(tenant, []).append(one)
             else:
-                concluding.setdefault(tenant, []).append((asked, outcome))
-        works: list[Coroutine[Any, Any, None]] = [self._admit(tenant, some) for tenant, some in admitting.items()]
-        works += [self._conclude(tenant, some) for tenant, some in concluding.items()]
+                concluding.setdefault(tenant, []).append(one)
+        works: list[Coroutine[Any, Any, None]] = [
+            *(self._admissions.admit_all(tenant, some) for tenant, some in admitting.items()),
+            *(self._conclusions.conclude_all(tenant, some) for tenant, some in concluding.items()),
+        ]
         if len(works) == 1:
             await works[0]
         else:
             await asyncio.gather(*works)
-        message = response.SerializeToString()
-        if len(message) > MAX_RESPONSE_BYTES:
-            _bound(outcomes)
-            message = response.SerializeToString()
-        return message
+        outcomes = [self._write(one) for one in asked]
+        if sum(map(len, outcomes)) > MAX_RESPONSE_BYTES:
+            _bound(asked, outcomes)
+        return write_batch(outcomes)
 
-    async def _admit(self, tenant: str, asked: Sequence[tuple[Admitting, BatchOutcome]]) -> None:
-        await self._admissions.admit_all(tenant, [admitting for admitting, _ in asked])
-        for admitting, outcome in asked:
-            if admitting.error is not None:
-                outcome.status = admitting.error.to_status().SerializeToString()
-
-    async def _conclude(self, tenant: str, asked: Sequence[tuple[Conclusion, BatchOutcome]]) -> None:
-        await self._conclusions.conclude_all(tenant, [one for one, _ in asked])
-        for one, outcome in asked:
-            if isinstance(one.settled, MeshError):
-                outcome.status = one.settled.to_status().SerializeToString()
-            elif one.settled is not None:
-                outcome.settled.CopyFrom(one.settled)
-            if isinstance(one.committed, MeshError):
-                outcome.commit_status = one.committed.to_status().SerializeToString()
-            elif one.committed is not None:
-                outcome.committed.CopyFrom(one.committed)
+    def _write(self, one: _Asked | MeshError) -> bytes:
+        """The BatchOutcome."""
+        if isinstance(one, MeshError):
+            return _refuse(one)
+        if isinstance(one, Conclusion):
+            return _conclude(one)
+        if one.error is not None:
+            return _refuse(one.error)
+        if one.answer is not None:
+            return _serialize(BatchOutcome(admitted=self._admissions.describe(one)))
+        return write_admitted(one.outcome, one.fence, one.budget_left, self._admissions.limits)
 
 
-def _read(entry: BatchEntry) -> AdmitRequest | Conclusion:
-    commit = entry.commit if entry.HasField("commit") else None
-    if entry.HasField("settle"):
-        return Conclusion(entry.settle, commit)
-    if commit is not None:
+def _refuse(error: MeshError) -> bytes:
+    return _serialize(BatchOutcome(status=error.to_status().SerializeToString()))
+
+
+def _serialize(outcome: BatchOutcome) -> bytes:
+    message: bytes = outcome.SerializeToString()
+    return message
+
+
+def _conclude(one: Conclusion) -> bytes:
+    charged, committed = one.settled, one.committed
+    if isinstance(charged, int) and not isinstance(committed, MeshError):
+        return write_concluded(charged, is_committed=committed is not None)
+    outcome = BatchOutcome()
+    if isinstance(charged, MeshError):
+        outcome.status = charged.to_status().SerializeToString()
+    elif charged is not None:
+        outcome.settled.CopyFrom(SettleResponse(charged_tokens=charged))
+    if isinstance(committed, MeshError):
+        outcome.commit_status = committed.to_status().SerializeToString()
+    elif committed is not None:
+        outcome.committed.CopyFrom(CommitResponse())
+    return _serialize(outcome)
+
+
+def _read(entry: EntryAsked) -> _Asked:
+    if entry.settle is not None:
+        return Conclusion(entry.settle, entry.commit)
+    if entry.commit is not None:
         raise invalid_request(("entries", "has one that ends a generation without a settlement"))
-    if not entry.HasField("admit"):
+    if entry.admit is None:
         raise invalid_request(("entries", "has one that asks for nothing"))
-    return entry.admit
+    return Admitting(entry.admit)
 
 
-def _bound(outcomes: Sequence[BatchOutcome]) -> None:
+def _bound(asked: Sequence[_Asked | MeshError], outcomes: list[bytes]) -> None:
     """Leave out the stored answers that no message holds."""
     size_bytes = 0
-    for outcome in outcomes:
-        size_bytes += outcome.ByteSize()
-        if size_bytes > MAX_RESPONSE_BYTES and outcome.admitted.HasField("answer"):
-            size_bytes -= outcome.ByteSize()
-            outcome.is_too_large = True
+    for at, one in enumerate(asked):
+        size_bytes += len(outcomes[at])
+        if size_bytes > MAX_RESPONSE_BYTES and isinstance(one, Admitting) and one.answer is not None:
+            size_bytes -= len(outcomes[at])
+            outcomes[at] = _TOO_LARGE

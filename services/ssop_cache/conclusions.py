@@ -9,18 +9,17 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from ssop.v1.cache_pb2 import CommitRequest, CommitResponse, SettleRequest, SettleResponse
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import AnswerStore, Fresh
 from ssop_cache.checks import check_key, check_request_id, check_ttl
 from ssop_cache.core import scripts
+from ssop_cache.core.asked import CommitAsked, Settlement
 from ssop_cache.core.grants import Grants
 from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_cache.core.records import is_whole
-from ssop_cache.core.scripts import Ending, Settlement
-from ssop_cache.core.usage import count_request
+from ssop_cache.core.scripts import Ending
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.settings import CacheSettings
 from ssop_cache.store import RedisStore
@@ -31,16 +30,17 @@ _MOST_CHARGED: Final = 2**32 - 1
 
 _log = logging.getLogger(__name__)
 
-Settled = SettleResponse | MeshError
-Committed = CommitResponse | MeshError
+Settled = int | MeshError
+"""The tokens that were charged."""
+Committed = Literal[True] | MeshError
 
 
 @dataclass(slots=True)
 class Conclusion:
     """What one request asks for at its end, either or both, and what came of it."""
 
-    settle: SettleRequest | None = None
-    commit: CommitRequest | None = None
+    settle: Settlement | None = None
+    commit: CommitAsked | None = None
     settled: Settled | None = None
     committed: Committed | None = None
     chunk: bytes | None = None
@@ -72,21 +72,20 @@ class Conclusions:
         self._metrics = metrics
         self._grants = grants
 
-    async def settle(self, tenant: str, request: SettleRequest) -> SettleResponse:
-        """Settle one. Raises what CacheService.Settle may answer with."""
+    async def settle(self, tenant: str, request: Settlement) -> int:
+        """Settle one; the tokens that were charged. Raises what CacheService.Settle may answer with."""
         asked = Conclusion(settle=request)
         await self.conclude_all(tenant, (asked,))
-        if not isinstance(asked.settled, SettleResponse):
+        if not isinstance(asked.settled, int):
             raise _error_of(asked.settled)
         return asked.settled
 
-    async def commit(self, tenant: str, request: CommitRequest) -> CommitResponse:
+    async def commit(self, tenant: str, request: CommitAsked) -> None:
         """End one generation. Raises what CacheService.Commit may answer with."""
         asked = Conclusion(commit=request)
         await self.conclude_all(tenant, (asked,))
-        if not isinstance(asked.committed, CommitResponse):
+        if asked.committed is not True:
             raise _error_of(asked.committed)
-        return asked.committed
 
     async def conclude_all(self, tenant: str, asked: Sequence[Conclusion]) -> None:
         """Do what each asks for, and write into each what came of it. Raises nothing that is of one of them."""
@@ -124,7 +123,7 @@ class Conclusions:
             if one.is_granted and one.is_stored and _is_lost(one.committed):
                 await self._take_back(tenant, commit)
 
-    def _judge_answer(self, one: Conclusion, commit: CommitRequest) -> Fresh | None:
+    def _judge_answer(self, one: Conclusion, commit: CommitAsked) -> Fresh | None:
         """The answer, where there is one that may be stored."""
         chunk = one.chunk
         if chunk is None:
@@ -139,7 +138,7 @@ class Conclusions:
         ttl_ms = commit.ttl_ms or self._settings.answer_ttl_ms
         return Fresh(commit.cache_key, commit.fencing_token, chunk, commit.model, ttl_ms)
 
-    async def _seal(self, tenant: str, commits: Sequence[tuple[Conclusion, CommitRequest]]) -> None:
+    async def _seal(self, tenant: str, commits: Sequence[tuple[Conclusion, CommitAsked]]) -> None:
         """Hold the leases while their answers are stored, and read what is generated of each that may be."""
         leases = [(commit.cache_key, commit.fencing_token) for _, commit in commits]
         try:
@@ -156,7 +155,7 @@ class Conclusions:
             else:
                 one.chunk = scripts.data(appended) + commit.chunk if appended else commit.chunk
 
-    async def _take_back(self, tenant: str, commit: CommitRequest) -> None:
+    async def _take_back(self, tenant: str, commit: CommitAsked) -> None:
         """The state has forgotten a lease that it gave: whoever has it now stores, or has stored, a later answer."""
         _log.warning("a lease was forgotten by the state; its answer is taken back", extra={"tenant": tenant})
         self._metrics.not_stored.labels("superseded").inc()
@@ -182,7 +181,7 @@ class Conclusions:
         ending = [(one, one.commit) for one in asked if one.commit is not None and one.committed is None]
         if not settling and not ending:
             return
-        settlements = [_describe(request) for _, request in settling]
+        settlements = [request for _, request in settling]
         endings = [
             Ending(
                 commit.cache_key,
@@ -206,7 +205,7 @@ class Conclusions:
             self._metrics.settlements.labels(scripts.word(outcome)).inc(count)
         self._metrics.charged_tokens.inc(sum(charges))
         for (one, _), charged in zip(settling, charges, strict=True):
-            one.settled = SettleResponse(charged_tokens=min(charged, _MOST_CHARGED))
+            one.settled = min(charged, _MOST_CHARGED)
         followed: list[tuple[Conclusion, Ending, bytes]] = []
         for (one, commit), described, outcome in zip(ending, endings, reply[last:], strict=True):
             if outcome == b"followed":
@@ -237,12 +236,6 @@ class Conclusions:
         one.committed = _judge(outcome, is_fit=not one.is_unfit)
 
 
-def _describe(request: SettleRequest) -> Settlement:
-    used = request.usage.input_tokens + request.usage.output_tokens
-    counts = count_request(request.usage, request.counts) if request.HasField("counts") else None
-    return Settlement(request.request_id, used, counts)
-
-
 def _check(asked: Conclusion) -> None:
     """Judge what is malformed."""
     if asked.settle is not None:
@@ -265,7 +258,7 @@ def _judge(outcome: int | bytes, *, is_fit: bool) -> Committed:
         return _lease_lost()
     if not is_fit:
         return invalid_request(("chunk", "is not a whole answer: frames from 1 without gaps to an end with verdict OK"))
-    return CommitResponse()
+    return True
 
 
 def _error_of(outcome: Settled | Committed | None) -> MeshError:

@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from hiredis import PushNotification, Reader, pack_command
+from hiredis import PushNotification, Reader
 from redis._parsers.base import BaseParser
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ssop_cache.messages import pack
 
 CALLS_PER_CONNECTION: Final = 4
 """Commands under way on each connection from which one more is made, as long as there may be one."""
@@ -55,8 +57,7 @@ class _Wire(asyncio.Protocol):
             self._unsent.extend(entries)
             return
         self._awaited.extend(future for _, future in entries)
-        # It takes a tuple of any length, whatever its stub says.
-        self._transport.write(b"".join([pack_command(words) for words, _ in entries]))  # type: ignore[arg-type]
+        self._transport.write(b"".join([pack(words) for words, _ in entries]))
 
     def leave_silent(self) -> None:
         """Take nothing more if nobody waits any longer for the reply that is next: it may never come."""

@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -33,6 +33,8 @@ _REPEAT_S: Final = 5.0
 _CLOSE_S: Final = 5.0
 _STALE_S: Final = 1.0
 """After so long without a look at the log, or five intervals, this host does not hear of changes."""
+_IDLE_S: Final = 2.0
+"""After so long without a look-up this host looks at the log seldom, and a look-up has it look first."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,12 @@ class LocalLevel:
         self._epoch: Epoch | None = None
         self._synced_s: float | None = None
         self._stale_s = max(_STALE_S, 5 * self._interval_s)
+        self._rest_s = self._stale_s / 2
+        self._is_used = True
+        self._unused_s = 0.0
+        self._woken = asyncio.Event()
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
         self._written = Cursor()
         self._written_s = 0.0
         self._pending: OrderedDict[Name, int] = OrderedDict()
@@ -99,6 +107,7 @@ class LocalLevel:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+        self._caught_up.set()
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._save()
@@ -109,9 +118,23 @@ class LocalLevel:
         self._disk = None
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def find(self, name: Name, max_age_ms: int) -> LocalAnswer | None:
-        """The answer, where this host hears of changes."""
-        return self.answers.find(name, self._wall_ms(), max_age_ms) if self.is_synced else None
+    @property
+    def is_resting(self) -> bool:
+        """Nobody has looked anything up for a while, and changes are heard of late: `catch_up` comes first."""
+        return not self._caught_up.is_set()
+
+    async def catch_up(self) -> None:
+        """Hear what has changed; whether that was to be had, `is_synced` says."""
+        self._woken.set()
+        await self._caught_up.wait()
+
+    def find_all(self, wanted: Sequence[tuple[Name, int]]) -> Sequence[LocalAnswer | None]:
+        """For each name and greatest age in milliseconds the answer, where this host hears of changes."""
+        self._is_used = True
+        if not self.is_synced:
+            return [None] * len(wanted)
+        find, now_ms = self.answers.find, self._wall_ms()
+        return [find(name, now_ms, max_age_ms) for name, max_age_ms in wanted]
 
     def find_unsynced(self, name: Name, max_age_ms: int) -> LocalAnswer | None:
         """The answer for when Redis can't say, if it was up to date not too long ago."""
@@ -142,6 +165,8 @@ class LocalLevel:
             self._metrics.local_evictions.inc(len(gone))
             self._mark(name, *gone)
         if is_newer:
+            self._is_used = True
+            self._woken.set()
             self._pending[name] = fence
             if len(self._pending) > _PENDING:
                 # Another host may then replay its older answer until that lapses.
@@ -189,12 +214,25 @@ class LocalLevel:
         while True:
             await self._sync()
             await self._look_for_flush()
+            self._caught_up.set()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        self._unused_s = 0.0 if self._is_used else self._unused_s + self._interval_s
+        self._is_used = False
+        if self._unused_s < _IDLE_S:
             await asyncio.sleep(self._interval_s)
+            return
+        self._woken.clear()
+        self._caught_up.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rest_s):
+                await self._woken.wait()
 
     async def _keep(self) -> None:
         while True:
             is_well = await self._save()
-            await asyncio.sleep(self._interval_s if is_well else _REPEAT_S)
+            await asyncio.sleep(self._rest_s if is_well else _REPEAT_S)
 
     async def _load(self) -> None:
         if self._directory is None:

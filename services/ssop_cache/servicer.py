@@ -20,6 +20,7 @@ from ssop_cache.core.keys import Layout
 from ssop_cache.core.usage import read_days
 from ssop_cache.feeds import Feeds
 from ssop_cache.fill_watch import FillWatch
+from ssop_cache.messages import read_admit, read_commit, read_settle
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.renewal import renew
 from ssop_cache.settings import CacheSettings
@@ -65,15 +66,15 @@ class CacheServicer:
 
     async def admit(self, call: Call) -> None:
         """See CacheService.Admit."""
-        request = cache_pb2.AdmitRequest.FromString(call.request)
+        request = read_admit(cache_pb2.AdmitRequest.FromString(call.request))
         response = await self._admissions.admit(call.principal.tenant, request)
         await call.write(response.SerializeToString())
 
     async def settle(self, call: Call) -> None:
         """See CacheService.Settle."""
-        request = cache_pb2.SettleRequest.FromString(call.request)
-        response = await self._conclusions.settle(call.principal.tenant, request)
-        await call.write(response.SerializeToString())
+        request = read_settle(cache_pb2.SettleRequest.FromString(call.request))
+        charged = await self._conclusions.settle(call.principal.tenant, request)
+        await call.write(cache_pb2.SettleResponse(charged_tokens=charged).SerializeToString())
 
     async def run_batch(self, call: Call) -> None:
         """See CacheService.RunBatch."""
@@ -212,9 +213,9 @@ class CacheServicer:
 
     async def commit(self, call: Call) -> None:
         """See CacheService.Commit. An answer that is not whole is given up: REQUEST_INVALID."""
-        request = cache_pb2.CommitRequest.FromString(call.request)
-        response = await self._conclusions.commit(call.principal.tenant, request)
-        await call.write(response.SerializeToString())
+        request = read_commit(cache_pb2.CommitRequest.FromString(call.request))
+        await self._conclusions.commit(call.principal.tenant, request)
+        await call.write(cache_pb2.CommitResponse().SerializeToString())
 
 
 def describe_levels(answers: AnswerStore, similar: SimilarAnswers, fill: Fill) -> CacheStats:

@@ -102,6 +102,20 @@ async def test_answer_of_another_host_is_taken_from_redis_once(version: str) -> 
             assert there.metric("ssop_cache_hits_total", level="local") == 1
 
 
+async def test_host_that_rests_hears_what_has_changed_before_it_answers(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ssop_cache.local._IDLE_S", 0.0)
+    async with host(servers) as here, host(servers) as there:
+        await here.client().store("a", KEY, answer("one"))
+        await there.client().lookup(KEY)
+        await eventually(lambda: level_of(there).is_resting)
+        assert (await there.client().lookup(KEY)).answer.level == LOCAL
+        await eventually(lambda: level_of(there).is_resting)
+        await here.client().flush()
+        assert (await there.client().lookup(KEY)).outcome == MISS
+
+
 @pytest.mark.parametrize("version", EVERY_REDIS)
 async def test_flush_reaches_redis_and_every_host(version: str) -> None:
     with redis_pair(version) as servers:

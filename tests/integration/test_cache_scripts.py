@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry
 
 from helpers.redis_server import EVERY_REDIS, RedisServer
 from ssop_cache.core import scripts
+from ssop_cache.core.asked import Settlement
 from ssop_cache.core.keys import Layout, TenantKeys
-from ssop_cache.core.scripts import Admission, Admit, Ending, Limits, Outcome, Reply, ScriptCall, Settlement
+from ssop_cache.core.scripts import Admission, Admit, Ending, Limits, Outcome, Reply, ScriptCall
 from ssop_cache.core.twin import StateTwin
 from ssop_cache.deployment import Access, open_deployment
 from ssop_cache.metrics import CacheMetrics

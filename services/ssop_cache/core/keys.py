@@ -6,8 +6,7 @@ limits and reservations don't, since a codec update must not reset a quota.
 """
 
 import hashlib
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Final
 
 _PREFIX: Final = "ssop"
@@ -30,68 +29,56 @@ class Layout:
 
     wire_version: int
     codec_version: str
+    _tenants: "dict[str, TenantKeys]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @lru_cache(maxsize=_TENANTS)  # noqa: B019 - there is one layout in a process
     def of_tenant(self, tenant: str) -> "TenantKeys":
         """The keys of a tenant."""
-        tag = hashlib.sha256(b"ssop.tenant.v1\0" + tenant.encode()).hexdigest()[:32]
-        return TenantKeys(f"{_PREFIX}:{{{tag}}}", f"w{self.wire_version}:c{self.codec_version}")
+        keys = self._tenants.get(tenant)
+        if keys is None:
+            tag = hashlib.sha256(b"ssop.tenant.v1\0" + tenant.encode()).hexdigest()[:32]
+            keys = TenantKeys(f"{_PREFIX}:{{{tag}}}", f"w{self.wire_version}:c{self.codec_version}")
+            if len(self._tenants) >= _TENANTS:
+                self._tenants.clear()
+            self._tenants[tenant] = keys
+        return keys
 
 
-@dataclass(frozen=True, slots=True)
 class TenantKeys:
     """The keys of one tenant. `cache_key` is the canonical key, 32 bytes."""
 
-    base: str
-    versions: str
-
-    @property
-    def tag(self) -> str:
+    def __init__(self, base: str, versions: str) -> None:
+        self.base: Final = base
+        self.versions: Final = versions
+        self.tag: Final = base[-33:-1]
         """The tenant's hash, 32 hexadecimal digits."""
-        return self.base[-33:-1]
-
-    @property
-    def rate(self) -> str:
+        self.rate: Final = f"{base}:rate"
         """Theoretical arrival time of the rate limit."""
-        return f"{self.base}:rate"
-
-    @property
-    def used(self) -> str:
+        self.used: Final = f"{base}:used"
         """Tokens charged in the current window."""
-        return f"{self.base}:used"
-
-    @property
-    def reserved(self) -> str:
+        self.reserved: Final = f"{base}:reserved"
         """Tokens reserved, by request, and their sum."""
-        return f"{self.base}:reserved"
-
-    @property
-    def expiry(self) -> str:
+        self.expiry: Final = f"{base}:expiry"
         """When each reservation lapses."""
-        return f"{self.base}:expiry"
-
-    @property
-    def usage(self) -> str:
+        self.usage: Final = f"{base}:usage"
         """What was used, by day and counter: `20421/lite.requests`; and the last `day` in `last`."""
-        return f"{self.base}:usage"
-
-    @property
-    def fence(self) -> str:
+        self.fence: Final = f"{base}:fence"
         """The last fencing token."""
-        return f"{self.base}:fence"
+        self.flush: Final = f"{base}:flush:{versions}"
+        """The mark under which answers are good, and the last fence before it; in the cache instance."""
+        # What names of requests, leases and answers begin with.
+        self._request: Final = f"{base}:{_LAYOUT}:request:"
+        self._lease: Final = f"{base}:{_LAYOUT}:lease:{versions}:"
+        self._answer: Final = f"{base}:{_ANSWERS}:answer:{versions}:"
+        self.id_at: Final = len(self._request) + 1
+        """Where the id begins in the name of a request, from 1."""
 
     def request(self, request_id: str) -> str:
         """What became of a request."""
-        return f"{self.base}:{_LAYOUT}:request:{request_id}"
-
-    @property
-    def id_at(self) -> int:
-        """Where the id begins in the name of a request, from 1."""
-        return len(self.request("")) + 1
+        return self._request + request_id
 
     def lease(self, cache_key: bytes) -> str:
         """The lease on generating an answer."""
-        return f"{self.base}:{_LAYOUT}:lease:{self.versions}:{cache_key.hex()}"
+        return self._lease + cache_key.hex()
 
     def log(self, cache_key: bytes, fence: int) -> str:
         """The chunks of one generation, for those that follow it."""
@@ -103,12 +90,7 @@ class TenantKeys:
 
     def answer(self, cache_key: bytes) -> str:
         """The stored answer; in the cache instance."""
-        return f"{self.base}:{_ANSWERS}:answer:{self.versions}:{cache_key.hex()}"
-
-    @property
-    def flush(self) -> str:
-        """The mark under which answers are good, and the last fence before it; in the cache instance."""
-        return f"{self.base}:flush:{self.versions}"
+        return self._answer + cache_key.hex()
 
     @property
     def similar(self) -> tuple[str, str, str]:

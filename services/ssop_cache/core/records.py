@@ -4,6 +4,7 @@ A record repeats what its key says (tenant, versions), so that a record that cam
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -31,12 +32,22 @@ class AnswerRecord(NamedTuple):
 
 def encode_record(record: AnswerRecord) -> bytes:
     """The record as bytes. Raises RecordError when a name is longer than 65,535 bytes."""
-    tenant, codec, model = record.tenant.encode(), record.codec_version.encode(), record.model.encode()
-    try:
-        lengths = _LENGTHS.pack(record.wire_version, len(tenant), len(codec), len(model), len(record.chunk))
-    except struct.error as error:
-        raise RecordError("a field is too long for a record") from error
-    return b"".join((_MAGIC, lengths, tenant, codec, model, record.chunk))
+    return encode_head(*record[:4])(record.chunk)
+
+
+def encode_head(tenant: str, wire_version: int, codec_version: str, model: str) -> Callable[[bytes], bytes]:
+    """The records of a tenant's answers by one model: `encode_record` of each chunk. Raises as that."""
+    parts = [name.encode() for name in (tenant, codec_version, model)]
+    lengths = [len(part) for part in parts]
+    names = b"".join(parts)
+
+    def encode(chunk: bytes) -> bytes:
+        try:
+            return _MAGIC + _LENGTHS.pack(wire_version, *lengths, len(chunk)) + names + chunk
+        except struct.error as error:
+            raise RecordError("a field is too long for a record") from error
+
+    return encode
 
 
 def decode_record(data: bytes) -> AnswerRecord:
@@ -74,4 +85,4 @@ def is_whole(chunk: bytes) -> bool:
     is_row = sight.is_row and sight.first_seq == 1 and sight.frames == sight.documents
     if not (is_row and ends) or sight.kinds >> (FRAME_KIND_END + 1):
         return False
-    return ends[-1].seq == sight.last_seq and all(frame.end.verdict == VERDICT_OK for frame in ends)
+    return ends[-1].seq == sight.last_seq and [frame.end.verdict for frame in ends] == [VERDICT_OK] * len(ends)

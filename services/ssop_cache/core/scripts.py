@@ -9,6 +9,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from ssop_cache.core.asked import Settlement
 from ssop_cache.core.keys import KEY_RECORDS, TenantKeys
 
 Reply = list[int | bytes]
@@ -133,14 +134,6 @@ def admit(
     return ScriptCall("admit_requests", tuple(names), tuple(args))
 
 
-class Settlement(NamedTuple):
-    """What a request used, and what it adds to the tenant's usage of the day."""
-
-    request_id: str
-    tokens: int
-    counts: Mapping[str, int] | None = None
-
-
 class Ending(NamedTuple):
     """The end of a generation. Only what is complete can be stored."""
 
@@ -149,18 +142,16 @@ class Ending(NamedTuple):
     is_complete: bool = False
     is_stored: bool = False
 
-    @property
-    def word(self) -> str:
-        """How it ends, for `close_lease` of `lua/_records.lua`."""
-        return ("stored" if self.is_stored else "told") if self.is_complete else "given_up"
-
 
 def conclude(
     keys: TenantKeys, limits: Limits, settlements: Sequence[Settlement] = (), endings: Sequence[Ending] = ()
 ) -> ScriptCall:
     """Call of `conclude_requests`. Generations that are followed it leaves to `end`."""
-    counted = (pair for one in settlements for pair in (one.counts or {}).items())
-    counters = tuple(dict.fromkeys(name for name, amount in counted if amount))
+    counted: dict[str, None] = {}
+    for one in settlements:
+        if one.counts:
+            counted.update(dict.fromkeys(one.counts))
+    counters = tuple(counted)
     names = [keys.used, keys.reserved, keys.expiry, keys.usage]
     args: list[str | bytes | int] = [
         limits.window_ms if limits.budget_tokens else 0,
@@ -176,9 +167,9 @@ def conclude(
         names.append(keys.request(request_id))
         args.append(tokens)
         args += [counts.get(name, 0) for name in counters] if counts else (0,) * len(counters)
-    for ending in endings:
-        names.append(keys.lease(ending.cache_key))
-        args += (ending.fence, ending.word)
+    for cache_key, fence, is_complete, is_stored in endings:
+        names.append(keys.lease(cache_key))
+        args += (fence, _word(is_complete, is_stored))
     return ScriptCall("conclude_requests", tuple(names), tuple(args))
 
 
@@ -186,10 +177,15 @@ def end(keys: TenantKeys, followed: Sequence[tuple[Ending, bytes]], *, max_backl
     """Call of `end_leases`. With each ending comes what was not appended."""
     names: list[str] = []
     args: list[str | bytes | int] = [max_backlog_bytes, LINGER_MS, RECHECK_MS]
-    for ending, rest in followed:
-        names += (keys.lease(ending.cache_key), keys.log(ending.cache_key, ending.fence))
-        args += (ending.fence, ending.word, rest, keys.channel(ending.cache_key))
+    for (cache_key, fence, is_complete, is_stored), rest in followed:
+        names += (keys.lease(cache_key), keys.log(cache_key, fence))
+        args += (fence, _word(is_complete, is_stored), rest, keys.channel(cache_key))
     return ScriptCall("end_leases", tuple(names), tuple(args))
+
+
+def _word(is_complete: bool, is_stored: bool) -> str:
+    """How a generation ends, for `close_lease` of `lua/_records.lua`."""
+    return ("stored" if is_stored else "told") if is_complete else "given_up"
 
 
 def append(

@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ssop_cache.core import scripts
+from ssop_cache.core.asked import Settlement
 from ssop_cache.core.keys import Layout, TenantKeys
-from ssop_cache.core.scripts import Admission, Admit, Ending, Limits, Outcome, Reply, ScriptCall, Settlement
+from ssop_cache.core.scripts import Admission, Admit, Ending, Limits, Outcome, Reply, ScriptCall
 from ssop_cache.core.twin import StateTwin
 
 TENANTS = ["acme", "globex"]

@@ -64,7 +64,7 @@ async def test_what_was_taken_before_the_first_news_is_forgotten(level: LocalLev
     assert len(level.answers) == 1
     level.start()
     await eventually(lambda: level.is_synced)
-    assert level.find((TAG, KEY), 0) is None
+    assert level.find_all([((TAG, KEY), 0)]) == [None]
 
 
 async def test_answer_that_was_dropped_while_it_was_read_is_not_kept(level: LocalLevel) -> None:

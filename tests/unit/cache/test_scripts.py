@@ -5,13 +5,14 @@ import re
 import pytest
 
 from ssop_cache.core import scripts
+from ssop_cache.core.asked import Settlement
 from ssop_cache.core.changes import Cursor, log_changes, read_changes
 from ssop_cache.core.flushes import read_epoch
 from ssop_cache.core.hints import share_hints
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.neighbours import drop_similar, find_similar, put_similar
 from ssop_cache.core.registry import announce_node, list_nodes, withdraw_node
-from ssop_cache.core.scripts import Admit, Ending, Limits, ScriptCall, Settlement
+from ssop_cache.core.scripts import Admit, Ending, Limits, ScriptCall
 from ssop_cache.store import load_scripts
 
 TEXTS = load_scripts()
@@ -108,7 +109,7 @@ def test_request_without_a_cache_key_names_no_lease() -> None:
 
 
 def test_what_is_asked_of_one_script_is_named_in_its_order() -> None:
-    settlements = [Settlement("a", 1, {"x": 2, "y": 0}), Settlement("b", 3)]
+    settlements = [Settlement("a", 1, {"x": 2}), Settlement("b", 3)]
     call = scripts.conclude(KEYS, Limits(), settlements, [Ending(KEY, 7, is_complete=True)])
     assert call.keys[4:] == (KEYS.request("a"), KEYS.request("b"), KEYS.lease(KEY))
     assert call.args[5:] == (2, 1, "x", 1, 2, 3, 0, 7, "told")

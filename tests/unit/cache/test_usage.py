@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from ssop.v1.mesh_pb2 import Tier, Usage
 from ssop.v1.usage_pb2 import RequestCounts
 from ssop_cache.core import scripts
+from ssop_cache.core.asked import Settlement
 from ssop_cache.core.keys import Layout
-from ssop_cache.core.scripts import Admit, Limits, Settlement
+from ssop_cache.core.scripts import Admit, Limits
 from ssop_cache.core.twin import StateTwin
 from ssop_cache.core.usage import count_request, read_days
 
