@@ -152,6 +152,13 @@ async def test_request_that_is_no_grpc_gets_an_http_status(tmp_path: Path) -> No
     assert b"grpc" not in payload
 
 
+async def test_request_that_posts_nothing_gets_405(tmp_path: Path) -> None:
+    headers = [(n, b"GET" if n == b":method" else v) for n, v in CALL]
+    async with serving(tmp_path) as path:
+        payload = await trailers_of(path, call(1, headers) + message(1, b"a"))
+    assert payload.endswith(b"405")
+
+
 async def test_request_that_never_ends_is_over_at_its_deadline(tmp_path: Path) -> None:
     async with serving(tmp_path) as path:
         assert await trailers_of(path, call(1, [*CALL, (b"grpc-timeout", b"100m")]))

@@ -13,6 +13,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.transport import Kind, connector
 
 pytestmark = pytest.mark.needs("native_transport")
+life = pytest.importorskip("ssop_transport.life")
 
 
 async def start(folder: Path, kind: Kind = "native", **options: Any) -> tuple[Any, GatedServer]:
@@ -142,3 +143,54 @@ async def test_client_that_answers_pings_keeps_its_call(tmp_path: Path, monkeypa
     server.gate.set()
     assert await slow == 1
     await end(peer, server)
+
+
+class Connection:
+    """What a `Life` and `make_place` know of a connection."""
+
+    def __init__(self, *, heard_s: float = 0.0, streams: int = 0, is_draining: bool = False) -> None:
+        self.heard_s, self.stream_count, self.is_draining = heard_s, streams, is_draining
+        self.begun_count = 0
+        self.done: list[str] = []
+
+    def announce_drain(self) -> None:
+        self.done.append("announce")
+
+    def drain(self) -> None:
+        self.done.append("drain")
+
+    def close(self) -> None:
+        self.done.append("close")
+
+    def abort(self) -> None:
+        self.done.append("abort")
+
+
+async def test_connection_whose_calls_ended_between_two_looks_was_not_idle() -> None:
+    connection: Any = Connection()
+    one = life.Life(connection, life.Lives(age_s=0, grace_s=0, idle_s=3600))
+    connection.begun_count = 5
+    one._look()
+    assert connection.done == []
+    one._look()
+    assert connection.done == ["announce"]
+    one.end()
+
+
+async def test_connection_that_does_not_hang_up_is_cut() -> None:
+    connection: Any = Connection()
+    one = life.Life(connection, life.Lives(age_s=0, grace_s=0, idle_s=0))
+    one._part()
+    assert one._age is not None
+    one._age._run()
+    assert connection.done == ["close", "abort"]
+    one.end()
+
+
+def test_connections_that_are_asked_to_go_are_bounded() -> None:
+    idle: list[Any] = [Connection(heard_s=2.0), Connection(heard_s=1.0)]
+    busy: list[Any] = [Connection(streams=1) for _ in range(64)]
+    assert life.make_place(idle + busy[:2], 4)
+    assert [connection.done for connection in idle] == [[], ["close"]]
+    assert not life.make_place(busy, 4)
+    assert not life.make_place([Connection(), *busy, *busy[:3]], 4)

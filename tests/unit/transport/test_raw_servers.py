@@ -124,6 +124,47 @@ async def test_answer_that_ends_without_trailers_ends_the_call(tmp_path: Path) -
     assert (found.reason_name, found.message) == ("INTERNAL", "a call ended without a status")
 
 
+async def test_answer_that_ends_in_the_middle_of_a_message_is_an_error_whatever_its_status(
+    tmp_path: Path,
+) -> None:
+    cut = frame(DATA, 0, 1, b"\0\0\0\0\5he")
+    found = await error_of(tmp_path, answer(1, OK) + cut + answer(1, GOOD_END, is_last=True))
+    assert (found.reason_name, found.message) == ("INTERNAL", "the answer ends in the middle of a message")
+
+
+async def test_call_whose_answer_has_begun_is_not_sent_again_though_it_is_refused(tmp_path: Path) -> None:
+    async with calling(tmp_path) as (peer, accepted):
+        call = asyncio.ensure_future(peer.unary(METHOD, b"", timeout_s=60))
+        server = await accepted.get()
+        assert await server.until(HEADERS, 1) is not None
+        await server.send(answer(1, OK) + frame(RST_STREAM, 0, 1, wire.REFUSED_STREAM.to_bytes(4, "big")))
+        with pytest.raises(MeshError):
+            await call
+        assert [found.kind for found in await frames_until_ping(server) if found.kind == HEADERS] == []
+        server.close()
+
+
+async def test_call_that_is_refused_again_is_given_up(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def refuse(server: RawClient) -> None:
+        while (found := await server.next()) is not None:
+            if found.kind == HEADERS:
+                asked.append(found.stream_id)
+                await server.send(frame(RST_STREAM, 0, found.stream_id, wire.REFUSED_STREAM.to_bytes(4, "big")))
+
+    async with calling(tmp_path) as (peer, accepted):
+        call = asyncio.ensure_future(peer.unary(METHOD, b"", timeout_s=60))
+        server = await accepted.get()
+        refusing = asyncio.ensure_future(refuse(server))
+        with pytest.raises(MeshError):
+            await call
+        await peer.close()
+        await refusing
+        server.close()
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize(
     ("status", "reason"),
     [

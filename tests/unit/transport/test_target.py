@@ -1,5 +1,7 @@
 """Addresses as they are written."""
 
+from typing import Any
+
 import pytest
 
 pytestmark = pytest.mark.needs("native_transport")
@@ -36,6 +38,17 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 async def test_name_without_an_address_is_an_os_error() -> None:
     with pytest.raises(OSError, match=r"\S"):
         await target.resolve(target.parse("no-such-host.invalid:1"))
+
+
+async def test_name_that_can_not_be_looked_up_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def infos(host: str, port: int, **_: Any) -> list[Any]:
+        if host == "gone.test":
+            raise OSError("no such name")
+        return [(2, 1, 6, "", ("10.0.0.2", port))]
+
+    monkeypatch.setattr(target, "_infos", infos)
+    found = await target.resolve(target.parse("gone.test:1,mesh.test:2"))
+    assert [endpoint.host for endpoint in found] == ["10.0.0.2"]
 
 
 async def test_addresses_are_found_without_a_look_up() -> None:
