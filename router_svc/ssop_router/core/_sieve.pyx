@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Whether any of many needles is in a text, in one pass over it; see the pure twin.
 
-Two characters say for nearly every place of a text that no needle begins there.
+Two bytes say for nearly every place of a text that no needle begins there.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -12,12 +12,12 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
-    PAIR_BYTES = 8_192      # a bit for each two characters
+    PAIR_BYTES = 8_192      # a bit for each two bytes
 
 cdef struct Needle:
-    const uint8_t* data     # of a string that the sieve holds
+    const uint8_t* data     # UTF-8, of a string that the sieve holds
     Py_ssize_t size
-    Py_ssize_t following    # the next one with its first character; -1: none
+    Py_ssize_t following    # the next one with its first byte; -1: none
 
 
 cdef class Sieve:
@@ -32,8 +32,8 @@ cdef class Sieve:
         cdef Py_ssize_t place, size = 0
         cdef Needle* needle
         self.held = tuple(needles)
-        if not all([type(text) is str and text and text.isascii() for text in self.held]):
-            raise ValueError("needles are of ASCII, and not empty")
+        if not all(self.held):
+            raise ValueError("an empty needle is in every text")
         for place in range(256):
             self.first[place] = -1
         self.needles = <Needle*>PyMem_Calloc(len(self.held) + 1, sizeof(Needle))
@@ -59,11 +59,14 @@ cdef class Sieve:
 
     def catches(self, str text not None):
         """See the pure twin."""
-        cdef Py_ssize_t size = 0, at
-        cdef const uint8_t* data = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, &size)
-        cdef Py_ssize_t pair
+        cdef Py_ssize_t size = 0, at, pair
+        cdef const uint8_t* data
+        try:
+            data = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, &size)
+        except UnicodeEncodeError:
+            return True
         for at in range(size):
-            # Behind the last character there is a zero.
+            # Behind the last byte there is a zero.
             pair = data[at] << 8 | data[at + 1]
             if self.pairs[pair >> 3] & 1 << (pair & 7) and self.begins(data + at, size - at):
                 return True

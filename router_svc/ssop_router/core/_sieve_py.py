@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 class Sieve:
-    """Says whether any of some needles is in a text. All is ASCII, and no needle is empty."""
+    """Says whether any of some needles is in a text, or that a text can't be searched. No needle is empty."""
 
     def __init__(self, needles: Sequence[str]) -> None:
         self._needles = tuple(needles)

@@ -2,15 +2,10 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
-
-try:
-    from ssop_router.core._sieve import Sieve
-except ImportError:
-    from ssop_router.core._sieve_py import Sieve  # type: ignore[assignment]
 
 # What is asked stands at the beginning of a long text or at its end, and what is between is what it is asked about.
 # So a rule reads no more, and its cost does not grow with the prompt.
@@ -73,27 +68,19 @@ def _joins(char: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Words to look for, each with its longest piece, which is looked for first. `latin` have one of ASCII.
-
-    `sieve` catches all texts that hold such a piece, which are few.
-    """
+    """Words to look for, each with its longest piece, which is looked for first. `latin` have one of ASCII."""
 
     latin: tuple[tuple[str, _Word], ...]
     others: tuple[tuple[str, _Word], ...]
     digest: str
     """Names the words in a log that does not hold the texts; the same for the same words in any order."""
-    sieve: Sieve = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sieve", Sieve([needle for needle, _ in self.latin]))
 
     def is_in(self, excerpt: Excerpt) -> bool:
         """Whether any of the words is in a text."""
         latin, lowered = excerpt.latin, excerpt.lowered
-        if self.sieve.catches(latin):
-            for needle, word in self.latin:
-                if needle in latin and word.is_in(lowered or latin):
-                    return True
+        for needle, word in self.latin:
+            if needle in latin and word.is_in(lowered or latin):
+                return True
         if lowered:
             for needle, word in self.others:
                 if needle in lowered and word.is_in(lowered):
