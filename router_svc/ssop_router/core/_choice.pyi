@@ -1,8 +1,8 @@
 import random
 from collections.abc import Set
 
-from ssop.v1.mesh_pb2 import NodeReason, Tier
-from ssop_router.core.candidate import Candidate
+from ssop.v1.mesh_pb2 import Tier
+from ssop_router.core.candidate import Choice
 from ssop_router.core.complexity import Complexity
 from ssop_router.core.request import DecisionSettings, Features
 from ssop_router.core.score import Score, ScoreSettings, TierSignals
@@ -17,7 +17,16 @@ def choose_node(
     now_ms: int,
     rng: random.Random,
     failed: Set[str] = ...,
-) -> tuple[Candidate | None, NodeReason.ValueType]: ...
+) -> Choice: ...
+def choose_both(
+    features: Features,
+    snapshot: Snapshot,
+    settings: DecisionSettings,
+    *,
+    now_ms: int,
+    rng: random.Random,
+    complexity: Complexity,
+) -> tuple[Choice, Choice, Score | None]: ...
 def add_up(
     complexity: Complexity, lite: TierSignals, full: TierSignals, settings: ScoreSettings, pinned: Tier.ValueType
 ) -> Score | None: ...

@@ -14,11 +14,11 @@ from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import NodeReason, Tier
 
 from ssop_router.core import score, snapshot, success
-from ssop_router.core.candidate import Candidate
+from ssop_router.core.candidate import UNSEEN as NOTHING_SEEN, Candidate
 from ssop_router.core.score import Score, TierSignals
 
 cdef enum:
-    MOST_ON_STACK = 64      # rows that are compared without asking for memory
+    MOST_IN_PLACE = 16      # rows that are compared without asking for more memory
 
 cdef double STALE_PENALTY = snapshot.STALE_PENALTY
 cdef double UNSEEN_PENALTY = snapshot.UNSEEN_PENALTY
@@ -37,6 +37,7 @@ cdef object ONLY_ONE = NodeReason.NODE_REASON_ONLY_ONE
 cdef object STATUS_STALE = NodeReason.NODE_REASON_STATUS_STALE
 cdef object BY_SUCCESS = NodeReason.NODE_REASON_SUCCESS
 cdef object BY_HEADROOM = NodeReason.NODE_REASON_HEADROOM
+cdef object UNSEEN = NOTHING_SEEN
 cdef object NONE_FAILED = frozenset()
 cdef object make = tuple.__new__
 
@@ -49,7 +50,7 @@ cdef struct Row:
 
 
 cdef struct Fit:
-    # A row that passes the filters. The offer is one of the snapshot's. `equal` is the place of the row that is the
+    # A row that passes the filters. The offer is one of those that are held meanwhile. `equal` is the place of the row that is the
     # best but so many, where several are.
     PyObject* offer
     Row* row
@@ -196,61 +197,133 @@ cdef double own_load(int64_t in_flight, int64_t limit, double weight, double slo
 
 def choose_node(features, snapshot, settings, tier, *, now_ms, rng, failed=NONE_FAILED):
     """See `_choice_py.choose_node`."""
-    cdef Fit on_stack[MOST_ON_STACK]
-    cdef Fit* fits = on_stack
-    cdef Py_ssize_t most = 0
-    cdef tuple nodes = snapshot.nodes
-    for view in nodes:
-        offer = view.offer
-        if offer is None:
-            offer = view.offer = Offer(view)
-        most += (<Offer>offer).count
-    if most > MOST_ON_STACK:
-        fits = <Fit*>PyMem_Malloc(most * sizeof(Fit))
-        if fits == NULL:
-            raise MemoryError
-    try:
-        return choose(features, nodes, settings, tier, now_ms, rng, failed, fits)
-    finally:
-        if fits != on_stack:
-            PyMem_Free(fits)
+    cdef Choosing choosing = Choosing(features, snapshot, settings, now_ms, rng, failed)
+    return choosing.choose(tier)
 
 
-cdef choose(features, tuple nodes, settings, tier, int64_t now_ms, rng, failed, Fit* fits):
-    cdef bint is_canary = False
-    cdef Py_ssize_t count = filter_rows(features, nodes, tier, failed, fits)
-    if not count:
-        return NO_CHOICE
-    for canary in settings.canaries:
-        if canary.tier == tier:
-            count, is_canary = split_canary(fits, count, canary.model, canary.model in features.canaries)
-    return compare(fits, count, settings.status_stale_ms, settings.low_memory_ratio, now_ms, rng, is_canary)
+def choose_both(features, snapshot, settings, *, now_ms, rng, complexity):
+    """See `_choice_py.choose_both`."""
+    cdef Choosing choosing = Choosing(features, snapshot, settings, now_ms, rng, NONE_FAILED)
+    lite, full = choosing.choose(LITE), choosing.choose(FULL)
+    score = add_up(
+        complexity,
+        UNSEEN if lite is NO_CHOICE else lite[0].signals,
+        UNSEEN if full is NO_CHOICE else full[0].signals,
+        settings.score,
+        features.conversation_tier,
+    )
+    return lite, full, score
 
 
-cdef Py_ssize_t filter_rows(features, tuple nodes, tier, failed, Fit* fits) except -1:
-    """The rows that pass the filters of a request. A node that was never seen passes what nobody knows about it."""
-    cdef Offer offer
-    cdef Row* row
-    cdef Py_ssize_t place, count = 0
-    cdef int64_t needed = features.least_input_tokens + features.max_output_tokens
-    cdef bint is_lite = tier == LITE, needs_logprobs = features.needs_logprobs, is_any_failed = bool(failed)
-    capabilities = features.capabilities
-    cdef bint needs_capabilities = bool(capabilities)
-    for view in nodes:
-        offer = view.offer
-        if is_any_failed and offer.address in failed:
-            continue
-        for place in range(offer.count):
-            row = offer.rows + place
-            if not (row.is_lite if is_lite else row.is_full) or 0 < row.context_tokens < needed:
+cdef class Choosing:
+    """What choices for one request read: its needs, the settings, and the offers of all nodes."""
+
+    cdef list offers
+    cdef object features, canaries, rng, failed, capabilities
+    cdef bint needs_logprobs, needs_capabilities, is_any_failed
+    cdef int64_t needed_tokens, now_ms, stale_ms
+    cdef double low_memory
+    cdef Fit in_place[MOST_IN_PLACE]
+    cdef Fit* fits
+
+    def __cinit__(self, features, snapshot, settings, int64_t now_ms, rng, failed):
+        cdef Py_ssize_t most = 0
+        self.fits = self.in_place
+        self.offers = []
+        for view in <tuple>snapshot.nodes:
+            offer = view.offer
+            if offer is None:
+                offer = view.offer = Offer(view)
+            self.offers.append(offer)
+            most += (<Offer?>offer).count
+        if most > MOST_IN_PLACE:
+            self.fits = <Fit*>PyMem_Malloc(most * sizeof(Fit))
+            if self.fits == NULL:
+                raise MemoryError
+        self.features, self.canaries, self.rng = features, settings.canaries, rng
+        self.failed, self.is_any_failed = failed, bool(failed)
+        self.capabilities = features.capabilities
+        self.needs_capabilities, self.needs_logprobs = bool(self.capabilities), features.needs_logprobs
+        self.needed_tokens = features.least_input_tokens + features.max_output_tokens
+        self.now_ms, self.stale_ms, self.low_memory = now_ms, settings.status_stale_ms, settings.low_memory_ratio
+
+    def __dealloc__(self):
+        if self.fits != self.in_place:
+            PyMem_Free(self.fits)
+
+    cdef choose(self, tier):
+        """The candidate of a tier, and why it is that one."""
+        cdef bint is_canary = False
+        cdef Py_ssize_t count = self.filter_rows(tier == LITE)
+        if not count:
+            return NO_CHOICE
+        for canary in self.canaries:
+            if canary.tier == tier:
+                count, is_canary = split_canary(self.fits, count, canary.model, canary.model in self.features.canaries)
+        return self.compare(count, is_canary)
+
+    cdef Py_ssize_t filter_rows(self, bint is_lite) except -1:
+        """The rows that pass the filters of a request. A node that was never seen passes what nobody knows about it."""
+        cdef Offer offer
+        cdef Row* row
+        cdef Py_ssize_t place, at, count = 0
+        for place in range(len(self.offers)):
+            offer = <Offer>self.offers[place]
+            if self.is_any_failed and offer.address in self.failed:
                 continue
-            if needs_logprobs and not row.has_logprobs:
-                continue
-            if needs_capabilities and offer.is_seen and not capabilities <= offer.models[row.model].capabilities:
-                continue
-            fits[count].offer, fits[count].row = <PyObject*>offer, row
-            count += 1
-    return count
+            for at in range(offer.count):
+                row = offer.rows + at
+                if not (row.is_lite if is_lite else row.is_full) or 0 < row.context_tokens < self.needed_tokens:
+                    continue
+                if self.needs_logprobs and not row.has_logprobs:
+                    continue
+                if self.needs_capabilities and offer.is_seen and not (
+                    self.capabilities <= offer.models[row.model].capabilities
+                ):
+                    continue
+                self.fits[count].offer, self.fits[count].row = <PyObject*>offer, row
+                count += 1
+        return count
+
+    cdef compare(self, Py_ssize_t count, bint is_canary):
+        """The row with the least load, as a candidate, and why it is."""
+        cdef double load, plain, least = INFINITY, least_plain = INFINITY, plain_of_best = INFINITY
+        cdef Py_ssize_t place, equals = 0, best = 0
+        cdef bint is_any_fresh = False
+        cdef int64_t now_ms = self.now_ms, fresh_from_ms = self.now_ms - self.stale_ms
+        cdef Fit* fits = self.fits
+        cdef Offer offer
+        cdef Row* row
+        for place in range(count):
+            offer, row = <Offer>fits[place].offer, fits[place].row
+            if offer.is_fresh(row, fresh_from_ms):
+                is_any_fresh = True
+                plain = row.load
+            else:
+                plain = row.stale_load
+            if offer.memory_free_ratio < self.low_memory:
+                plain += LOW_MEMORY_PENALTY
+            if plain < least_plain:
+                least_plain = plain
+            load = plain + offer.risk(now_ms)
+            if load < least or not equals:
+                least, plain_of_best = load, plain
+                fits[0].equal = place
+                equals = 1
+            elif load == least and fits[fits[equals - 1].equal].offer != fits[place].offer:
+                fits[equals].equal = place
+                equals += 1
+        if equals > 1:
+            best = self.rng.choice(range(equals))
+        best = fits[best].equal
+        offer = <Offer>fits[best].offer
+        chosen = offer.describe(fits[best].row, least, now_ms, self.stale_ms, is_canary)
+        # The rows of a node stand together.
+        if fits[0].offer == fits[count - 1].offer:
+            return chosen, ONLY_ONE
+        if not is_any_fresh:
+            return chosen, STATUS_STALE
+        return chosen, BY_SUCCESS if plain_of_best > least_plain else BY_HEADROOM
 
 
 cdef (Py_ssize_t, bint) split_canary(Fit* fits, Py_ssize_t count, model, bint is_met) except *:
@@ -273,48 +346,7 @@ cdef bint is_of(Fit* fit, model) except *:
     return (<Offer>fit.offer).models[fit.row.model].name == model
 
 
-cdef compare(
-    Fit* fits, Py_ssize_t count, int64_t stale_ms, double low_memory, int64_t now_ms, rng, bint is_canary
-):
-    """The row with the least load, as a candidate, and why it is."""
-    cdef double load, plain, least = INFINITY, least_plain = INFINITY, plain_of_best = INFINITY
-    cdef Py_ssize_t place, equals = 0, best = 0
-    cdef bint is_any_fresh = False
-    cdef Offer offer
-    cdef Row* row
-    for place in range(count):
-        offer, row = <Offer>fits[place].offer, fits[place].row
-        if offer.is_fresh(row, now_ms - stale_ms):
-            is_any_fresh = True
-            plain = row.load
-        else:
-            plain = row.stale_load
-        if offer.memory_free_ratio < low_memory:
-            plain += LOW_MEMORY_PENALTY
-        if plain < least_plain:
-            least_plain = plain
-        load = plain + offer.risk(now_ms)
-        if load < least or not equals:
-            least, plain_of_best = load, plain
-            fits[0].equal = place
-            equals = 1
-        elif load == least and fits[fits[equals - 1].equal].offer != fits[place].offer:
-            fits[equals].equal = place
-            equals += 1
-    if equals > 1:
-        best = rng.choice(range(equals))
-    best = fits[best].equal
-    offer = <Offer>fits[best].offer
-    chosen = offer.describe(fits[best].row, least, now_ms, stale_ms, is_canary)
-    # The rows of a node stand together.
-    if fits[0].offer == fits[count - 1].offer:
-        return chosen, ONLY_ONE
-    if not is_any_fresh:
-        return chosen, STATUS_STALE
-    return chosen, BY_SUCCESS if plain_of_best > least_plain else BY_HEADROOM
-
-
-def add_up(complexity, lite, full, settings, pinned):
+cpdef add_up(complexity, lite, full, settings, pinned):
     """See `_choice_py.add_up`."""
     alone = complexity.score
     cdef double value, spread, threshold, hysteresis

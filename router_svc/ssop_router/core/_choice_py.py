@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import NodeReason, Tier
-from ssop_router.core.candidate import Candidate
+from ssop_router.core.candidate import UNSEEN, Candidate, Choice
 from ssop_router.core.complexity import Complexity
 from ssop_router.core.request import DecisionSettings, Features
 from ssop_router.core.score import (
@@ -78,7 +78,7 @@ def choose_node(
     now_ms: int,
     rng: random.Random,
     failed: Set[str] = frozenset(),
-) -> tuple[Candidate | None, NodeReason.ValueType]:
+) -> Choice:
     """The node of a tier with the least load that passes every filter; `rng` breaks ties.
 
     Addresses in `failed` are left out.
@@ -99,6 +99,26 @@ def choose_node(
     if not is_fresh:
         return chosen, _STATUS_STALE
     return chosen, _SUCCESS if is_by_success else _HEADROOM
+
+
+def choose_both(
+    features: Features,
+    snapshot: Snapshot,
+    settings: DecisionSettings,
+    *,
+    now_ms: int,
+    rng: random.Random,
+    complexity: Complexity,
+) -> tuple[Choice, Choice, Score | None]:
+    """The nodes of the lite and of the full tier, chosen in this order, and what they and the complexity add up to."""
+    lite = choose_node(features, snapshot, settings, Tier.TIER_LITE, now_ms=now_ms, rng=rng)
+    full = choose_node(features, snapshot, settings, Tier.TIER_FULL, now_ms=now_ms, rng=rng)
+    return lite, full, add_up(complexity, _signals(lite), _signals(full), settings.score, features.conversation_tier)
+
+
+def _signals(choice: Choice) -> TierSignals:
+    candidate, _ = choice
+    return candidate.signals if candidate is not None else UNSEEN
 
 
 def _fitting(features: Features, snapshot: Snapshot, tier: Tier.ValueType, failed: Set[str]) -> Sequence[_Row]:

@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from ssop.v1.mesh_pb2 import NodeReason
 from ssop_router.core.score import TierSignals
 
 UNSEEN: Final = TierSignals()
@@ -24,3 +25,7 @@ class Candidate(NamedTuple):
     risk: float = 0.0
     signals: TierSignals = UNSEEN
     is_canary: bool = False
+
+
+Choice = tuple[Candidate | None, NodeReason.ValueType]
+"""The node of a tier, None where none can serve, and why it is that one."""

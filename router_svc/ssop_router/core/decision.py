@@ -6,15 +6,15 @@ known about a node filters nothing: it makes the node less attractive than one t
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.errors import MeshError
-from ssop_router.core.candidate import UNSEEN, Candidate
-from ssop_router.core.choice import add_up, choose_node
+from ssop_router.core.candidate import Candidate, Choice
+from ssop_router.core.choice import choose_both, choose_node
 from ssop_router.core.complexity import Complexity
 from ssop_router.core.conversation import MAX_SWITCHES
 from ssop_router.core.policy import WORD_OF_TIER
@@ -148,9 +148,9 @@ class _Live:
         self.now_ms = now_ms
         self.rng = rng
         self.score_text = score_text
-        self._chosen: dict[Tier.ValueType, tuple[Candidate | None, NodeReason.ValueType]] = {}
+        self._chosen: dict[Tier.ValueType, Choice] = {}
 
-    def choose(self, tier: Tier.ValueType) -> tuple[Candidate | None, NodeReason.ValueType]:
+    def choose(self, tier: Tier.ValueType) -> Choice:
         """The node of a tier."""
         chosen = self._chosen.get(tier)
         if chosen is None:
@@ -161,21 +161,18 @@ class _Live:
 
     def find_rule(self) -> Rule | None:
         """See Scene."""
-        return find_rule(self.features, self.settings.rules)
+        return find_rule(self.features, self.settings)
 
     def weigh(self) -> tuple[Complexity, Score | None]:
         """See Scene."""
         complexity = self.score_text(self.features.user_text)
         if complexity.score is None:
             return complexity, None
-        lite, full = self.choose(_LITE)[0], self.choose(_FULL)[0]
-        return complexity, add_up(
-            complexity,
-            lite.signals if lite is not None else UNSEEN,
-            full.signals if full is not None else UNSEEN,
-            self.settings.score,
-            self.features.conversation_tier,
+        chosen = self._chosen
+        chosen[_LITE], chosen[_FULL], score = choose_both(
+            self.features, self.snapshot, self.settings, now_ms=self.now_ms, rng=self.rng, complexity=complexity
         )
+        return complexity, score
 
 
 def decide(
@@ -305,13 +302,14 @@ def allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tie
     return _allowed_tiers(features, settings)
 
 
-def find_rule(features: Features, rules: Sequence[Rule]) -> Rule | None:
+def find_rule(features: Features, settings: DecisionSettings) -> Rule | None:
     """The first rule that speaks."""
-    if not rules:
+    if not settings.rules:
         return None
-    text, chars, documents = make_excerpt(features.user_text), features.user_chars, features.documents
-    for rule in rules:
-        if rule.applies(text, chars, documents):
+    excerpt, chars, documents = make_excerpt(features.user_text), features.user_chars, features.documents
+    may_hold_words = settings.sieve.catches(excerpt.lowered or excerpt.latin)
+    for rule in settings.rules:
+        if (may_hold_words or rule.words is None) and rule.applies(excerpt, chars, documents):
             return rule
     return None
 

@@ -10,6 +10,11 @@ from ssop_router.core.policy import Policy
 from ssop_router.core.rules import Rule
 from ssop_router.core.score import ScoreSettings
 
+try:
+    from ssop_router.core._sieve import Sieve
+except ImportError:
+    from ssop_router.core._sieve_py import Sieve  # type: ignore[assignment]
+
 # A byte-pair tokenizer rarely makes tokens longer than this on average, so bytes over it is a lower bound; only the
 # node knows the number of tokens.
 _MOST_BYTES_PER_TOKEN: Final = 8
@@ -72,3 +77,10 @@ class DecisionSettings:
     score: ScoreSettings = field(default_factory=ScoreSettings)
     follow_up_chars: int = 200
     canaries: Sequence[Canary] = ()
+    sieve: Sieve = field(init=False, compare=False, repr=False)
+    """Catches each text in lower case that holds a piece of a rule's words: few do."""
+
+    def __post_init__(self) -> None:
+        words = [rule.words for rule in self.rules if rule.words is not None]
+        needles = {needle for found in words for needle, _ in (*found.latin, *found.others)}
+        object.__setattr__(self, "sieve", Sieve(sorted(needles)))

@@ -1,6 +1,5 @@
 """What the router knows of its nodes at one moment, with the age of everything; never changed once it is made."""
 
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ssop.v1.inference_pb2 import ModelState
@@ -67,8 +66,7 @@ class NodeView(_Node):
         return None if self.seen_at_ms is None else max(0, now_ms - self.seen_at_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """All configured nodes, in the order of the settings."""
 
     nodes: tuple[NodeView, ...] = ()

@@ -117,6 +117,7 @@ class Outcomes:
         self._successes = 0.0
         self._failures = 0.0
         self._at_ms: int | None = None
+        self._view: SuccessView | None = None
         self._windows: deque[Window] = deque(maxlen=_KEPT_WINDOWS - 1)
         # The newest window, while it fills.
         self._number = 0
@@ -127,6 +128,7 @@ class Outcomes:
         is_failure = outcome is _FAILURE
         if not is_failure and outcome is not _SUCCESS:
             return
+        self._view = None
         if self._at_ms != now_ms:
             left = 0.0 if self._at_ms is None else _fade(now_ms - self._at_ms, self._half_life_ms)
             self._successes *= left
@@ -147,11 +149,13 @@ class Outcomes:
     def forget(self) -> None:
         """What was, says nothing any more."""
         self._successes = self._failures = 0.0
-        self._at_ms = None
+        self._at_ms = self._view = None
 
     def view(self) -> SuccessView:
-        """What decisions read."""
-        return SuccessView(self._successes, self._failures, self._at_ms, self._half_life_ms)
+        """What decisions read; the same object until the next outcome."""
+        if self._view is None:
+            self._view = SuccessView(self._successes, self._failures, self._at_ms, self._half_life_ms)
+        return self._view
 
     def windows(self) -> tuple[Window, ...]:
         """The last windows that had outcomes, oldest first; the newest may still fill."""

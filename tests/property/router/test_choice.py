@@ -127,6 +127,19 @@ def test_what_is_chosen_has_the_types_that_it_promises(
     assert found is None or (type(found) is Candidate and type(found.signals) is TierSignals)
 
 
+@given(FEATURES, SNAPSHOTS, SETTINGS, TIMES_MS, st.floats(0, 1) | st.none(), st.integers(0, 3))
+def test_both_tiers_are_chosen_as_one_after_the_other(
+    features: Features, snapshot: Snapshot, settings: DecisionSettings, now_ms: int, score: float | None, seed: int
+) -> None:
+    said = []
+    for kernel in (_choice, _choice_py):
+        own = Snapshot(tuple(node._replace() for node in snapshot.nodes))
+        rng = random.Random(seed)
+        found = kernel.choose_both(features, own, settings, now_ms=now_ms, rng=rng, complexity=Complexity(score))
+        said.append((repr(found), rng.random()))
+    assert said[0] == said[1]
+
+
 RATIOS = st.floats(0, 1)
 SIGNALS = st.builds(TierSignals, *(RATIOS for _ in range(2)), st.none(), st.just(""), RATIOS, RATIOS, st.none())
 
