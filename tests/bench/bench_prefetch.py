@@ -273,6 +273,8 @@ def main() -> None:
     parser.add_argument("--ranker", action="append", type=Ranker, default=[])
     parser.add_argument("sets", nargs="*", default=list(SETS))
     options = parser.parse_args()
+    if unknown := set(options.sets) - set(SETS):
+        parser.error(f"there are no sets {', '.join(sorted(unknown))}; there are {', '.join(SETS)}")
     options.vectors.mkdir(parents=True, exist_ok=True)
     embedder = E5()
     took_ms = []

@@ -192,8 +192,8 @@ def null_server() -> Iterator[int]:
     """A server that costs next to nothing; its port."""
     port = free_port()
     command = [sys.executable, str(null_upstream.__file__), str(port)]
-    log = Path(tempfile.gettempdir()) / f"null-{port}.log"
-    with peers.running(command, f"http://127.0.0.1:{port}/v1/models", {}, log):
+    page = f"http://127.0.0.1:{port}/v1/models"
+    with tempfile.TemporaryDirectory() as folder, peers.running(command, page, {}, Path(folder) / "null.log"):
         yield port
 
 

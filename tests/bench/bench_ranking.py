@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,8 +154,12 @@ def by_stemmer(text: str) -> list[str]:
 
 def bench_terms(case: Case) -> None:
     """Ways to cut text, by the same BM25."""
-    other = by_jieba if case.name.startswith("zh") else by_stemmer
-    for name, split in (("pairs", split_terms), ("with single", with_single), (other.__name__, other)):
+    other, needed = (by_jieba, "jieba") if case.name.startswith("zh") else (by_stemmer, "Stemmer")
+    ways = {"pairs": split_terms, "with single": with_single, other.__name__: other}
+    if find_spec(needed) is None:
+        print(f"{case.name:16} without {needed}, which is not installed", flush=True)
+        del ways[other.__name__]
+    for name, split in ways.items():
         analysis._term_id.cache_clear()
         table = PassageTable("c", 1)
         started_s = time.process_time()

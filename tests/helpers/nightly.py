@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -38,6 +38,12 @@ _LEFT_OUT: Final = {
     "bench_cascade": "compares what two models wrote, one of which may not ship; see its first lines",
 }
 _QUICK_ENVIRON: Final = {
+    "SSOP_TEST_KILLS": "10",
+    "SSOP_TEST_RACK_SEEDS": "1",
+    "SSOP_TEST_DAMAGES": "10",
+    "SSOP_TEST_CANCELS": "2000",
+    "SSOP_TEST_READERS": "20",
+    "SSOP_TEST_CROSSINGS": "5000",
     "BENCH_SECONDS": "1",
     "BENCH_ROUNDS": "2",
     "BENCH_ANSWERS": "40",
@@ -57,7 +63,7 @@ _QUICK: Final = {
     "bench_opinion_alerts": "--posts 500 --rate 50 --seconds 5",
     "bench_opinion_fair": "--seconds 5",
     "bench_opinion_quality": "--hint-only",
-    "bench_prefetch": "--ranker bm25 zh_rgb",
+    "bench_prefetch": "--ranker bm25 en_cranfield",
     "bench_prefetch_storm": "8",
     "bench_ranking": "--terms --sets zh_rgb",
     "bench_router": "--seconds 1",
@@ -102,7 +108,8 @@ def make_parts(make: str, venv: str, *, is_quick: bool) -> list[Part]:
     pytest = [python, "-m", "pytest", "-p", "no:cacheprovider"]
     suites = [str(path) for name in _SUITES if (path := ROOT / "tests" / name).is_dir()]
     found.append(Part("tests", [*pytest, "--numprocesses=2", "--dist=loadgroup", *suites]))
-    found += [Part(f"drill {path.stem[5:]}", [*pytest, str(path)]) for path in _files("drill", "test_*.py")]
+    quick = _QUICK_ENVIRON if is_quick else {}
+    found += [Part(f"drill {path.stem[5:]}", [*pytest, str(path)], quick) for path in _files("drill", "test_*.py")]
     found.append(Part("fuzz", [*pytest, str(ROOT / "tests" / "fuzz")]))
     seconds = {"FUZZ_SECONDS": "10"} if is_quick else {}
     found.append(Part("fuzz-transport", [make, "-C", str(ROOT), "fuzz-transport", f"VENV={venv}-sanitized"], seconds))
@@ -111,7 +118,7 @@ def make_parts(make: str, venv: str, *, is_quick: bool) -> list[Part]:
     tests = os.pathsep.join(filter(None, [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
     for path in _files("bench", "bench_*.py"):
         given = shlex.split(_QUICK.get(path.stem, "")) if is_quick else []
-        environ = {"PYTHONPATH": tests, **(_QUICK_ENVIRON if is_quick else {})}
+        environ = {"PYTHONPATH": tests, **quick}
         found.append(Part(path.stem, [python, str(path), *given], environ, _LEFT_OUT.get(path.stem, "")))
     return found
 
@@ -130,30 +137,28 @@ def run_part(part: Part, logs: Path, budget_s: float) -> Outcome:
     mark = f"{os.getpid()}.{part.name}"
     files_before = _untracked()
     environ = {**os.environ, **part.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1", _MARK: mark}
-    is_stopped, said = False, ""
-    with log.open("wb") as out:
-        try:
+    is_stopped, said, status = False, "", 0
+    try:
+        with log.open("wb") as out:
             process = subprocess.Popen(
                 part.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ, cwd=ROOT
             )
-        except OSError as error:
-            shutil.rmtree(folder)
-            return Outcome(part.name, "failed", 0.0, str(error))
-        try:
-            process.wait(budget_s or None)
-        except subprocess.TimeoutExpired:
-            is_stopped, said = True, log.read_text(errors="replace")
-            _end(process)
-        except BaseException:
-            _end(process)
-            raise
-    left = _end_left(mark)
-    if not is_stopped:
-        left += sorted({path.name for path in folder.iterdir()} - _OTHERS)
+            try:
+                status = process.wait(budget_s or None)
+            except subprocess.TimeoutExpired:
+                is_stopped, said = True, log.read_text(errors="replace")
+            finally:
+                _end(process)
+    except OSError as error:
+        return Outcome(part.name, "failed", 0.0, str(error))
+    finally:
+        left = _end_left(mark)
+        if not is_stopped:
+            left += sorted({path.name for path in folder.iterdir()} - _OTHERS)
+        shutil.rmtree(folder, ignore_errors=True)
     left += sorted(_untracked() - files_before)
-    shutil.rmtree(folder, ignore_errors=True)
     seconds = time.monotonic() - begun_s
-    state, note = judge(process.returncode, is_stopped, said or log.read_text(errors="replace"))
+    state, note = judge(status, is_stopped, said or log.read_text(errors="replace"))
     return Outcome(part.name, state, seconds, note, left)
 
 
@@ -175,7 +180,9 @@ def judge(status: int, is_stopped: bool, text: str) -> tuple[State, str]:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Tell a part to end, and make it."""
+    """Tell a part to end where it has not, and make it."""
+    if process.poll() is not None:
+        return
     process.send_signal(signal.SIGINT)
     try:
         process.wait(_END_S)
@@ -223,18 +230,15 @@ def _untracked() -> set[str]:
     return set(done.stdout.splitlines()) if done.returncode == 0 else set()
 
 
-def run_all(parts: Iterable[Part], logs: Path, budget_s: float, say: Callable[[str], None]) -> list[Outcome]:
-    """Run parts in turn, telling each outcome as it comes."""
-    found = []
+def run_all(parts: Iterable[Part], logs: Path, budget_s: float) -> Iterator[Outcome]:
+    """Run parts in turn; each outcome as it comes."""
     for part in parts:
-        found.append(run_part(part, logs, budget_s))
-        say(found[-1].line())
-    return found
+        yield run_part(part, logs, budget_s)
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
-    """What ran, and what did not, for the end."""
-    lines = []
+def summary(outcomes: Sequence[Outcome], planned: int) -> str:
+    """What ran of so many parts, and what did not, for the end."""
+    lines = [f"{len(outcomes)} of {planned} parts"]
     for state in ("ran", "skipped", "stopped", "failed"):
         those = [outcome for outcome in outcomes if outcome.state == state]
         lines.append(f"{state}: {len(those)}")
@@ -265,8 +269,13 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(f"{len(chosen)} parts; logs in {logs}", flush=True)
-    outcomes = run_all(chosen, logs, given.budget_s, lambda line: print(line, flush=True))
-    print(f"\n{summary(outcomes)}")
+    outcomes: list[Outcome] = []
+    try:
+        for outcome in run_all(chosen, logs, given.budget_s):
+            outcomes.append(outcome)
+            print(outcome.line(), flush=True)
+    finally:
+        print(f"\n{summary(outcomes, len(chosen))}")
     return 1 if any(outcome.state in {"failed", "stopped"} for outcome in outcomes) else 0
 
 
