@@ -6,7 +6,7 @@ from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ContinueFrom, InferenceServiceGenerateRequest
-from ssop_chassis.errors import MeshError
+from ssop_chassis.errors import MeshError, forget_frames
 from ssop_codec.wire import bytes_field
 from ssop_router.attempt import Attempt, ContinuedAttempt
 from ssop_router.core.ladder import (
@@ -111,6 +111,7 @@ class Generator:
                 await self.attempt(job, target, attempt)
             except MeshError as error:
                 self.note_failure(job, target, attempt, error)
+                forget_frames(error)
                 failures.append(error)
                 succession.fail(address, error, has_advanced=attempt.is_committed)
             else:
@@ -177,7 +178,9 @@ class Generator:
         job.mark("attempt_failed", error.reason_name)
         has_sent = attempt.is_committed or attempt.is_continued
         if attempt.is_client_gone:
-            raise (interrupt(error, job.last_seq) if has_sent else error) from error
+            if not has_sent:
+                raise error
+            raise interrupt(error, job.last_seq) from error
         is_final = not is_node_failure(error) or (has_sent and not job.can_continue)
         if is_final and not has_sent:
             raise error

@@ -178,6 +178,8 @@ class Pipeline:
                 self._receipts.record_sent(job.tenant, job.request_id, job.frames_sent, is_whole=failure is None)
             else:
                 self._recordings.end(job, failure)
+            # Raised, it holds this frame.
+            failure = None
 
     async def _run(self, job: Job, delivery: Delivery) -> None:
         collections = await self._find_collections(job)

@@ -14,7 +14,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis import logs
 from ssop_chassis.call import Call, Metadata, Method, Outlives, carry_apart
 from ssop_chassis.deadline import Deadline
-from ssop_chassis.errors import MeshError, as_mesh_error
+from ssop_chassis.errors import MeshError, as_mesh_error, forget_frames
 from ssop_chassis.identity import MOST_TOKENS, PRINCIPAL_METADATA, Principal, Signed, read_token
 from ssop_chassis.tracing import is_traced, server_span
 
@@ -122,6 +122,7 @@ class Dispatcher:
             raise
         except MeshError as error:
             code = error.code
+            forget_frames(error)
             return error
         else:
             return None

@@ -20,6 +20,7 @@ DOMAIN: Final = "ssop"
 _MAX_MESSAGE_BYTES: Final = 512
 _MAX_VALUE_BYTES: Final = 320
 _MAX_ENTRIES: Final = 4
+_MOST_CAUSES: Final = 16
 _CUT: Final = "…"
 _PREFIX: Final = "ERROR_REASON_"
 
@@ -246,6 +247,19 @@ _FOREIGN: Final[Sequence[tuple[type[BaseException], _Convert]]] = (
     (asyncio.CancelledError, _fixed(R.ERROR_REASON_CANCELLED, "the call was cancelled")),
     (ConnectionError, _fixed(R.ERROR_REASON_BACKEND_FAILED, "a connection failed")),
 )
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error that has become an answer, and of its causes.
+
+    Frames hold the errors that they raised, which hold the frames: such circles, with all that a request was, are left
+    to the garbage collector, which stops the process to find them.
+    """
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def as_mesh_error(error: BaseException) -> MeshError:

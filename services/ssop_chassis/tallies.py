@@ -1,7 +1,10 @@
+# cython: annotation_typing=False
 """Counters, gauges and histograms for hot paths: no lock, no text until somebody reads them.
 
 They take the place of prometheus_client's in a process whose event loop owns what it counts: only that loop's thread
 may change them. A reader in another thread sees each number as it was at some moment of its reading.
+
+`tallies.pxd` gives the types with which this very file is compiled, as with `deadline.py`.
 """
 
 from bisect import bisect_left

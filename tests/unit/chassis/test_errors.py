@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.errors import REASONS, MeshError, as_mesh_error, from_status
+from ssop_chassis.errors import REASONS, MeshError, as_mesh_error, forget_frames, from_status
 from ssop_codec import SchemaError
 
 NAMED = [value for value in ErrorReason.values() if value != ErrorReason.ERROR_REASON_UNSPECIFIED]
@@ -78,3 +78,25 @@ def test_largest_error_fits_the_trailers(character: str) -> None:
     # As gRPC sends them: percent-encoded, and in base64.
     size = len(quote(error.message)) + len(base64.b64encode(error.to_status().SerializeToString()))
     assert size < 8_192 - 512
+
+
+def test_an_error_that_became_an_answer_holds_no_frames() -> None:
+    def fail() -> None:
+        try:
+            raise KeyError
+        except KeyError as error:
+            raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "scripted") from error
+
+    with pytest.raises(MeshError) as caught:
+        fail()
+    error = caught.value
+    assert error.__cause__ is not None
+    forget_frames(error)
+    assert (error.__traceback__, error.__cause__.__traceback__) == (None, None)
+
+
+def test_errors_that_cause_each_other_are_left_in_the_end() -> None:
+    one, other = KeyError(), ValueError()
+    one.__cause__, other.__cause__ = other, one
+    forget_frames(one)
+    assert other.__traceback__ is None

@@ -3,7 +3,14 @@
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from helpers.as_written import both_ways
 from ssop_chassis.tallies import Counter, Gauge, Histogram
+
+
+@pytest.fixture(autouse=True, params=both_ways("ssop_chassis.tallies"))
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("Counter", "Gauge", "Histogram"):
+        monkeypatch.setitem(globals(), kind, getattr(request.param, kind))
 
 
 def test_counter_shows_each_child_with_its_labels() -> None:
