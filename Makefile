@@ -16,7 +16,7 @@ SSOP := $(BIN)/ssop
 CONSTRAINTS := $(wildcard requirements/constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
-CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.p[xy][dx] router_svc/ssop_router/core/*.p[xy][dx] services/ssop_inference/*.pxd services/ssop_inference/core/*.p[xy][dx] services/ssop_transport/*.p[xy][dx] services/ssop_cache/*.p[xy][dx])
+CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.p[xy][dx] router_svc/ssop_router/core/*.p[xy][dx] rag_svc/ssop_rag/*.pyx rag_svc/ssop_rag/*.h services/ssop_inference/*.pxd services/ssop_inference/core/*.p[xy][dx] services/ssop_transport/*.p[xy][dx] services/ssop_cache/*.p[xy][dx])
 SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration tests/polyglot)
 # Files of unit tests go to two workers; what starts processes of the mesh stays on one (tests/conftest.py).
 SPREAD := --numprocesses=2 --dist=loadgroup

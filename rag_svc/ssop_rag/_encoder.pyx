@@ -70,6 +70,8 @@ cdef class Encoder:
     cdef ssop_model model
     cdef ssop_layer* layers
     cdef Py_ssize_t word_count
+    cdef void* spare                    # memory of a run that ended, for the next; NULL: none
+    cdef Py_ssize_t spare_bytes
     cdef list held                      # owns what the pointers point to
 
     def __cinit__(self, *, words, positions, norm, layers, Py_ssize_t width, Py_ssize_t inner, float epsilon):
@@ -97,6 +99,7 @@ cdef class Encoder:
 
     def __dealloc__(self):
         free(self.layers)
+        free(self.spare)
 
     cdef const void* hold(self, array) except NULL:
         cdef const uint8_t[::1] view = array.reshape(-1).view(np.uint8)
@@ -150,7 +153,11 @@ cdef class Encoder:
         sizes[7], sizes[8], sizes[9] = rounded, rounded // SSOP_BLOCK * 4, rounded // SSOP_BLOCK * 4
         for part in range(10):
             total += (sizes[part] + 63) // 64 * 64
-        if posix_memalign(&memory, 64, total):
+        cdef Py_ssize_t held = total
+        if self.spare_bytes >= total:   # fresh memory of a thread is pages that the kernel fills, each time
+            memory, held = self.spare, self.spare_bytes
+            self.spare, self.spare_bytes = NULL, 0
+        elif posix_memalign(&memory, 64, total):
             raise MemoryError
         total = 0
         for part in range(10):
@@ -162,5 +169,8 @@ cdef class Encoder:
         scratch.rounded = ssop_rows(<int8_t*>places[7], <float*>places[8], <int32_t*>places[9])
         with nogil:
             ssop_encode(&self.model, ids, lengths, texts, &scratch, out)
+        if held > self.spare_bytes:
+            memory, self.spare = self.spare, memory
+            self.spare_bytes = held
         free(memory)
         return 0

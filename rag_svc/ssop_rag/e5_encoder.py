@@ -1,9 +1,11 @@
 """The weights as the compiled encoder wants them: packed once, when the embedder starts."""
 
+import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,9 @@ except ImportError:  # not built here: ONNX Runtime computes
 if TYPE_CHECKING:
     from ssop_rag._encoder import Encoder
 
+_Number = TypeVar("_Number", bound=np.generic)
 _LANES: Final = 16
+_LINE_BYTES: Final = 64
 _HEAD: Final = 32
 _RUN_TOKENS: Final = 512
 """Most tokens of a run of several texts; one takes 15 KB of memory while it runs."""
@@ -53,6 +57,11 @@ class Layer:
     attended: Norm
     done: Norm
 
+    @property
+    def products(self) -> tuple[Packed, Packed, Packed, Packed]:
+        """Its weights, in their order."""
+        return self.mixing, self.merging, self.widening, self.narrowing
+
 
 def find_obstacle() -> str:
     """Why there is no compiled encoder here; "" where there is one."""
@@ -69,6 +78,49 @@ def pack(tensor: Quantised, bias: NDArray[np.float32]) -> Packed:
     tiles = halves.reshape(rows // _LANES, _LANES, blocks, 4, 4).transpose(0, 2, 3, 1, 4)
     scales = np.asarray(tensor.scales).reshape(rows // _LANES, _LANES, blocks).transpose(0, 2, 1)
     return Packed(np.ascontiguousarray(tiles), np.ascontiguousarray(scales), bias, blocks * BLOCK)
+
+
+class _Arena:
+    """Memory of large pages, where the system has them: a text reads all weights, and would miss the table of pages."""
+
+    def __init__(self, size: int) -> None:
+        memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without them
+                memory.madvise(mmap.MADV_HUGEPAGE)
+        self._free = np.frombuffer(memory, dtype=np.uint8)
+
+    def keep(self, array: NDArray[_Number]) -> NDArray[_Number]:
+        """A copy of the array in this memory."""
+        size = _aligned(array.nbytes)
+        place, self._free = self._free[: array.nbytes], self._free[size:]
+        kept = place.view(array.dtype).reshape(array.shape)
+        kept[...] = array
+        return kept
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _LINE_BYTES) * _LINE_BYTES
+
+
+def _gather(layers: Sequence[Layer]) -> list[Layer]:
+    """The layers with what their products read in one place."""
+    arrays = [array for layer in layers for one in layer.products for array in (one.packed, one.scales)]
+    arena = _Arena(sum(_aligned(array.nbytes) for array in arrays))
+
+    def keep(one: Packed) -> Packed:
+        return replace(one, packed=arena.keep(one.packed), scales=arena.keep(one.scales))
+
+    return [
+        replace(
+            layer,
+            mixing=keep(layer.mixing),
+            merging=keep(layer.merging),
+            widening=keep(layer.widening),
+            narrowing=keep(layer.narrowing),
+        )
+        for layer in layers
+    ]
 
 
 class EncoderRuntime:
@@ -108,7 +160,7 @@ def _make_encoder(weights: Weights) -> "Encoder":
         words=weights.blocks("emb.word", sizes.words, sizes.width),
         positions=weights.positions(),
         norm=_norm(weights, "emb.ln"),
-        layers=[_layer(weights, f"l{number}.") for number in range(sizes.layers)],
+        layers=_gather([_layer(weights, f"l{number}.") for number in range(sizes.layers)]),
         width=sizes.width,
         inner=sizes.inner,
         epsilon=weights.epsilon,

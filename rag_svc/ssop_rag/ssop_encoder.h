@@ -65,7 +65,10 @@ SSOP_WIDE_INLINE __m512 ssop_exp(__m512 x) {
 /* x / 2 * (1 + erf(x / sqrt(2))); erf by Abramowitz and Stegun 7.1.26, off by 1.5e-7. */
 SSOP_WIDE_INLINE __m512 ssop_gelu(__m512 x) {
   const __m512 one = _mm512_set1_ps(1.0f), z = _mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(0.70710678f));
-  const __m512 t = _mm512_div_ps(one, _mm512_fmadd_ps(z, _mm512_set1_ps(0.3275911f), one));
+  const __m512 below = _mm512_fmadd_ps(z, _mm512_set1_ps(0.3275911f), one);
+  /* One step of Newton's from 14 bits: a division takes ten cycles. */
+  __m512 t = _mm512_rcp14_ps(below);
+  t = _mm512_mul_ps(t, _mm512_fnmadd_ps(below, t, _mm512_set1_ps(2.0f)));
   __m512 sum = _mm512_set1_ps(1.061405429f);
   sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(-1.453152027f));
   sum = _mm512_fmadd_ps(sum, t, _mm512_set1_ps(1.421413741f));

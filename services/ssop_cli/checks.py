@@ -48,7 +48,7 @@ class Check:
 def run_checks(places: Places, models_dir: Path) -> list[Check]:
     """All checks. None of them changes anything or leaves this machine."""
     checks = [_python(), _headers(), _codec(), *_engine(), _redis(), _model(models_dir)]
-    checks += [_classifier(), _port(places), *_state(places), _disk(places), _memory(), _gpu()]
+    checks += [_classifier(), _embedder(), _port(places), *_state(places), _disk(places), _memory(), _gpu()]
     checks += [
         _program("nginx", "the front for TLS and many clients; the router listens by itself without it"),
         _systemd(),
@@ -164,6 +164,16 @@ def _classifier() -> Check:
         return Check("classifier", "ok", f"{found.model.version}, run by the {found.provider.upper()}{how}")
     detail = found.detail or found.fault
     return Check("classifier", "lacks", f"{detail}: rules decide, and default_tier where none speaks")
+
+
+def _embedder() -> Check:
+    if not _has("numpy"):
+        return Check("embedder", "lacks", "no numpy: retrieval does not start; pip install 'ssop-mesh[embedded]'")
+    from ssop_rag.e5_encoder import find_obstacle  # noqa: PLC0415 - numpy, which a client does without
+
+    if obstacle := find_obstacle():
+        return Check("embedder", "ok", f"by ONNX Runtime, three times as dear as compiled code: {obstacle}")
+    return Check("embedder", "ok", "compiled code for AVX-512 VNNI")
 
 
 def _port(places: Places) -> Check:

@@ -26,6 +26,16 @@ def test_two_runtimes_that_overwrite_each_other(tmp_path: Path, monkeypatch: pyt
     assert "uninstall" in check.detail
 
 
+@pytest.mark.needs("vnni")
+def test_embedder_is_named_with_what_runs_it(tmp_path: Path) -> None:
+    assert find("embedder", tmp_path).detail == "compiled code for AVX-512 VNNI"
+
+
+def test_embedder_without_compiled_code_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_rag.e5_encoder._encoder", None)
+    assert find("embedder", tmp_path).detail.endswith("its extension is not built")
+
+
 def test_classifier_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ssop_router.classifier.SHIPPED", tmp_path / "none.onnx")
     check = find("classifier", tmp_path)
