@@ -247,7 +247,7 @@ def _make_request(job: Job, target: Target, attempt: Attempt) -> bytes:
         beginning = ContinueFrom(chunk=job.transcript.chunk, next_seq=job.transcript.last_seq + 1)
         request.continue_from.CopyFrom(beginning)
     # Put into the message the prompt would be copied, which costs more than all of this.
-    return request.SerializeToString() + bytes_field(_PROMPT, job.request.prompt.SerializeToString())
+    return request.SerializeToString() + bytes_field(_PROMPT, job.parts.wire)
 
 
 def _blame(error: MeshError, job: Job) -> MeshError:

@@ -10,7 +10,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.router_pb2 import GenerateRequest, RetrievalOptions
 from ssop_chassis.errors import MeshError, invalid_request
 from ssop_router.core.parts import read_parts
-from ssop_router.core.prompt import PromptParts
+from ssop_router.core.prompt import MAX_MESSAGES, MAX_TOOLS, PromptParts
 
 MAX_RESUME_WINDOW_MS: Final = 600_000
 MAX_DEGRADED_LEVEL: Final = 3
@@ -18,12 +18,9 @@ MIN_BUFFER_BYTES: Final = 64
 MAX_BUFFER_BYTES: Final = 16_384
 MAX_LINGER_MS: Final = 1_000
 MAX_REQUEST_ID_CHARS: Final = 64
-# A message of a few bytes costs microseconds here and in the model's template, and megabytes hold a lot of them.
-MAX_MESSAGES: Final = 4_096
 MAX_PARTS: Final = 4_096
 MAX_COLLECTIONS: Final = 64
 MAX_RECEIPTS: Final = 64
-_MAX_TOOLS: Final = 128
 _MAX_IMAGES: Final = 20
 _MAX_CALL_ID_CHARS: Final = 256
 _MAX_STOPS: Final = 4
@@ -189,10 +186,10 @@ def _is_within(value: float, least: float, most: float) -> bool:
 
 
 def _find_tool_faults(prompt: Prompt) -> Iterator[Fault]:
-    if len(prompt.tools) > _MAX_TOOLS:
-        yield "prompt.tools", f"must be at most {_MAX_TOOLS}"
+    if len(prompt.tools) > MAX_TOOLS:
+        yield "prompt.tools", f"must be at most {MAX_TOOLS}"
     names: set[str] = set()
-    for index, tool in enumerate(prompt.tools[:_MAX_TOOLS]):
+    for index, tool in enumerate(prompt.tools[:MAX_TOOLS]):
         if not _TOOL_NAME.fullmatch(tool.name):
             yield f"prompt.tools[{index}].name", "must be 1 to 64 characters of [A-Za-z0-9_-]"
         elif tool.name in names:

@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from ssop.v1.content_pb2 import Role
 
 from ssop_router.core._parts_py import MAX_PLAIN
-from ssop_router.core.prompt import PlainText, PromptParts
+from ssop_router.core.prompt import MAX_MESSAGES, MAX_TOOLS, PlainText, PromptParts
 
 cdef enum:
     # content.proto
@@ -42,7 +42,7 @@ cdef enum:
     BYTES = 2
     FIXED32 = 5
 
-cdef Py_ssize_t MOST_PLAIN = MAX_PLAIN
+cdef Py_ssize_t MOST_PLAIN = MAX_PLAIN, MOST_MESSAGES = MAX_MESSAGES, MOST_TOOLS = MAX_TOOLS
 cdef uint64_t SYSTEM = Role.ROLE_SYSTEM, USER = Role.ROLE_USER, ASSISTANT = Role.ROLE_ASSISTANT
 cdef object make = tuple.__new__
 
@@ -213,7 +213,8 @@ def read_parts(prompt, bytes wire not None):
         elif field.wire_type != BYTES:
             continue
         elif field.number == MESSAGES:
-            messages.append(copy(&field))
+            if len(messages) < MOST_MESSAGES:
+                messages.append(copy(&field))
             size = read_message(&field, &is_user) if options.is_plain else -1
             if size < 0:
                 options.is_plain = False
@@ -228,7 +229,8 @@ def read_parts(prompt, bytes wire not None):
             sampling = copy(&field)
             read_sampling(&field, &options)
         elif field.number == TOOLS:
-            tools.append(copy(&field))
+            if len(tools) < MOST_TOOLS:
+                tools.append(copy(&field))
             options.is_plain = False
         elif field.number == TOOL_CHOICE:
             tool_choice = copy(&field)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from ssop.v1.content_pb2 import Prompt, Role, Sampling
-from ssop_router.core.prompt import PlainText, PromptParts
+from ssop_router.core.prompt import MAX_MESSAGES, MAX_TOOLS, PlainText, PromptParts
 
 # Messages, and parts of each, up to which a prompt is of the common kind; together they are within what any may have.
 MAX_PLAIN: Final = 64
@@ -19,8 +19,8 @@ def read_parts(prompt: Prompt, wire: bytes) -> PromptParts:
     return PromptParts(
         wire,
         _read_texts(prompt) if is_plain else None,
-        tuple([message.SerializeToString(deterministic=True) for message in prompt.messages]),
-        tuple([tool.SerializeToString(deterministic=True) for tool in prompt.tools]),
+        tuple([message.SerializeToString(deterministic=True) for message in prompt.messages[:MAX_MESSAGES]]),
+        tuple([tool.SerializeToString(deterministic=True) for tool in prompt.tools[:MAX_TOOLS]]),
         prompt.tool_choice.SerializeToString(deterministic=True) if has_choice else b"",
         sampling.SerializeToString(deterministic=True) if prompt.HasField("sampling") else b"",
         schema.SerializeToString(deterministic=True) if prompt.HasField("output_schema") else None,

@@ -1,6 +1,10 @@
 """What the router reads of a prompt."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+# A message of a few bytes costs microseconds here and in the model's template, and megabytes hold a lot of them.
+MAX_MESSAGES: Final = 4_096
+MAX_TOOLS: Final = 128
 
 
 class PlainText(NamedTuple):
@@ -13,6 +17,7 @@ class PlainText(NamedTuple):
 class PromptParts(NamedTuple):
     """A prompt taken apart. `wire` is its deterministic serialisation, and what is bytes here are pieces of that.
 
+    No more messages and tools are taken than any prompt may have: whoever checks requests refuses one with more.
     `plain` is set where it is nothing but messages of text, few enough and without a fault, whose sampling is within
     its bounds and stops at no word; None says nothing. `schema` is None where none is given.
     """

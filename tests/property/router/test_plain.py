@@ -24,7 +24,7 @@ from ssop.v1.router_pb2 import CacheOptions, GenerateRequest, RetrievalOptions
 from ssop_router import validation
 from ssop_router.core import _parts, _parts_py
 from ssop_router.core.policy import Policy
-from ssop_router.core.prompt import PromptParts
+from ssop_router.core.prompt import MAX_MESSAGES, MAX_TOOLS, PromptParts
 from ssop_router.features import read_features
 from ssop_router.validation import is_plain, read_prompt
 
@@ -151,6 +151,14 @@ def test_kernel_and_twin_take_a_prompt_apart_alike(request: GenerateRequest) -> 
     prompt = request.prompt
     wire = prompt.SerializeToString(deterministic=True)
     assert repr(_parts.read_parts(prompt, wire)) == repr(_parts_py.read_parts(prompt, wire))
+
+
+def test_no_more_is_taken_than_any_prompt_may_have() -> None:
+    prompt = Prompt(messages=[Message(role=Role.ROLE_USER)] * 5_000, tools=[Tool(name="t")] * 200)
+    wire = prompt.SerializeToString(deterministic=True)
+    for kernel in (_parts, _parts_py):
+        parts = kernel.read_parts(prompt, wire)
+        assert (len(parts.messages), len(parts.tools), parts.plain) == (MAX_MESSAGES, MAX_TOOLS, None)
 
 
 @given(requests, st.integers(0, 400), st.binary(max_size=3))
