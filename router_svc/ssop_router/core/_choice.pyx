@@ -45,8 +45,8 @@ cdef struct Row:
     # See `_choice_py._Row`. `model` is its place among the node's; -1: the first, whatever that is.
     Py_ssize_t model
     bint is_lite, is_full, has_logprobs
-    int64_t context_tokens, measured_at_ms
-    double load, own_load, stale_load, caution
+    int64_t measured_at_ms
+    double context_tokens, load, own_load, stale_load, caution
 
 
 cdef struct Fit:
@@ -69,8 +69,9 @@ cdef class Offer:
     cdef int64_t at_ms
 
     def __cinit__(self, view):
-        cdef int64_t in_flight, limit, seen_at_ms = 0
-        cdef double weight
+        cdef int64_t in_flight, seen_at_ms = 0
+        # Whatever number a setting has: none is too large to be compared.
+        cdef double limit, weight
         cdef Py_ssize_t place
         models, seen = view.models, view.seen_at_ms
         self.rows = NULL
@@ -102,14 +103,15 @@ cdef class Offer:
         cdef Row* row = self.rows
         row.model = -1
         row.is_lite, row.is_full, row.has_logprobs = is_lite, is_full, True
-        row.context_tokens = row.measured_at_ms = 0
+        row.context_tokens = 0
+        row.measured_at_ms = 0
         row.load = row.own_load = load
         row.stale_load = load + UNSEEN_PENALTY
         row.caution = 0
         self.count = 1
 
     cdef int add(
-        self, Py_ssize_t place, model, int64_t in_flight, int64_t limit, double weight, int64_t seen_at_ms
+        self, Py_ssize_t place, model, int64_t in_flight, double limit, double weight, int64_t seen_at_ms
     ) except -1:
         cdef Row* row = self.rows + self.count
         cdef double slots, said, steady
@@ -190,7 +192,7 @@ cdef class Offer:
         ))
 
 
-cdef double own_load(int64_t in_flight, int64_t limit, double weight, double slots) noexcept:
+cdef double own_load(int64_t in_flight, double limit, double weight, double slots) noexcept:
     cdef double load = ((in_flight + 1) / weight - 1) / slots
     return load + FULL_PENALTY if in_flight >= limit else load
 
@@ -221,8 +223,8 @@ cdef class Choosing:
     cdef list offers
     cdef object features, canaries, rng, failed, capabilities
     cdef bint needs_logprobs, needs_capabilities, is_any_failed
-    cdef int64_t needed_tokens, now_ms, stale_ms
-    cdef double low_memory
+    cdef int64_t now_ms, stale_ms
+    cdef double needed_tokens, low_memory
     cdef Fit in_place[MOST_IN_PLACE]
     cdef Fit* fits
 

@@ -28,7 +28,7 @@ MODELS = st.builds(
     name=st.sampled_from(["", "a", "b"]),
     state=st.sampled_from([ModelState.MODEL_STATE_READY, ModelState.MODEL_STATE_READY, ModelState.MODEL_STATE_FAILED]),
     tiers=st.frozensets(TIERS) | st.just(frozenset({Tier.TIER_LITE, Tier.TIER_FULL, -7, 2**31 - 1})),
-    context_tokens=st.sampled_from([0, 1, 100, 2**32 - 1]),
+    context_tokens=st.sampled_from([0, 1, 100, 2**32 - 1, 10**30]),
     slots_total=st.sampled_from([0, 1, 4, 2**32 - 1]),
     slots_busy=LOADS,
     queue_length=LOADS,
@@ -60,7 +60,7 @@ def nodes(number: int) -> st.SearchStrategy[NodeView]:
         ejection_reason=st.just(""),
         successes=st.just(SuccessView()) | SUCCESSES,
         weight=st.just(1.0) | st.floats(0.01, 1),
-        limit=st.just(2**31) | st.integers(0, 5),
+        limit=st.sampled_from([2**31, 10**30]) | st.integers(0, 5),
     )
 
 
