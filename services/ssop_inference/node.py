@@ -65,15 +65,18 @@ class Node:
     _timeout_s: float = 60.0
     _is_starting: bool = False
     _memory: _MemorySample | None = None
+    notify: Callable[[], None] = field(init=False)
+    """The load of a model may have changed: those who watch the status hear of it soon."""
     _feed: StatusFeed = field(init=False)
 
     def __post_init__(self) -> None:
         self._feed = StatusFeed(lambda: self.status().SerializeToString(), self._load)
+        self.notify = self._feed.change_load
 
     def find(self, name: str) -> Model:
         """The model of that name; "" is the first one. Raises MODEL_UNKNOWN."""
         for model in self.models:
-            if not name or name == model.name:
+            if not name or name == model.backend.name:
                 return model
         raise MeshError(
             ErrorReason.ERROR_REASON_MODEL_UNKNOWN,
@@ -198,10 +201,6 @@ class Node:
     def _set(self, model: Model, state: inference_pb2.ModelState.ValueType) -> None:
         model.state = state
         self._feed.change()
-
-    def notify(self) -> None:
-        """The load of a model may have changed: those who watch the status hear of it soon."""
-        self._feed.change_load()
 
     def watch(self) -> StatusWatch:
         """Watch the status."""

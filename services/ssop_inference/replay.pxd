@@ -1,5 +1,21 @@
+cdef class ReplayBackend:
+    cdef readonly object name
+    cdef readonly object control
+    cdef readonly object capabilities
+    cdef readonly object meter
+    cdef readonly object clock
+    cdef readonly object wheel
+    cdef readonly object queue
+    cdef object _recording
+    cdef object _turns
+
+    cpdef generate(self, request)
+
+    cpdef choose(self, messages)
+
+
 cdef class ReplayGeneration:
-    cdef object _backend
+    cdef ReplayBackend _backend
     cdef object _clock
     cdef object _request
     cdef object _recorded

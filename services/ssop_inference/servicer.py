@@ -66,7 +66,8 @@ class InferenceServicer:
         capabilities = backend.capabilities
         plan = TEXT_PLAN
         if asked.schema_text is not None:
-            plan = await self._plan(model, asked.schema_text, asserts_format=asked.asserts_format)
+            key = (_reader(model), asked.schema_text, asked.asserts_format)
+            plan = self._known_plan(key) or await self._make_plan(model, key)
         if asked.logprobs and not capabilities.has_logprobs:
             raise MeshError(
                 ErrorReason.ERROR_REASON_LOGPROBS_UNSUPPORTED, f"model {model.name} gives no log-probabilities"
@@ -162,12 +163,15 @@ class InferenceServicer:
         )
         await call.write(response.SerializeToString())
 
-    async def _plan(self, model: Model, text: str, *, asserts_format: bool) -> Plan:
-        """The compiled schema. Raises SchemaError."""
-        key = (_reader(model), text, asserts_format)
-        if (plan := self._plans.get(key)) is not None:
+    def _known_plan(self, key: _PlanKey) -> Plan | None:
+        plan = self._plans.get(key)
+        if plan is not None:
             self._plans.move_to_end(key)
-            return plan
+        return plan
+
+    async def _make_plan(self, model: Model, key: _PlanKey) -> Plan:
+        """Compile a schema. Raises SchemaError."""
+        _, text, asserts_format = key
         if len(text) <= _INLINE_SCHEMA_CHARS:
             plan = _compile(model, text, format_assertion=asserts_format)
         else:
@@ -176,6 +180,11 @@ class InferenceServicer:
         while len(self._plans) > self._max_schemas:
             self._plans.popitem(last=False)
         return plan
+
+    async def _plan(self, model: Model, text: str, *, asserts_format: bool) -> Plan:
+        """The compiled schema. Raises SchemaError."""
+        key = (_reader(model), text, asserts_format)
+        return self._known_plan(key) or await self._make_plan(model, key)
 
     async def _plan_schema(self, model: Model, schema: content_pb2.OutputSchema) -> Plan:
         """The same for a message. Raises SchemaError."""

@@ -7,12 +7,12 @@ cdef class Slot:
 
 
 cdef class SlotQueue:
-    cdef object _on_change
+    cdef public object _on_change
     cdef object _clock
     cdef object _numbers
     cdef list _waiters
     cdef Py_ssize_t _slots
-    cdef Py_ssize_t _max_waiting
+    cdef public Py_ssize_t _max_waiting
     cdef double _held_s
     cdef readonly Py_ssize_t busy
     cdef readonly double queue_s

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """From a proto prompt to chat messages.
 
 Content is data: the spellings of the model's control tokens inside it are broken, so that no text can open or close

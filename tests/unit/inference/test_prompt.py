@@ -1,5 +1,6 @@
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.inference import user_prompt
 from ssop.v1 import content_pb2, inference_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -12,6 +13,8 @@ from ssop_inference.core.prompt import (
     render_plain,
     write_instruction,
 )
+
+way = run_both_ways("ssop_inference.core.prompt", "ControlTokens", "build_messages")
 
 CONTROL = ControlTokens(["<|im_start|>", "<|im_end|>", "<file>"])
 
