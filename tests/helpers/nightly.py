@@ -29,8 +29,8 @@ _MARK: Final = "NIGHTLY_PART"
 settings of the mesh on, which begin with SSOP_."""
 _END_S: Final = 30.0
 """What a part has to end by itself, once it was told to."""
-_OTHERS: Final = frozenset({".ses"})
-"""What ONNX Runtime keeps in the folder of temporary files, whoever uses it."""
+_OTHERS: Final = re.compile(r"\.ses|pytest-of-.*")
+"""What ONNX Runtime and pytest keep in the folder of temporary files, whoever uses them."""
 _SUITES: Final = ("unit", "property", "contract", "integration", "polyglot")
 _LEAVE_S: Final = 2.0
 """What processes have to end after their part has."""
@@ -154,7 +154,7 @@ def run_part(part: Part, logs: Path, budget_s: float) -> Outcome:
     finally:
         left = _end_left(mark)
         if not is_stopped:
-            left += sorted({path.name for path in folder.iterdir()} - _OTHERS)
+            left += sorted(path.name for path in folder.iterdir() if not _OTHERS.fullmatch(path.name))
         shutil.rmtree(folder, ignore_errors=True)
     left += sorted(_untracked() - files_before)
     seconds = time.monotonic() - begun_s
