@@ -113,7 +113,7 @@ bench-%: $(VENV)/.test ## One benchmark: tests/bench/bench_NAME.py, with - for _
 
 .PHONY: nightly
 nightly: $(VENV)/.test ## All tests, the long ones too, and every benchmark; NIGHTLY="--quick --budget-s 240 bench" for some
-	PYTHONPATH=tests $(BIN)/python -m helpers.nightly --make '$(MAKE)' --venv '$(VENV)' $(NIGHTLY)
+	PYTHONPATH=tests $(BIN)/python -m helpers.nightly --venv '$(VENV)' $(NIGHTLY)
 
 .PHONY: clean
 clean: ## Remove what was built, not the environment nor the state of the mesh

@@ -102,8 +102,8 @@ class Outcome:
         return f"{self.state:8} {self.seconds:6.0f} s  {self.name}: {self.note}{left}"
 
 
-def make_parts(make: str, venv: str, *, is_quick: bool) -> list[Part]:
-    """All parts, in their order. `make` and `venv` are for what the Makefile builds."""
+def make_parts(venv: str, *, is_quick: bool) -> list[Part]:
+    """All parts, in their order. The Makefile builds what needs an environment of its own beside `venv`."""
     python, found = sys.executable, []
     pytest = [python, "-m", "pytest", "-p", "no:cacheprovider"]
     suites = [str(path) for name in _SUITES if (path := ROOT / "tests" / name).is_dir()]
@@ -112,7 +112,7 @@ def make_parts(make: str, venv: str, *, is_quick: bool) -> list[Part]:
     found += [Part(f"drill {path.stem[5:]}", [*pytest, str(path)], quick) for path in _files("drill", "test_*.py")]
     found.append(Part("fuzz", [*pytest, str(ROOT / "tests" / "fuzz")]))
     seconds = {"FUZZ_SECONDS": "10"} if is_quick else {}
-    found.append(Part("fuzz-transport", [make, "-C", str(ROOT), "fuzz-transport", f"VENV={venv}-sanitized"], seconds))
+    found.append(Part("fuzz-transport", ["make", "-C", str(ROOT), "fuzz-transport", f"VENV={venv}-sanitized"], seconds))
     crossing = [*pytest, "--timeout", "0", str(ROOT / "tests" / "property" / "rag" / "test_tenants.py")]
     found.append(Part("tenants", crossing, {"SSOP_CROSSING_CALLS": "1000" if is_quick else "100000"}))
     tests = os.pathsep.join(filter(None, [str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]))
@@ -256,12 +256,11 @@ def main() -> int:
     parser.add_argument("--budget-s", type=float, default=0.0, help="most seconds of a part; 0: as long as it takes")
     parser.add_argument("--quick", action="store_true", help="the shortest settings: whether it runs, not how fast")
     parser.add_argument("--logs", type=Path, help="folder of the logs; a temporary one unless given")
-    parser.add_argument("--make", default="make", help=argparse.SUPPRESS)
     parser.add_argument("--venv", default=".venv", help=argparse.SUPPRESS)
     given = parser.parse_args()
     logs = given.logs or Path(tempfile.mkdtemp(prefix="ssop-nightly-"))
     logs.mkdir(parents=True, exist_ok=True)
-    parts = make_parts(given.make, given.venv, is_quick=given.quick)
+    parts = make_parts(given.venv, is_quick=given.quick)
     chosen = [part for part in parts if not given.only or any(word in part.name for word in given.only)]
     if not chosen:
         parser.error(f"no part is called {' or '.join(given.only)}; there are {', '.join(part.name for part in parts)}")

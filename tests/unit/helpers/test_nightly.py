@@ -97,7 +97,7 @@ def test_summary_says_why_what_did_not_run_did_not() -> None:
 
 
 def test_every_drill_and_benchmark_is_a_part() -> None:
-    names = {part.name for part in make_parts("make", ".venv", is_quick=False)}
+    names = {part.name for part in make_parts(".venv", is_quick=False)}
     drills = {f"drill {path.stem.removeprefix('test_')}" for path in (ROOT / "tests" / "drill").glob("test_*.py")}
     benches = {path.stem for path in (ROOT / "tests" / "bench").glob("bench_*.py")}
     assert drills | benches | {"tests", "fuzz", "fuzz-transport", "tenants"} == names
