@@ -16,7 +16,9 @@ SSOP := $(BIN)/ssop
 CONSTRAINTS := $(wildcard requirements/constraints.txt)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 INSTALL := $(PIP) install $(addprefix -c ,$(CONSTRAINTS))
-CODEC := $(wildcard codec/ssop_codec/*.pyx codec/ssop_codec/*.pxd codec/ssop_codec/*.h router_svc/ssop_router/classification/*.p[xy][dx] router_svc/ssop_router/core/*.p[xy][dx] rag_svc/ssop_rag/*.pyx rag_svc/ssop_rag/*.h services/ssop_inference/*.pxd services/ssop_inference/core/*.p[xy][dx] services/ssop_transport/*.p[xy][dx] services/ssop_cache/*.p[xy][dx])
+COMPILED := $(shell find codec router_svc rag_svc services -name '*.p[xy][dx]' -o -name '*.h')
+# A module in Python that has a .pxd beside it is compiled as it stands.
+COMPILED += $(wildcard $(patsubst %.pxd,%.py,$(filter %.pxd,$(COMPILED))))
 SUITES := $(wildcard tests/unit tests/property tests/contract tests/integration tests/polyglot)
 # Files of unit tests go to two workers; what starts processes of the mesh stays on one (tests/conftest.py).
 SPREAD := --numprocesses=2 --dist=loadgroup
@@ -40,7 +42,7 @@ $(BIN)/python:
 	$(PIP) install -U 'pip>=25.1'
 
 # Python sources are used where they are; only what is compiled or declared needs another installation.
-$(VENV)/.embedded: pyproject.toml $(CONSTRAINTS) $(WHEEL) $(if $(WHEEL),,$(CODEC)) | $(BIN)/python
+$(VENV)/.embedded: pyproject.toml $(CONSTRAINTS) $(WHEEL) $(if $(WHEEL),,$(COMPILED)) | $(BIN)/python
 	@PYTHON=$(BIN)/python tools/check_machine.sh
 	@echo "installing into $(VENV); the first time this fetches the wheels of the engines"
 	$(if $(WHEEL),$(INSTALL) --force-reinstall --no-deps '$(WHEEL)')

@@ -92,6 +92,8 @@ def guard(is_json: bool) -> Iterator[None]:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
         err.print(Text(f"ssop: a fault of this program: {type(error).__name__}: {error} ({where})"), soft_wrap=True)
+        if isinstance(error, ImportError) and str(error.path).endswith(".so"):
+            err.print(Text("      compiled parts are older than the sources: make ext", style="dim"), soft_wrap=True)
         raise typer.Exit(EXIT_FAILED) from None
 
 

@@ -85,6 +85,14 @@ def test_a_fault_of_the_program_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -
     assert "a fault of this program: ZeroDivisionError" in result.output
 
 
+def test_compiled_part_that_is_too_old_is_said_to_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ImportError("cannot import name 'x' from 'ssop_codec._y'", path="/x/_y.cpython-311.so")
+
+    monkeypatch.setattr("ssop_cli.terminal.find_state_dir", fail)
+    assert "make ext" in runner.invoke(app, ["keys", "list"]).output
+
+
 def test_full_disk_is_no_fault_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/state/secret")

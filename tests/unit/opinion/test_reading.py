@@ -105,6 +105,10 @@ def test_a_tenant_in_a_body_is_left_out_where_unknown_members_are_taken() -> Non
     assert (post.tenant, post.source) == ("acme", "crm")
 
 
+def test_post_as_large_as_may_be_is_read() -> None:
+    assert parse_post(b" " * (MAX_POST_BYTES - 2) + b"{}") == {}
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

@@ -34,6 +34,13 @@ def test_a_shorter_prefix_changes_nothing(book: PrefetchBook) -> None:
     assert book.take("acme", "r", 1) is entry
 
 
+def test_a_longer_prefix_replaces_in_a_full_book_too(book: PrefetchBook) -> None:
+    for tenant in "abcd":
+        start(book, "r", tenant=tenant)
+    assert book.begin("e", "r", (), "what", 1).outcome is Begun.BOOK_FULL
+    assert book.begin("a", "r", (), "what is", 1).outcome is Begun.STARTED
+
+
 def test_other_collections_replace_whatever_the_length(book: PrefetchBook) -> None:
     start(book, "r", "what is")
     assert book.begin("acme", "r", ("faq",), "what", 1).outcome is Begun.STARTED
