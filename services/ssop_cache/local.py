@@ -124,9 +124,11 @@ class LocalLevel:
         return not self._caught_up.is_set()
 
     async def catch_up(self) -> None:
-        """Hear what has changed; whether that was to be had, `is_synced` says."""
+        """Hear what has changed, if that is to be had soon; whether it was, `is_synced` says."""
         self._woken.set()
-        await self._caught_up.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rest_s):
+                await self._caught_up.wait()
 
     def find_all(self, wanted: Sequence[tuple[Name, int]]) -> Sequence[LocalAnswer | None]:
         """For each name and greatest age in milliseconds the answer, where this host hears of changes."""

@@ -16,14 +16,14 @@ local function find(key, value, max_age_ms)
     epoch = call('HGET', KEYS[1], 'epoch')
   end
   -- Where the mark was evicted, answers stored under it are no longer known to be good.
-  if stored_epoch ~= epoch then return {} end
+  if stored_epoch ~= epoch then return false end
   local age_ms = math.max(0, now_ms - tonumber(stored_ms))
-  if max_age_ms > 0 and age_ms > max_age_ms then return {} end
+  if max_age_ms > 0 and age_ms > max_age_ms then return false end
   -- Not cut out here: Lua hashes every byte of every string.
   return {age_ms, tonumber(fence), call('PTTL', key), start - 1, value}
 end
 
 for at = 1, #ARGV do
-  reply[at] = found[at] and find(KEYS[at + 1], found[at], tonumber(ARGV[at])) or {}
+  reply[at] = found[at] and find(KEYS[at + 1], found[at], tonumber(ARGV[at])) or false
 end
 return reply

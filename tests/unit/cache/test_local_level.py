@@ -88,3 +88,11 @@ async def test_older_answer_goes_where_the_newer_one_is_left_to_redis(level: Loc
     store.meanwhile = lambda: level.apply(Change(TAG, b"\2" * 32, 5))
     await answers.put_all("acme", [Fresh(KEY, 2, b"chunk", "small", 5_000)])
     assert len(level.answers) == 0
+
+
+async def test_look_up_does_not_wait_for_ever_to_hear_of_changes(level: LocalLevel) -> None:
+    # As if whoever follows the log hung.
+    level._caught_up.clear()
+    found = await answers_of(level, ScriptedStore(find_answers=[[0, 1, 5_000, 0, RECORD]])).find("acme", KEY)
+    assert found is not None
+    assert found.chunk == b"chunk"

@@ -75,3 +75,12 @@ def test_answer_that_a_cascade_discarded_counts_for_lite() -> None:
     assert (found["lite.input_tokens"], found["lite.output_tokens"]) == (70, 5)
     assert found["full.requests"] == 1
     assert "lite.requests" not in found
+
+
+def test_only_a_budget_needs_reservations() -> None:
+    held = {}
+    for name, limits in (("free", Limits()), ("bound", Limits(budget_tokens=100))):
+        twin = StateTwin()
+        twin.run(scripts.admit(KEYS, limits, [Admit("r", b"", 7)], lease_ms=1000), NOW_MS * 1000)
+        held[name] = twin.reserved_tokens(KEYS.reserved)
+    assert held == {"free": 0, "bound": 7}
