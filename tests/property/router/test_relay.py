@@ -167,6 +167,7 @@ def test_what_is_passed_on_is_what_came(splits: list[int]) -> None:
         assert side.take(chunk) is None
     assert side.client.chunks == chunks
     assert side.course.chunk == b"".join(chunks)
+    assert side.backlog is not None
     assert side.backlog.take() == b"".join(chunks)
     assert side.sends.frames == sum(splits)
     assert side.log == []
