@@ -14,6 +14,14 @@ cdef extern from "ssop_service_probes.h" nogil:
     void ssop_prefetch(uint64_t is_hit, uint64_t ns)
 
 
+cdef void note_received(uint64_t stream, uint64_t frames, uint64_t size_bytes) noexcept:
+    ssop_chunk_received(stream, frames, size_bytes)
+
+
+cdef void note_sent(uint64_t stream, uint64_t frames, uint64_t size_bytes) noexcept:
+    ssop_chunk_sent(stream, frames, size_bytes)
+
+
 def chunk_sent(uint64_t stream, uint64_t frames, uint64_t size_bytes):
     ssop_chunk_sent(stream, frames, size_bytes)
 

@@ -57,17 +57,6 @@ cdef inline uint64_t bit_of(uint32_t kind) noexcept:
 cdef class Survey:
     """See the pure twin."""
 
-    cdef readonly uint64_t kinds
-    cdef readonly Py_ssize_t frames
-    cdef readonly Py_ssize_t documents
-    cdef readonly Py_ssize_t values
-    cdef readonly bint is_clean
-    cdef readonly bint is_plain
-    cdef readonly bint is_row
-    cdef readonly uint64_t first_seq
-    cdef readonly uint64_t last_seq
-    cdef readonly bytes heads
-
 
 @cython.binding(False)
 @cython.always_allow_keywords(False)
@@ -176,11 +165,6 @@ def read_heads(bytes heads not None):
 cdef class Course:
     """See the stub."""
 
-    cdef public uint64_t last_seq
-    cdef readonly bint is_kept
-    cdef Py_ssize_t limit_bytes, size_bytes
-    cdef list chunks
-
     def __cinit__(self, Py_ssize_t limit_bytes):
         self.limit_bytes = limit_bytes
         self.is_kept = limit_bytes > 0
@@ -199,6 +183,10 @@ cdef class Course:
 
     @cython.binding(False)
     def follow(self, bytes chunk not None):
+        return self.next_fields(chunk)
+
+    cdef Survey next_fields(self, bytes chunk):
+        """See `follow`."""
         cdef Survey found = look_over(chunk)
         if not (found.is_plain and found.is_row and found.frames) or found.first_seq != self.last_seq + 1:
             return None

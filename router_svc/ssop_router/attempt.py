@@ -14,6 +14,7 @@ from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, Survey, bodies, select, survey
 from ssop_codec.probes import chunk_received, stream_number
+from ssop_router.core._relay import Relay
 from ssop_router.core.frames import (
     ALL_KINDS,
     DOCUMENT_KINDS,
@@ -28,7 +29,7 @@ from ssop_router.core.transcript import drop_ends
 from ssop_router.delivery import Delivery, count_frames, take_ends
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.lease import Lease
-from ssop_router.outlet import finish
+from ssop_router.outlet import DirectOutlet, finish
 
 R = ErrorReason
 _STATUS: Final = FrameKind.FRAME_KIND_STATUS
@@ -56,7 +57,7 @@ _MOST_REMEMBERED_BYTES: Final = 1_024
 _END_GRACE_S: Final = 1.0
 
 
-class Attempt:
+class Attempt(Relay):
     """One node's stream. Holds everything back until the first field, so that a failure before it is unseen.
 
     An end that says that the node failed after fields is kept from the caller, for another node may go on.
@@ -66,8 +67,6 @@ class Attempt:
 
     confidence_tokens = 0
     """What the node is asked for; see `InferenceServiceGenerateRequest`."""
-    stall_s: float | None = None
-    """How long the node may be silent between two chunks once it has given a field; None: as long as the request."""
     is_continued = False
     """The node goes on with what another one has begun."""
 
@@ -91,7 +90,6 @@ class Attempt:
         self._has_tools = bool(job.request.prompt.tools)
         self._last_seqs: dict[int, int] = {}
         self.held_bytes = 0
-        self.patience = Deadline(first_field_s)
         self.first_field_s: float | None = None
         self.on_first_field: Callable[[], None] | None = None
         self.is_committed = False
@@ -99,32 +97,39 @@ class Attempt:
         self.is_client_gone = False
         self.reading = job.reading = Reading()
         self._stream = stream_number(job.request_id)
+        outlet = delivery.outlet
+        self._outlet = outlet if isinstance(outlet, DirectOutlet) else None
+        self.connect(
+            job.transcript,
+            job.sends,
+            self._outlet,
+            lease.backlog if lease is not None else None,
+            stream=self._stream,
+            clock=time.monotonic,
+            started_s=job.started_s,
+            patience=Deadline(first_field_s),
+        )
 
-    def take(self, chunk: bytes) -> Awaitable[None] | None:
-        """Chunk bytes from the node. Raises BACKEND_FAILED where they are none, or a frame is missing.
+    def look(self, chunk: bytes) -> Awaitable[None] | None:
+        """See Relay.look. Raises BACKEND_FAILED where it is no chunk, or a frame is missing.
 
         What comes after the end is dropped: the accounting may have gone out already.
         """
         if self.is_finished:
             return None
+        if self.is_passing:
+            # What was passed on without a look is in the transcript alone.
+            self.reading.last_seq = self._transcript.last_seq
         try:
-            found = self._transcript.follow(chunk) if self.is_committed and not self._has_tools else None
-            if found is None:
-                found = survey(chunk)
-                return self._take_apart(chunk, found) if found.frames else None
+            found = survey(chunk)
+            return self._take_apart(chunk, found) if found.frames else None
         except FrameError as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
-        # The next fields and nothing else: most chunks are so, and go on as they are.
-        frames = found.frames
-        chunk_received(self._stream, frames, len(chunk))
-        self.reading.last_seq = found.last_seq
-        if self._lease is not None:
-            self._lease.add(chunk)
-        pending = self._delivery.forward(chunk, frames, found=found)
-        if pending is not None:
-            return self._wait_for(pending)
-        self.patience.set(self.stall_s)
-        return None
+
+    def hold(self, pending: Awaitable[None], frames: int, size_bytes: int) -> Awaitable[None] | None:
+        """See Relay.hold."""
+        writing = pending if self._outlet is None else self._outlet.wait(pending)
+        return self._wait_for(self._delivery.count_later(writing, frames, size_bytes))
 
     def _take_apart(self, chunk: bytes, found: Survey) -> Awaitable[None] | None:
         if not found.is_clean:
@@ -232,6 +237,7 @@ class Attempt:
             frames = count_frames(first)
             self.is_finished = False
         self._keep(first, self._held_kinds, frames)
+        self.is_passing = not self._has_tools and not self.is_finished
         pending = self._guard(self._open(first, frames))
         return self._cut_after(pending) if is_cut else pending
 
@@ -286,6 +292,7 @@ class Attempt:
         if not self._has_tools or self.reading.ending.verdict != Verdict.VERDICT_OK:
             # With tools, more documents may follow the first end.
             self.is_finished = True
+            self.is_passing = False
 
 
 @lru_cache(256)

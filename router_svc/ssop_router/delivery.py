@@ -21,7 +21,7 @@ from ssop.v1.mesh_pb2 import (
     Tier,
     TierReason,
 )
-from ssop_codec import Survey, bodies, mesh_chunk, survey
+from ssop_codec import bodies, mesh_chunk, survey
 from ssop_router.core.decision import Decision as Made
 from ssop_router.core.frames import END_BIT, pack_frames, split_frames
 from ssop_router.core.ladder import Target
@@ -48,8 +48,9 @@ class Delivery:
 
     def __init__(self, job: Job, outlet: Outlet, metrics: RouterMetrics) -> None:
         self._job = job
+        self.outlet = outlet
         self._put = outlet.put
-        self._timeline = job.timeline
+        self._sends = job.sends
         self._chunk_bytes = job.chunk_bytes
         self._metrics = metrics
         self.is_open = False
@@ -78,10 +79,8 @@ class Delivery:
         await finish(self.forward(head, 0))
         await self.forward_all(first, is_last=is_last)
 
-    def forward(
-        self, chunk: bytes, frames: int, *, is_last: bool = False, found: Survey | None = None
-    ) -> Awaitable[None] | None:
-        """Send chunk bytes as they are; `frames` of them are document frames. `found`: their survey, where it is known.
+    def forward(self, chunk: bytes, frames: int, *, is_last: bool = False) -> Awaitable[None] | None:
+        """Send chunk bytes as they are; `frames` of them are document frames.
 
         After the last ones the accounting goes along, since every message costs as much as its bytes. What is returned
         is awaited before more is sent.
@@ -90,26 +89,24 @@ class Delivery:
             tail = self._accounting(frames)
             self.is_closed = len(chunk) + len(tail) <= self._chunk_bytes
             if self.is_closed:
-                chunk, found = chunk + tail, None
-        job, timeline = self._job, self._timeline
-        if timeline.is_on:
-            if found is None:
-                found = survey(chunk)
-            at_us = int((time.monotonic() - job.started_s) * 1_000_000)
-            timeline.send(at_us, len(chunk), found.frames, found.heads)
+                chunk += tail
+        sends = self._sends
+        if sends.is_noting:
+            found = survey(chunk)
+            at_us = int((time.monotonic() - self._job.started_s) * 1_000_000)
+            sends.note(at_us, len(chunk), found.frames, found.heads)
         pending = self._put(chunk, frames)
         if pending is not None:
-            return self._note_later(pending, frames, len(chunk))
+            return self.count_later(pending, frames, len(chunk))
         if frames:
-            job.frames_sent += frames
-            job.document_bytes += len(chunk)
+            sends.count(frames, len(chunk))
         return None
 
-    async def _note_later(self, pending: Awaitable[None], frames: int, size_bytes: int) -> None:
+    async def count_later(self, pending: Awaitable[None], frames: int, size_bytes: int) -> None:
+        """Document frames have gone out once what was returned for them is over."""
         await pending
         if frames:
-            self._job.frames_sent += frames
-            self._job.document_bytes += size_bytes
+            self._sends.count(frames, size_bytes)
 
     async def forward_all(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Send chunk bytes in chunks no larger than the request takes."""
@@ -176,8 +173,8 @@ class Delivery:
             accounting.retrieval_wait_ms = job.retrieval_wait_ms
         if job.first_field_ms:
             accounting.first_field_ms = job.first_field_ms
-        if job.frames_sent or more_frames:
-            accounting.frames_sent = job.frames_sent + more_frames
+        if frames := job.sends.frames + more_frames:
+            accounting.frames_sent = frames
         if job.failed:
             accounting.failed_attempts = len(job.failed)
         if job.discarded_usage is not None:

@@ -21,6 +21,7 @@ from ssop.v1.mesh_pb2 import (
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_chassis.identity import Principal
 from ssop_codec import Schema
+from ssop_router.core._relay import Sends
 from ssop_router.core.cascade import Judgement
 from ssop_router.core.decision import Decision, Features
 from ssop_router.core.ladder import CANNED_LEVEL, SIMILAR_LEVEL, Target
@@ -34,7 +35,6 @@ _BYTES_PER_TOKEN: Final = 4
 # Never changed: what an end says takes their place.
 _NO_VIOLATION: Final = Violation()
 _NO_USAGE: Final = Usage()
-_NO_TIMELINE: Final = Timeline()
 # Looking a name up in an enum of protobuf costs as much as an object.
 _NO_VERDICT: Final = Verdict.VERDICT_UNSPECIFIED
 _NOT_GRAVE: Final = (_NO_VERDICT, Verdict.VERDICT_OK)
@@ -134,7 +134,10 @@ class Question:
 class Shared(Protocol):
     """A generation that others may follow."""
 
-    has_followers: bool
+    @property
+    def has_followers(self) -> bool:
+        """Others do."""
+        ...
 
 
 @dataclass(slots=True)
@@ -170,8 +173,7 @@ class Job:
     discarded_usage: Usage | None = None
     transcript: Transcript = field(default_factory=lambda: Transcript(0))
     continuations: list[Continuation] = field(default_factory=list)
-    frames_sent: int = 0
-    document_bytes: int = 0
+    sends: Sends = field(default_factory=Sends)
     admission_ms: int = 0
     retrieval_wait_ms: int = 0
     first_field_ms: int = 0
@@ -183,7 +185,7 @@ class Job:
     is_refused: bool = False
     is_interrupted: bool = False
     lease: "Shared | None" = None
-    timeline: Timeline = _NO_TIMELINE
+    timeline: Timeline | None = None
     request: GenerateRequest = field(init=False)
     """What was asked."""
     principal: Principal = field(init=False)
@@ -296,8 +298,9 @@ class Job:
         return max(1, round((time.monotonic() - self.started_s) * 1000))
 
     def mark(self, name: str, detail: str = "") -> None:
-        """Note a moment for the trace; `detail` is a word of the mesh's, never the caller's."""
-        self.timeline.mark(int((time.monotonic() - self.started_s) * 1_000_000), name, detail)
+        """Note a moment for the trace, where there is one; `detail` is a word of the mesh's, never the caller's."""
+        if self.timeline is not None:
+            self.timeline.mark(int((time.monotonic() - self.started_s) * 1_000_000), name, detail)
 
     def remaining_s(self) -> float:
         """Seconds until the deadline."""
@@ -307,7 +310,7 @@ class Job:
         """What a generation without an end consumed, about: an answer that is cut is not free."""
         return Usage(
             input_tokens=self.features.prompt_bytes // _BYTES_PER_TOKEN,
-            output_tokens=self.document_bytes // _BYTES_PER_TOKEN,
+            output_tokens=self.sends.size_bytes // _BYTES_PER_TOKEN,
         )
 
     def trailers(self) -> dict[str, str | bytes]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ssop.v1.cache_pb2 import CommitRequest, LeaseState
 from ssop_chassis.errors import MeshError
+from ssop_router.core._relay import Backlog
 from ssop_router.core.ladder import Target
 from ssop_router.crowd import Commit
 from ssop_router.dependency import Unavailable
@@ -29,36 +30,34 @@ class Lease:
         self.key = key
         self.fencing_token = fencing_token
         self.job = job
-        self.has_followers = False
         self.is_spoiled = ""
+        self.backlog = Backlog(MOST_PENDING_BYTES, answers.settings.max_stored_bytes)
+        """What was generated and is not sent. Urgent while others follow, closed once it is spoiled."""
         self._answers = answers
-        self._max_bytes = answers.settings.max_stored_bytes
-        self._pending: list[bytes] = []
-        self._size = 0
         self._sending: asyncio.Task[None] | None = None
-        self._pending_bytes = 0
         self._is_closed = False
         self._has_appended = False
         self.on_stored: Callable[[], object] | None = None
         """Called once others can find the answer."""
 
+    @property
+    def has_followers(self) -> bool:
+        """Others wait for what is generated."""
+        return self.backlog.is_urgent
+
     def add(self, chunk: bytes) -> None:
         """Document frames that were generated."""
-        if self.is_spoiled:
-            return
-        self._size += len(chunk)
-        if self._size > self._max_bytes:
+        backlog = self.backlog
+        backlog.add(chunk)
+        if backlog.is_full:
             self.spoil("too_large")
-            return
-        self._pending.append(chunk)
-        self._pending_bytes += len(chunk)
-        if self._sending is None and (self.has_followers or self._pending_bytes > MOST_PENDING_BYTES):
+        elif self._sending is None and backlog.is_due:
             self._send()
 
     def give_up(self, reason: str) -> None:
         """The answer is not what its key promises: nobody may follow it or find it, so others generate their own."""
         self.spoil(reason)
-        self.has_followers = False
+        self.backlog.is_urgent = False
         self._answers.start(self.close(is_complete=False, model=""))
 
     def hear(self, state: LeaseState) -> None:
@@ -68,20 +67,19 @@ class Lease:
         if state.is_lost:
             self.lose()
         elif not self.is_spoiled:
-            self.has_followers = state.has_followers
-            if self.has_followers and self._pending and self._sending is None:
+            self.backlog.is_urgent = state.has_followers
+            if self._sending is None and self.backlog.is_due:
                 self._send()
 
     def lose(self) -> None:
         """Somebody else has the lease, or may have it."""
         self.spoil("lease_lost")
-        self.has_followers = False
+        self.backlog.is_urgent = False
 
     def spoil(self, reason: str) -> None:
         """The answer must not be stored."""
         self.is_spoiled = self.is_spoiled or reason
-        self._pending.clear()
-        self._pending_bytes = 0
+        self.backlog.close()
 
     def end_with_settlement(self, *, is_complete: bool, model: str) -> Commit | None:
         """What ends the generation in one call with the settlement.
@@ -90,7 +88,7 @@ class Lease:
         appended still, or the settlements of others would wait for many bytes, those included that the state instance
         has of it.
         """
-        is_large = is_complete and not self.is_spoiled and self._size > 2 * MOST_PENDING_BYTES
+        is_large = is_complete and not self.is_spoiled and self.backlog.total_bytes > 2 * MOST_PENDING_BYTES
         if self._is_closed or self._sending is not None or is_large:
             return None
         self._is_closed = True
@@ -124,7 +122,7 @@ class Lease:
             cache_key=self.key,
             fencing_token=self.fencing_token,
             # What is given up is not appended: a follower without a field can still take over unseen.
-            chunk=b"".join(self._pending) if is_stored else b"",
+            chunk=self.backlog.take() if is_stored else b"",
             is_complete=is_stored,
             model=model,
             is_all=not self._has_appended,
@@ -145,19 +143,16 @@ class Lease:
     async def _append(self) -> None:
         try:
             while True:
-                chunk = b"".join(self._pending)
-                self._pending.clear()
-                self._pending_bytes = 0
-                response = await self._answers.append(self, chunk)
-                self.has_followers = response.has_followers
-                if not (self.has_followers and self._pending) or self._is_closed:
+                response = await self._answers.append(self, self.backlog.take())
+                self.backlog.is_urgent = response.has_followers
+                if not (self.has_followers and self.backlog.is_due) or self._is_closed:
                     return
         except MeshError:
             self.lose()
         except Unavailable:
             # The lease may well be held still: given up at the end, it does not keep followers until it lapses.
             self.spoil("append_failed")
-            self.has_followers = False
+            self.backlog.is_urgent = False
         finally:
             self._sending = None
 

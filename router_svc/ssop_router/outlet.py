@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
-from ssop_codec.probes import chunk_sent
+from ssop_router.core._relay import Way
 
 Write = Callable[[bytes], Awaitable[None] | None]
 """Sends a chunk. What is returned is awaited before the next one; None where there is room at once."""
@@ -26,30 +26,22 @@ class Outlet(Protocol):
         ...
 
 
-class DirectOutlet:
+class DirectOutlet(Way):
     """Writes to the client's call until the client is gone, and then to nowhere, for a generation that goes on.
 
-    The last step before the transport: `stream` is told to kernel's tracers, `thin` is what a failpoint makes of each
-    chunk.
+    The last step before the transport: `stream` is told to kernel's tracers.
     """
 
-    def __init__(self, write: Write, stream: int, thin: Callable[[bytes], bytes] | None = None) -> None:
-        self._write = write
-        self._stream = stream
-        self._thin = thin
-        self._task: asyncio.Task[None] | None = None
-        self._is_detached = False
+    _task: asyncio.Task[None] | None = None
 
     def put(self, chunk: bytes, frames: int) -> Awaitable[None] | None:
         """See Outlet.put. Raises CANCELLED when the client is gone and nothing was detached."""
-        if self._is_detached:
-            return None
-        chunk_sent(self._stream, frames, len(chunk))
-        pending = self._write(chunk if self._thin is None else self._thin(chunk))
-        return None if pending is None else self._wait(pending)
+        pending = self.send(chunk, frames)
+        return None if pending is None else self.wait(pending)
 
-    async def _wait(self, pending: Awaitable[None]) -> None:
-        if self._is_detached:
+    async def wait(self, pending: Awaitable[None]) -> None:
+        """Wait for what `send` returned. Raises as `put`."""
+        if self.is_shut:
             # The client went between the write and the wait for it.
             if isinstance(pending, Coroutine):
                 pending.close()
@@ -60,7 +52,7 @@ class DirectOutlet:
         try:
             await pending
         except asyncio.CancelledError:
-            if self._is_detached and task is not None and task.uncancel() <= cancelling:
+            if self.is_shut and task is not None and task.uncancel() <= cancelling:
                 # `detach` woke this task from a write that would never have ended, and nothing else did.
                 return
             if task is not None and task.cancelling():
@@ -72,6 +64,6 @@ class DirectOutlet:
 
     def detach(self) -> None:
         """The client is gone and the generation goes on: drop what it writes."""
-        self._is_detached = True
+        self.is_shut = True
         if self._task is not None:
             self._task.cancel()

@@ -175,7 +175,7 @@ class Pipeline:
             self._release(job)
             self._reports.end(job, outcome)
             if isinstance(outlet, DirectOutlet):
-                self._receipts.record_sent(job.tenant, job.request_id, job.frames_sent, is_whole=failure is None)
+                self._receipts.record_sent(job.tenant, job.request_id, job.sends.frames, is_whole=failure is None)
             else:
                 self._recordings.end(job, failure)
             # Raised, it holds this frame.

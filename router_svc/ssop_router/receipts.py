@@ -34,7 +34,8 @@ class Receipts:
 
     def watch(self, write: Write, request_id: str) -> DirectOutlet:
         """The way of a request's chunks to a client."""
-        return DirectOutlet(write, stream_number(request_id), self._thin)
+        thin = self._thin
+        return DirectOutlet(write if thin is None else lambda chunk: write(thin(chunk)), stream_number(request_id))
 
     def record_sent(self, tenant: str, request_id: str, frames: int, *, is_whole: bool) -> None:
         """Document frames went to the client of a request; `is_whole`: all that there were."""

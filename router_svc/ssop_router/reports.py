@@ -69,7 +69,7 @@ class Reports:
                 "cascade_reason": CascadeReason.Name(job.cascade_reason),
                 "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,
                 "verdict": Verdict.Name(job.ending.verdict),
-                "frames_sent": job.frames_sent,
+                "frames_sent": job.sends.frames,
                 "admission_ms": job.admission_ms,
                 "retrieval_wait_ms": job.retrieval_wait_ms,
                 "rag_overlap_ms": job.rag_overlap_ms,

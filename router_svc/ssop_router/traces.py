@@ -43,11 +43,12 @@ class Traces:
         """A request was accepted."""
         if not self._size:
             return
-        job.timeline = Timeline(MAX_FRAMES_DEBUG if job.request.debug else MAX_FRAMES)
+        job.sends.note_up_to(MAX_FRAMES_DEBUG if job.request.debug else MAX_FRAMES)
+        timeline = job.timeline = Timeline(job.sends)
         job.mark("decided")
         nodes = job.schema.nodes[:_MAX_POINTERS] if job.schema is not None else ()
         name = (job.tenant, job.request_id)
-        self._entries[name] = _Entry(self._wall_ms() - job.elapsed_ms(), job.timeline, nodes, job)
+        self._entries[name] = _Entry(self._wall_ms() - job.elapsed_ms(), timeline, nodes, job)
         self._entries.move_to_end(name)
         if len(self._entries) > self._size:
             self._entries.popitem(last=False)
@@ -90,7 +91,7 @@ class Traces:
             ],
             chunks_left_out=timeline.left_out,
             pointers=name_nodes(entry.nodes),
-            frames_sent=max(sent, job.frames_sent if job is not None else 0),
+            frames_sent=max(sent, job.sends.frames if job is not None else 0),
             frames_received=received,
             frames_verified=verified,
         )

@@ -253,7 +253,7 @@ cdef class Connection(Session):
                             continue
                         stream.is_seen = True
                         self._on_stream(self, stream)
-                    if stream.listener is not None:
+                    if stream.hand_over() and stream.listener is not None:
                         stream.listener()
                 except Exception:
                     # Listeners handle what calls may do wrong; this is a fault of ours, and ends its call alone.

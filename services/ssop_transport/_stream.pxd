@@ -41,9 +41,14 @@ cdef class Stream:
     cdef size_t _roomed_bytes, _stuck_bytes
     cdef int _stuck_ticks
     cdef list _own_trailers
+    cdef object _taker, _context
+    cdef public object pending
+    cdef readonly object fault
 
     cdef bint keep_apart(self, const uint8_t *name, size_t name_length, const uint8_t *value,
                          size_t value_length) except -1
+    cpdef bint hand_over(self) except -1
+    cpdef object take(self)
     cdef void _give_back(self)
     cdef object _unpack(self, bytes packed)
     cdef bint _is_open(self)

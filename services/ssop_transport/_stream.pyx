@@ -8,6 +8,7 @@ import logging
 from collections import deque
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
@@ -53,6 +54,8 @@ cdef class Stream:
     # more, and `error_code` says why. `is_seen`: a server's shell was told of it. `is_left`: nobody wants to hear of it. `failure` says why what the peer sent can't be read: `metadata_too_large`,
     # `message_too_large`, `compressed` (without an encoding that is known), `flag_unknown`, `damaged`, `no_room`, else it
     # is empty.
+    # `pending` is what the one to whom messages are handed over has returned, and is to be awaited before the next; `fault` what
+    # it has raised: none comes any more.
     # A message that is packed waits in a tuple, as it came, so that what waits is bounded by what was sent.
 
     # `messages` and `_queue` are None where nothing waits in them: an empty deque is the largest part of an idle stream.
@@ -90,7 +93,28 @@ cdef class Stream:
         """Whole messages that nobody has taken."""
         return 0 if self.messages is None else len(self.messages)
 
-    def take(self):
+    def pass_to(self, taker, context):
+        """Hand messages over as they come."""
+        self._taker = taker
+        self._context = context
+
+    cpdef bint hand_over(self) except -1:
+        """Hand over what is there, until a message has to be waited for; whether anybody else is to hear of news."""
+        cdef object message
+        if self._taker is None:
+            return True
+        if self.messages and self.pending is None and self.fault is None:
+            PyContext_Enter(self._context)
+            try:
+                while self.pending is None and (message := self.take()) is not None:
+                    self.pending = self._taker(message)
+            except BaseException as fault:
+                self.fault = fault
+            finally:
+                PyContext_Exit(self._context)
+        return self.pending is not None or self.fault is not None or self.is_closed or self.is_ended or bool(self.failure)
+
+    cpdef object take(self):
         """The next message; None where no whole one is there."""
         cdef bytes message
         cdef object found
@@ -207,7 +231,7 @@ cdef class Stream:
     def leave(self):
         """Tell the listener nothing any more."""
         self.is_left = True
-        self.listener = None
+        self.listener = self._taker = self._context = self.fault = None
 
     def reset(self, uint32_t error_code=NGHTTP2_CANCEL):
         """Break the call off."""

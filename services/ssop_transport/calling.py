@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from typing import Final
 
 from google.rpc import code_pb2
@@ -41,10 +41,6 @@ class Calling(Alarm):
     def remaining_s(self) -> float:
         """Time until the deadline."""
         return self._due_s - self.loop.time()
-
-    def take(self) -> bytes | None:
-        """The next message, if it is there."""
-        return None if self.stream is None else self.stream.take()
 
     async def run(self) -> None:
         """Until the call is over."""
@@ -99,40 +95,29 @@ class Calling(Alarm):
 class Streaming(Calling):
     """Hands each message over in the turn of the loop in which it came, in the context of the caller."""
 
-    __slots__ = ("_context", "_on_message", "error", "pending")
+    __slots__ = ("_context", "_on_message")
 
     def __init__(self, timeout_s: float, on_message: OnMessage) -> None:
         super().__init__(timeout_s)
         self._on_message = on_message
         self._context = contextvars.copy_context()
-        self.pending: Awaitable[None] | None = None
-        self.error: BaseException | None = None
 
-    def news(self) -> None:
-        """See Calling.news."""
-        self.deliver()
-        if self.pending is not None or self.error is not None or self.is_over or self._is_late:
-            super().news()
-
-    def deliver(self) -> None:
-        """Hand over what is there, until a message has to be waited for."""
-        take, run, on_message = self.take, self._context.run, self._on_message
-        while self.pending is None and self.error is None and (message := take()) is not None:
-            try:
-                self.pending = run(on_message, message)
-            except BaseException as error:  # noqa: BLE001 - raised again where the call is awaited
-                self.error = error
+    def begin(self, connection: Connection, headers: wire.Pairs, request: bytes, is_packed: bool) -> None:
+        """See Calling.begin."""
+        super().begin(connection, headers, request, is_packed)
+        if self.stream is not None:
+            self.stream.pass_to(self._on_message, self._context)
 
     async def run(self) -> None:
         """Until the stream is over and everything was handed over."""
-        while True:
-            self.deliver()
-            if self.error is not None:
-                raise self.error
-            if self.pending is not None:
-                await wait_within(self.pending, self.remaining_s())
-                self.pending = None
-            elif self.is_over:
+        while (stream := self.stream) is not None:
+            stream.hand_over()
+            if stream.fault is not None:
+                raise stream.fault
+            if stream.pending is not None:
+                await wait_within(stream.pending, self.remaining_s())
+                stream.pending = None
+            elif stream.is_over:
                 return
             else:
                 await self.wait()
@@ -140,7 +125,10 @@ class Streaming(Calling):
     def leave(self) -> None:
         """See Calling.leave."""
         super().leave()
-        pending, self.pending = self.pending, None
+        stream = self.stream
+        if stream is None:
+            return
+        pending, stream.pending = stream.pending, None
         if isinstance(pending, Coroutine):
             # Its caller was cancelled in the turn in which it came: nobody waits for it any more.
             pending.close()

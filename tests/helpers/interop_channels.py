@@ -98,7 +98,8 @@ class NativeDialogue(Calling):
         self.stream.finish()
 
     async def read(self) -> bytes | None:
-        while (message := self.take()) is None and not self.is_over and self._error is None:
+        assert self.stream is not None
+        while (message := self.stream.take()) is None and not self.is_over and self._error is None:
             try:
                 await self.wait()
             except MeshError as error:

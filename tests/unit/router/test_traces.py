@@ -9,6 +9,7 @@ from ssop.v1.mesh_pb2 import Receipt
 from ssop.v1.router_pb2 import GetTraceRequest, GetTraceResponse
 from ssop_chassis.errors import MeshError
 from ssop_codec import compile_schema
+from ssop_router.core._relay import Sends
 from ssop_router.core.timeline import MAX_FRAMES, Timeline
 from ssop_router.traces import name_nodes
 
@@ -119,22 +120,24 @@ async def test_receipts_show_in_the_trace(mesh: Mesh) -> None:
 
 
 def test_a_long_answer_keeps_its_beginning_and_counts_the_rest() -> None:
-    timeline = Timeline(MAX_FRAMES)
+    sends = Sends(MAX_FRAMES)
     for number in range(MAX_FRAMES + 20):
-        timeline.send(number, 10, 1, b"")
+        sends.note(number, 10, 1, b"")
+    timeline = Timeline(sends)
     assert len(timeline.sent) == MAX_FRAMES
     assert timeline.left_out == 20
 
 
 def test_what_follows_a_chunk_that_is_left_out_is_left_out_too() -> None:
-    timeline = Timeline(4)
+    sends = Sends(4)
     for count in (3, 3, 1):
-        timeline.send(0, 10, count, b"")
+        sends.note(0, 10, count, b"")
+    timeline = Timeline(sends)
     assert (len(timeline.sent), timeline.left_out) == (1, 2)
 
 
 def test_of_very_many_marks_the_last_is_kept() -> None:
-    timeline = Timeline(4)
+    timeline = Timeline(Sends())
     for number in range(1_000):
         timeline.mark(number, "attempt")
     timeline.mark(1_000, "ended")

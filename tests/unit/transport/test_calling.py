@@ -1,6 +1,7 @@
 """What is left of a call that is broken off."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, cast
 
 from ssop_transport.calling import Streaming
@@ -10,12 +11,17 @@ class _Stream:
     """A stream with one message."""
 
     is_over = False
+    fault = None
+    pending: Awaitable[None] | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, take: Any) -> None:
+        self._take = take
         self._messages = [b"a"]
 
-    def take(self) -> bytes | None:
-        return self._messages.pop() if self._messages else None
+    def hand_over(self) -> bool:
+        if self._messages:
+            self.pending = self._take(self._messages.pop())
+        return self.pending is not None
 
     def leave(self) -> None:
         pass
@@ -31,11 +37,13 @@ async def test_message_that_waits_is_dropped_where_its_caller_is_cancelled_as_it
         begun.append(message)
 
     calling = Streaming(60, wait)
-    calling.stream = cast("Any", _Stream())
+    stream = _Stream(wait)
+    calling.stream = cast("Any", stream)
     running = asyncio.ensure_future(calling.run())
     running.cancel()
+    stream.hand_over()
     calling.news()
-    pending = calling.pending
+    pending = stream.pending
     calling.leave()
     await asyncio.wait({running})
     # One that nobody awaits would be an error of this test: it warns.
