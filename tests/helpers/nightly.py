@@ -203,6 +203,9 @@ def _end_left(mark: str) -> list[str]:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
+    # While they die they may write what is about to be removed.
+    while _marked(mark) and time.monotonic() < deadline_s + _END_S:
+        time.sleep(0.1)
     return [f"process {name}" for name in found.values()]
 
 
