@@ -70,7 +70,7 @@ class RenumberingWriter(DocumentWriter):
         return [frame_pb2.Chunk(frames=kept).SerializeToString(deterministic=True)] if kept else []
 
 
-def _read_whole(model: Model, plan: Any, request: Any) -> Any:
+async def _read_whole(model: Model, plan: Any, request: Any) -> Any:
     """In the place of `servicer._read_rest`: the grammar is that of a whole document."""
     if not request.HasField("continue_from"):
         return None, plan.constraint
