@@ -13,7 +13,7 @@ cdef class DocumentWriter:
     cdef readonly bint is_invalid
     cdef readonly bint is_done
 
-    cdef _begin(self, beginning)
+    cpdef _begin(self, beginning)
 
     cpdef list feed(self, tokens, usage=*)
 
@@ -24,6 +24,6 @@ cdef class DocumentWriter:
 
     cdef _score(self, scorer, bytes text, logprob)
 
-    cdef list _drop_final(self, list chunks)
+    cpdef list _drop_final(self, list chunks)
 
-    cdef list _collect(self, usage)
+    cpdef list _collect(self, usage)
