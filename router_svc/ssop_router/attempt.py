@@ -65,8 +65,30 @@ class Attempt(Relay):
     `on_commit` is called once, just before the first field leaves.
     """
 
-    confidence_tokens = 0
-    """What the node is asked for; see `InferenceServiceGenerateRequest`."""
+    # Attributes of a class under a compiled one are dear without.
+    __slots__ = (
+        "_delivery",
+        "_has_tools",
+        "_held",
+        "_held_frames",
+        "_held_kinds",
+        "_job",
+        "_last_seqs",
+        "_lease",
+        "_on_commit",
+        "_outlet",
+        "_stream",
+        "_transcript",
+        "confidence_tokens",
+        "first_field_s",
+        "held_bytes",
+        "is_client_gone",
+        "is_committed",
+        "is_finished",
+        "on_first_field",
+        "reading",
+    )
+
     is_continued = False
     """The node goes on with what another one has begun."""
 
@@ -79,6 +101,8 @@ class Attempt(Relay):
         first_field_s: float,
         on_commit: Callable[[], None] | None = None,
     ) -> None:
+        self.confidence_tokens = 0
+        """What the node is asked for; see `InferenceServiceGenerateRequest`."""
         self._job = job
         self._transcript = job.transcript
         self._delivery = delivery
@@ -304,6 +328,8 @@ def _read_status(body: bytes) -> tuple[ConstraintMode.ValueType, tuple[str, ...]
 
 class ContinuedAttempt(Attempt):
     """A node that goes on with a document whose beginning has been sent; unseen until it has a frame of its own."""
+
+    __slots__ = ("_cause", "_target")
 
     is_continued = True
 
