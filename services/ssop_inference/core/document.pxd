@@ -5,9 +5,9 @@ cdef class DocumentWriter:
     cdef object _encoder
     cdef object _scorer
     cdef object _confidence
-    cdef tuple _final
+    cdef readonly tuple _final
     cdef Py_ssize_t _offset
-    cdef Py_ssize_t _repeated
+    cdef public Py_ssize_t _repeated
     cdef bint _has_logprobs
     cdef bint _is_envelope
     cdef readonly bint is_invalid
