@@ -6,6 +6,7 @@ that every message means what protobuf says it means.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -376,8 +377,9 @@ cdef inline uint8_t* put_line(uint8_t* at, uint8_t kind, Py_ssize_t value) noexc
 
 
 def pack(tuple words not None):
-    """See the twin. Raises OverflowError for a number that no int64 holds, TypeError for what is no word."""
+    """See the twin. Raises TypeError for what is no word."""
     cdef Py_ssize_t most = FRAMING, size
+    cdef int overflow = 0
     cdef object word
     cdef const char* text
     cdef uint8_t* buffer
@@ -389,8 +391,14 @@ def pack(tuple words not None):
         elif isinstance(word, str):
             PyUnicode_AsUTF8AndSize(word, &size)
             most += size + FRAMING
-        else:
+        elif isinstance(word, int):
+            PyLong_AsLongLongAndOverflow(word, &overflow)
+            if overflow:
+                # Wider than what is written here: a stranger's number goes on as it came, and Redis judges it.
+                return pack(tuple([str(one) if isinstance(one, int) else one for one in words]))
             most += MAX_DIGITS + FRAMING
+        else:
+            raise TypeError("a word of a command is text, bytes or a whole number")
     buffer = <uint8_t*>PyMem_Malloc(most)
     if buffer is NULL:
         raise MemoryError
@@ -402,10 +410,8 @@ def pack(tuple words not None):
             elif isinstance(word, str):
                 text = PyUnicode_AsUTF8AndSize(word, &size)
             else:
-                size = put_digits(digits, word) if isinstance(word, int) else -1
+                size = put_digits(digits, word)
                 text = <const char*>digits
-            if size < 0:
-                raise TypeError("a word of a command is text, bytes or a whole number")
             at = put_line(at, 0x24, size)
             memcpy(at, text, size)
             at += size

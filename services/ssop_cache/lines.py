@@ -24,7 +24,7 @@ CALLS_PER_CONNECTION: Final = 4
 _INCOMPLETE: Final = object()
 
 Words = tuple[str | bytes | int, ...]
-_Entry = tuple[Words, "asyncio.Future[Any]"]
+_Entry = tuple[bytes, "asyncio.Future[Any]"]
 
 
 class _Wire(asyncio.Protocol):
@@ -57,7 +57,7 @@ class _Wire(asyncio.Protocol):
             self._unsent.extend(entries)
             return
         self._awaited.extend(future for _, future in entries)
-        self._transport.write(b"".join([pack(words) for words, _ in entries]))
+        self._transport.write(b"".join([packed for packed, _ in entries]))
 
     def leave_silent(self) -> None:
         """Take nothing more if nobody waits any longer for the reply that is next: it may never come."""
@@ -161,11 +161,15 @@ class Lines:
         self._closing: set[asyncio.Task[None]] = set()
 
     def send(self, words: Words) -> "asyncio.Future[Any]":
-        """The reply to a command. Raises RedisError and OSError. Whoever loses interest cancels the future."""
+        """The reply to a command. Raises RedisError and OSError. Whoever loses interest cancels the future.
+
+        What is no command raises TypeError here, where it is nobody's trouble but the caller's.
+        """
+        packed = pack(words)
         # Asked for once: on Python 3.11 each time is a system call.
         loop = self._loop = self._loop or asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((words, future))
+        self._waiting.append((packed, future))
         if not self._is_due:
             # What else is asked for in this turn of the loop goes along.
             self._is_due = True

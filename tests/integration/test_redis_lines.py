@@ -50,6 +50,17 @@ async def test_replies_reach_who_asked(server: RedisServer) -> None:
         assert await asyncio.gather(*asked) == [str(n).encode() for n in range(500)]
 
 
+@pytest.mark.parametrize("word", [None, 1.5, "\ud800", ["a"]])
+async def test_what_is_no_command_harms_nobody_beside_it(server: RedisServer, word: object) -> None:
+    async with opened(server) as lines:
+        before = lines.send(("ECHO", "before"))
+        with pytest.raises((TypeError, UnicodeEncodeError)):
+            lines.send(("ECHO", word))  # type: ignore[arg-type]
+        after = lines.send(("ECHO", 2**64))
+        async with asyncio.timeout(60):
+            assert (await before, await after) == (b"before", str(2**64).encode())
+
+
 async def test_commands_of_a_turn_take_one_connection(server: RedisServer) -> None:
     async with opened(server) as lines:
         await asyncio.gather(*(lines.send(("PING",)) for _ in range(100)))

@@ -25,8 +25,8 @@ class Grants:
 
     def take(self, tenant: str, cache_key: bytes, fence: int, now_s: float) -> bool:
         """Whether it is held still, for all that is known here. It is said once: who asks is about to end it."""
-        given, until_s = self._grants.get((tenant, cache_key), (0, 0.0))
-        if given != fence:
+        grant = self._grants.get((tenant, cache_key))
+        if grant is None or grant[0] != fence:
             return False
         del self._grants[tenant, cache_key]
-        return now_s < until_s
+        return now_s < grant[1]

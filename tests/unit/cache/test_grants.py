@@ -20,6 +20,10 @@ def test_another_fence_or_tenant_or_key_knows_nothing_of_it() -> None:
     assert grants.take("acme", KEY, 7, 0.0)
 
 
+def test_what_was_never_given_is_not_held_by_any_fence() -> None:
+    assert not any(Grants().take("acme", KEY, fence, 0.0) for fence in (0, 1))
+
+
 def test_it_is_said_once() -> None:
     grants = Grants()
     grants.give("acme", KEY, 7, 11.0)
