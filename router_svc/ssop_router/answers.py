@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from google.protobuf.message import DecodeError
+
 from ssop.v1.cache_pb2 import (
     AppendRequest,
     AppendResponse,
@@ -40,6 +42,8 @@ from ssop_router.settings import RouterSettings
 
 _SERVICE: Final = "/ssop.v1.CacheService/"
 _BYTES_PER_TOKEN: Final = 3
+_MOST_RESERVED: Final = 2**32 - 1
+"""What an AdmitRequest holds, in tokens: a limit of output that is next to none is not to be a fault."""
 _SETTLE_PAUSES_S: Final = (0.2, 1.0, 2.0)
 _NOT_GENERATING: Final = (CacheOutcome.CACHE_OUTCOME_HIT, CacheOutcome.CACHE_OUTCOME_FOLLOW)
 _NO_ANSWER: Final = StoredAnswer()
@@ -137,7 +141,8 @@ class Answers:
         settings = self._settings
         output_tokens = job.features.max_output_tokens or settings.reserve_output_tokens
         generations = 2 if job.features.policy.is_cascade else 1
-        reserve_tokens = generations * (job.features.prompt_bytes // _BYTES_PER_TOKEN + output_tokens)
+        input_tokens = job.features.prompt_bytes // _BYTES_PER_TOKEN
+        reserve_tokens = min(_MOST_RESERVED, generations * (input_tokens + output_tokens))
         max_age_ms = job.request.cache.max_age_ms
         is_cache_only = job.features.policy.is_cache_only
 
@@ -172,7 +177,11 @@ class Answers:
         if self.renewals is not None and outcome not in _NOT_GENERATING:
             self.renewals.hold(job, lease, age_s=time.monotonic() - asked_s)
         is_hit = outcome == CacheOutcome.CACHE_OUTCOME_HIT
-        answer = StoredAnswer.FromString(response.answer) if is_hit else _NO_ANSWER
+        try:
+            answer = StoredAnswer.FromString(response.answer) if is_hit else _NO_ANSWER
+        except DecodeError as error:
+            # The envelope was looked at, and not what is in it.
+            raise Unavailable(self._cache.name) from error
         return Admission(outcome, answer, lease)
 
     def _give_back(self, job: Job, key: bytes, response: Admitted) -> None:

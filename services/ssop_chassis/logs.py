@@ -86,9 +86,16 @@ def _encode(fields: Mapping[str, Any]) -> str:
     That one takes what orjson leaves: keys that are no text, integers beyond 64 bits, and text that is no Unicode.
     """
     try:
-        return orjson.dumps(fields, default=str, option=_OPTIONS).decode()
+        return orjson.dumps(fields, default=_simplify, option=_OPTIONS).decode()
     except TypeError:
         return _encode_at_leisure(fields)
+
+
+def _simplify(value: Any) -> Any:
+    """What stands for what orjson does not know: numbers and tuples of other kinds are what they are for JSON."""
+    if isinstance(value, float):
+        return float(value)
+    return list(value) if isinstance(value, tuple) else str(value)
 
 
 class Event(NamedTuple):

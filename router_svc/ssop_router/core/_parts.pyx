@@ -40,6 +40,8 @@ cdef enum:
     VARINT = 0
     FIXED64 = 1
     BYTES = 2
+    GROUP = 3
+    GROUP_END = 4
     FIXED32 = 5
 
 cdef Py_ssize_t MOST_PLAIN = MAX_PLAIN, MOST_MESSAGES = MAX_MESSAGES, MOST_TOOLS = MAX_TOOLS
@@ -73,6 +75,33 @@ cdef int read_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) ex
     raise ValueError("a number that is cut or longer than 64 bits")
 
 
+cdef int skip_group(const uint8_t** at, const uint8_t* end) except -1:
+    """Go behind the end of a group, with those in it: no field here is one, but protobuf keeps those of strangers."""
+    cdef uint64_t tag, size, depth = 1
+    cdef uint32_t wire_type
+    while depth:
+        read_varint(at, end, &tag)
+        wire_type, size = tag & 7, 0
+        if wire_type == VARINT:
+            read_varint(at, end, &tag)
+        elif wire_type == BYTES:
+            read_varint(at, end, &size)
+        elif wire_type == FIXED32:
+            size = 4
+        elif wire_type == FIXED64:
+            size = 8
+        elif wire_type == GROUP:
+            depth += 1
+        elif wire_type == GROUP_END:
+            depth -= 1
+        else:
+            raise ValueError("a field of an unknown kind")
+        if size > <uint64_t>(end - at[0]):
+            raise ValueError("a field that is cut")
+        at[0] += size
+    return 0
+
+
 cdef int read_field(const uint8_t** at, const uint8_t* end, Field* field) except -1:
     """Read a field and go behind it. Raises ValueError for what protobuf does not write."""
     cdef uint64_t tag
@@ -87,6 +116,8 @@ cdef int read_field(const uint8_t** at, const uint8_t* end, Field* field) except
         field.size = 4
     elif field.wire_type == FIXED64:
         field.size = 8
+    elif field.wire_type == GROUP:
+        return skip_group(at, end)
     else:
         raise ValueError("a field of an unknown kind")
     if field.size > <uint64_t>(end - at[0]):

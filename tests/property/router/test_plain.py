@@ -153,6 +153,48 @@ def test_kernel_and_twin_take_a_prompt_apart_alike(request: GenerateRequest) -> 
     assert repr(_parts.read_parts(prompt, wire)) == repr(_parts_py.read_parts(prompt, wire))
 
 
+FOUND_IN_NONE = st.sampled_from(
+    [
+        b"\xa0\x06\x07",
+        b"\xa1\x06" + bytes(8),
+        b"\xa2\x06\x02hi",
+        b"\xa5\x06" + bytes(4),
+        b"\xa3\x06\xa4\x06",
+        # A group of each kind of field, another group too.
+        b"\xa3\x06" + b"\x08\xff\x01\x11" + bytes(8) + b"\x1a\x01x\x25" + bytes(4) + b"\x2b\x2c\xa4\x06",
+        b"\xa3\x06" * 50 + b"\xa4\x06" * 50,
+    ]
+)
+
+
+@given(plain_requests, FOUND_IN_NONE, st.sampled_from(["prompt", "message", "part", "sampling", "schema"]))
+@example(COMMON, b"\xa3\x06\xa4\x06", "prompt")
+def test_fields_of_strangers_are_passed_over(request: GenerateRequest, field: bytes, place: str) -> None:
+    prompt = Prompt()
+    prompt.CopyFrom(request.prompt)
+    holder = {
+        "prompt": prompt,
+        "message": prompt.messages[0],
+        "part": prompt.messages[0].parts[0],
+        "sampling": prompt.sampling,
+        "schema": prompt.output_schema,
+    }[place]
+    holder.MergeFromString(field)
+    wire = prompt.SerializeToString(deterministic=True)
+    assert field in wire
+    found, expected = _parts.read_parts(prompt, wire), _parts_py.read_parts(prompt, wire)
+    # The kernel may leave what it does not know to the full check.
+    assert found.plain in (None, expected.plain)
+    assert found._replace(plain=None) == expected._replace(plain=None)
+
+
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_a_group_that_is_cut_is_refused(cut: int) -> None:
+    wire = COMMON.prompt.SerializeToString() + b"\xa3\x06\x08\x01\x1a\x01x\xa4\x06"
+    with pytest.raises(ValueError, match="cut"):
+        _parts.read_parts(COMMON.prompt, wire[:-cut])
+
+
 def test_no_more_is_taken_than_any_prompt_may_have() -> None:
     prompt = Prompt(messages=[Message(role=Role.ROLE_USER)] * 5_000, tools=[Tool(name="t")] * 200)
     wire = prompt.SerializeToString(deterministic=True)

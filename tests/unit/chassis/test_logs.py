@@ -6,8 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from helpers.eventually import eventually
@@ -107,6 +108,33 @@ def test_time_of_a_line_is_its_own(stream: _Stream, logger: logging.Logger) -> N
     second = logging.makeLogRecord({"created": 61.5, "msecs": 500.0, "msg": "b"})
     times = [json.loads(formatter.format(record))["time"] for record in (first, second, first)]
     assert times == ["1970-01-01T00:00:00.250Z", "1970-01-01T00:01:01.500Z", "1970-01-01T00:00:00.250Z"]
+
+
+class _Number(float):
+    pass
+
+
+class _Pair(NamedTuple):
+    first: int
+    second: float
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (_Number(0.5), 0.5),
+        ([np.float64(0.5)], [0.5]),
+        (_Pair(1, 0.5), [1, 0.5]),
+        (_Number("nan"), None),
+        (2**70, 2**70),
+        ({1: _Pair(1, 0.5)}, {"1": [1, 0.5]}),
+        (Path("a"), "a"),
+        ({1}, "{1}"),
+    ],
+)
+def test_a_value_of_another_kind_is_what_it_is_for_json(value: object, expected: object) -> None:
+    record = logging.makeLogRecord({"created": 1.0, "msg": "a", "value": value})
+    assert json.loads(JsonFormatter("test").format(record))["value"] == expected
 
 
 def test_what_is_noted_is_the_line_that_a_logger_writes(

@@ -13,6 +13,7 @@ from helpers.scripted_mesh import (
     R,
     answering,
     ask,
+    default_nodes,
     encode,
     failing,
     hanging,
@@ -30,6 +31,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
 from ssop_router import crowd
 from ssop_router.core.envelope import Admitted
+from ssop_router.core.envelopes import read_admitted
 from ssop_router.job import Intake
 
 
@@ -104,6 +106,29 @@ async def test_cache_that_is_frozen_costs_little_and_is_left_alone(mesh: Mesh) -
     assert all("cache" in answer.status.unavailable for answer in answers)
     assert all(answer.accounting.admission_ms < stretched(500) for answer in answers)
     assert answers[-1].accounting.admission_ms < stretched(50)
+
+
+async def test_an_answer_that_cant_be_read_is_done_without(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    await mesh.generate()
+    monkeypatch.setattr(crowd, "read_admitted", lambda message: read_admitted(message)._replace(answer=b"\xff"))
+    answer = await mesh.generate()
+    assert answer.error is None
+    assert "cache" in answer.status.unavailable
+
+
+@pytest.mark.parametrize("policy", ["", "cascade"])
+async def test_a_limit_of_tokens_that_is_next_to_none_reserves_what_the_cache_service_can_be_asked_for(
+    policy: str,
+) -> None:
+    nodes = default_nodes()
+    for node in nodes.values():
+        node.status.models[0].context_tokens = 0
+    request = ask(policy=policy)
+    request.prompt.sampling.max_output_tokens = 2**32 - 1
+    async with run_router(nodes) as mesh:
+        answer = await mesh.generate(request)
+        assert answer.error is None
+        assert mesh.cache.admitted[-1].reserve_tokens == 2**32 - 1
 
 
 async def test_limits_are_refusals(mesh: Mesh) -> None:
