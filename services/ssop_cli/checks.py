@@ -34,6 +34,13 @@ MIN_PYTHON: Final = (3, 11)
 MIN_DISK_BYTES: Final = 2 * 1024**3
 MIN_MEMORY_BYTES: Final = 1024**3
 _ASK_S: Final = 2.0
+COMPILED: Final = (
+    *(f"ssop_router.core.{name}" for name in ("_choice", "_envelopes", "_form", "_parts", "_relay", "_sieve")),
+    *("ssop_cache._messages", "ssop_chassis.deadline", "ssop_chassis.tallies"),
+    *(f"ssop_inference.core.{name}" for name in ("_asking", "buffer", "document", "prompt", "throughput")),
+    *(f"ssop_inference.{name}" for name in ("delivery", "outbox", "replay", "slots")),
+)
+"""What services run for every request, and do as Python where it is not compiled. Other extensions have own checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +54,7 @@ class Check:
 
 def run_checks(places: Places, models_dir: Path) -> list[Check]:
     """All checks. None of them changes anything or leaves this machine."""
-    checks = [_python(), _headers(), _codec(), *_engine(), _redis(), _model(models_dir)]
+    checks = [_python(), _headers(), _codec(), _services(), *_engine(), _redis(), _model(models_dir)]
     checks += [_classifier(), _embedder(), _port(places), *_state(places), _disk(places), _memory(), _gpu()]
     checks += [
         _program("nginx", "the front for TLS and many clients; the router listens by itself without it"),
@@ -90,11 +97,23 @@ def _headers() -> Check:
 
 
 def _codec() -> Check:
-    spec = importlib.util.find_spec("ssop_codec._encoder")
-    path = spec.origin if spec is not None else None
-    if path and path.endswith(".so"):
+    if path := _extension("ssop_codec._encoder"):
         return Check("codec", "ok", f"compiled: {Path(path).name}")
     return Check("codec", "bad", "not compiled: build it with 'pip install .' or 'make ext'")
+
+
+def _services() -> Check:
+    if missing := [name for name in COMPILED if not _extension(name)]:
+        detail = f"not compiled, so a request costs more: {', '.join(missing)}; 'make ext', or install again with gcc"
+        return Check("services", "lacks", detail)
+    return Check("services", "ok", f"compiled: all {len(COMPILED)} parts that each request goes through")
+
+
+def _extension(module: str) -> str:
+    """Where the compiled module lies; "" where there is none."""
+    spec = importlib.util.find_spec(module)
+    path = spec.origin if spec is not None else None
+    return path if path and path.endswith(".so") else ""
 
 
 def _engine() -> Iterator[Check]:

@@ -1,6 +1,8 @@
 """What `ssop doctor` says about the classifier and the state directory."""
 
 import importlib.metadata
+import importlib.util
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,22 @@ from ssop_cli.places import find_places
 def find(name: str, tmp_path: Path) -> checks.Check:
     places = find_places(tmp_path, {})
     return next(check for check in checks.run_checks(places, tmp_path) if check.name == name)
+
+
+def test_every_part_of_a_request_that_can_be_compiled_is_looked_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    names = {extension["name"] for extension in project["tool"]["setuptools"]["ext-modules"]}
+    checked_apart = ("ssop_codec.", "ssop_transport.", "ssop_rag.", "ssop_router.classification.")
+    assert set(checks.COMPILED) == {name for name in names if not name.startswith(checked_apart)}
+
+
+def test_parts_that_are_not_compiled_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "ssop_router.core._choice" else find_spec(name)
+    )
+    check = find("services", tmp_path)
+    assert (check.state, "ssop_router.core._choice" in check.detail) == ("lacks", True)
 
 
 def test_classifier_is_named_with_what_runs_it(tmp_path: Path) -> None:
