@@ -20,6 +20,8 @@ from ssop_router.core.score import Score, TierSignals
 cdef enum:
     MOST_IN_PLACE = 16      # rows that are compared without asking for more memory
 
+cdef int64_t MOST_MS = 2**61      # more than any clock says
+
 cdef double STALE_PENALTY = snapshot.STALE_PENALTY
 cdef double UNSEEN_PENALTY = snapshot.UNSEEN_PENALTY
 cdef double LOW_MEMORY_PENALTY = snapshot.LOW_MEMORY_PENALTY
@@ -157,9 +159,11 @@ cdef class Offer:
         hopeful = value + spread
         return 1 / (hopeful if hopeful < 1 else 1.0) - 1
 
-    cdef describe(self, Row* row, double load, int64_t now_ms, int64_t stale_ms, bint is_canary):
+    cdef describe(
+        self, Row* row, double load, int64_t now_ms, int64_t fresh_from_ms, double stale_ms, bint is_canary
+    ):
         """The candidate that a row makes."""
-        cdef bint is_stale = not self.is_fresh(row, now_ms - stale_ms)
+        cdef bint is_stale = not self.is_fresh(row, fresh_from_ms)
         cdef double risk = self.risk(now_ms), success, spread, headroom, headroom_spread = STALE_SPREAD
         cdef int64_t age_ms = now_ms - row.measured_at_ms if now_ms > row.measured_at_ms else 0
         self.estimate(now_ms, &success, &spread)
@@ -223,8 +227,8 @@ cdef class Choosing:
     cdef list offers
     cdef object features, canaries, rng, failed, capabilities
     cdef bint needs_logprobs, needs_capabilities, is_any_failed
-    cdef int64_t now_ms, stale_ms
-    cdef double needed_tokens, low_memory
+    cdef int64_t now_ms, fresh_from_ms
+    cdef double needed_tokens, low_memory, stale_ms
     cdef Fit in_place[MOST_IN_PLACE]
     cdef Fit* fits
 
@@ -248,6 +252,8 @@ cdef class Choosing:
         self.needs_capabilities, self.needs_logprobs = bool(self.capabilities), features.needs_logprobs
         self.needed_tokens = features.least_input_tokens + features.max_output_tokens
         self.now_ms, self.stale_ms, self.low_memory = now_ms, settings.status_stale_ms, settings.low_memory_ratio
+        # What is never old has no time from which it is not.
+        self.fresh_from_ms = now_ms - <int64_t>settings.status_stale_ms if self.stale_ms < MOST_MS else -MOST_MS
 
     def __dealloc__(self):
         if self.fits != self.in_place:
@@ -292,7 +298,7 @@ cdef class Choosing:
         cdef double load, plain, least = INFINITY, least_plain = INFINITY, plain_of_best = INFINITY
         cdef Py_ssize_t place, equals = 0, best = 0
         cdef bint is_any_fresh = False
-        cdef int64_t now_ms = self.now_ms, fresh_from_ms = self.now_ms - self.stale_ms
+        cdef int64_t now_ms = self.now_ms, fresh_from_ms = self.fresh_from_ms
         cdef Fit* fits = self.fits
         cdef Offer offer
         cdef Row* row
@@ -319,7 +325,7 @@ cdef class Choosing:
             best = self.rng.choice(range(equals))
         best = fits[best].equal
         offer = <Offer>fits[best].offer
-        chosen = offer.describe(fits[best].row, least, now_ms, self.stale_ms, is_canary)
+        chosen = offer.describe(fits[best].row, least, now_ms, fresh_from_ms, self.stale_ms, is_canary)
         # The rows of a node stand together.
         if fits[0].offer == fits[count - 1].offer:
             return chosen, ONLY_ONE

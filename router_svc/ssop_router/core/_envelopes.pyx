@@ -131,16 +131,18 @@ cdef inline Py_ssize_t entry_size(bytes principal, bytes work, bytes commit) noe
 
 
 def write_batch(entries):
+    # Gone through twice: what is measured is what is written.
+    cdef tuple held = tuple(entries)
     cdef bytes principal, work, commit
     cdef int number
     cdef Py_ssize_t size = 0
-    for principal, number, work, commit in entries:
+    for principal, number, work, commit in held:
         if principal is None or work is None or not 0 < number < 16:
             raise ValueError("an entry that is none")
         size += bytes_size(entry_size(principal, work, commit))
     cdef bytes message = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(message)
-    for principal, number, work, commit in entries:
+    for principal, number, work, commit in held:
         at[0] = 1 << 3 | BYTES
         at = put_varint(at + 1, <uint64_t>entry_size(principal, work, commit))
         if PyBytes_GET_SIZE(principal):

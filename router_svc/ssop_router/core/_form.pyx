@@ -46,6 +46,8 @@ cdef class Form:
         return self.add_raw(written, 8)
 
     cdef int add_bytes(self, bytes item) except -1:
+        if item is None:
+            raise TypeError("a form of nothing")
         self.add_number(PyBytes_GET_SIZE(item))
         return self.add_raw(PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item))
 

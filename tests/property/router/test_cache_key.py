@@ -1,7 +1,10 @@
 """Two requests share a key only when they are the same request; and records come back as they went."""
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
@@ -42,6 +45,17 @@ def test_keys_are_equal_only_for_equal_requests(one: CanonicalRequest, other: Ca
 @example(CanonicalRequest("t" * 5_000, frozenset({"b", "a"}), "m", b"s" * 3_000, "", b"h", "", (b"m" * 9_000, b"")))
 def test_kernel_and_twin_write_the_same_form(request: CanonicalRequest) -> None:
     assert _form.encode(request) == _form_py.encode(request)
+
+
+@pytest.mark.parametrize("missing", ["tenant", "sampling", "schema_hash", "tools", "tool_choice", "collections"])
+@pytest.mark.parametrize("encode", [_form.encode, _form_py.encode], ids=["compiled", "twin"])
+def test_what_is_missing_has_no_form(encode: Callable[[CanonicalRequest], bytes], missing: str) -> None:
+    request = CanonicalRequest("t", frozenset(), "m", b"", "", b"", "", (b"m",))
+    absent: Any = None
+    with pytest.raises((TypeError, AttributeError)):
+        encode(request._replace(**{missing: absent}))
+    with pytest.raises((TypeError, AttributeError)):
+        encode(request._replace(messages=(b"m", absent)))
 
 
 @given(REQUESTS, st.text())

@@ -77,7 +77,7 @@ SETTINGS = st.builds(
     DecisionSettings,
     model_tiers=st.just({}),
     default_tier=TIERS,
-    status_stale_ms=st.sampled_from([1, 5_000]),
+    status_stale_ms=st.sampled_from([1, 5_000, 2**53 + 1, 2**61, 10**30]),
     low_memory_ratio=st.sampled_from([0.0, 0.02]),
     canaries=st.lists(st.builds(Canary, tier=TIERS, model=st.sampled_from(["", "a", "b"])), max_size=1),
 )

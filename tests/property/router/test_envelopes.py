@@ -92,6 +92,12 @@ def test_a_batch_is_protobufs_own(way: ModuleType, some: list[tuple[bytes, bool,
     assert RunBatchRequest.FromString(way.write_batch(entries)) == expected
 
 
+@WAYS
+def test_entries_that_come_one_by_one_are_written_as_those_that_are_there(way: ModuleType) -> None:
+    entries = [(b"p", BatchEntry.SETTLE_FIELD_NUMBER, SettleRequest(request_id="r").SerializeToString(), None)] * 3
+    assert way.write_batch(iter(entries)) == way.write_batch(entries)
+
+
 @given(ADMISSIONS)
 def test_both_read_the_same_admission(response: AdmitResponse) -> None:
     message = response.SerializeToString()
