@@ -176,6 +176,8 @@ class Attempt(Relay):
                 return self._cut(select(chunk, _PASSED_ON))
         if kinds & _OWN_BITS:
             chunk = select(chunk, _PASSED_ON)
+            if not chunk:
+                return self._guard(None)
         self._keep(chunk, kinds, documents)
         return self._guard(self._delivery.forward(chunk, documents, is_last=self.is_finished))
 

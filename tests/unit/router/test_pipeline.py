@@ -61,6 +61,34 @@ async def test_status_of_the_node_is_merged_once(mesh: Mesh) -> None:
     assert answer.status.engine_limits == ["maxLength=512 at /mood"]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        FrameKind.FRAME_KIND_DECISION,
+        FrameKind.FRAME_KIND_STATUS,
+        FrameKind.FRAME_KIND_ACCOUNTING,
+        FrameKind.FRAME_KIND_RECEIPT,
+    ],
+)
+async def test_what_a_node_says_to_the_router_alone_is_no_message_to_the_client(
+    mesh: Mesh, kind: FrameKind.ValueType
+) -> None:
+    chunks = encode(GOOD)
+
+    async def script(call: Call, _: object) -> None:
+        for chunk in chunks:
+            await call.write(chunk)
+            for _ in range(10):
+                await call.write(mesh_chunk(kind, b""))
+
+    for node in mesh.nodes.values():
+        node.script = script
+    answer = await mesh.generate()
+    assert answer.error is None
+    assert all(answer.chunks)
+    assert answer.documents == list(Chunk.FromString(b"".join(chunks)).frames)
+
+
 async def test_long_status_of_a_node_goes_out_whole_and_is_not_remembered(mesh: Mesh) -> None:
     """A caller's schema makes it as long as it likes: one entry for each field, with the field's name."""
     limits = [f"maxLength=512 at /{number}-{'x' * 200}" for number in range(40)]
