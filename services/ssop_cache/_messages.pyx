@@ -20,6 +20,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     MAX_VARINT = 10
+    MAX_SHORT = 5       # of a tag, and of a length
     MAX_DIGITS = 21     # of an int64 with its sign
     FRAMING = 25        # "$", a length, and two ends of lines
 
@@ -60,9 +61,14 @@ cdef bint take_varint(Bytes* data, uint64_t* value) noexcept:
     return False
 
 
+cdef bint take_short(Bytes* data, uint64_t* value) noexcept:
+    cdef const uint8_t* start = data.at
+    return take_varint(data, value) and data.at - start <= MAX_SHORT
+
+
 cdef bint take_part(Bytes* data, Bytes* part) noexcept:
     cdef uint64_t size
-    if not take_varint(data, &size) or size > <uint64_t>(data.end - data.at):
+    if not take_short(data, &size) or size > <uint64_t>(data.end - data.at):
         return False
     part.at = data.at
     part.end = data.at = data.at + size
@@ -93,7 +99,7 @@ cdef object read_admit(Bytes data):
     cdef double rate_share = 0
     cdef object request_id = "", cache_key = b""
     while data.at < data.end:
-        if not take_varint(&data, &tag):
+        if not take_short(&data, &tag):
             return None
         if tag == 0x0A or tag == 0x12:
             if not take_part(&data, &part):
@@ -135,7 +141,7 @@ cdef bint read_numbers(Bytes data, uint64_t* numbers, int most) noexcept:
     """Fields that are numbers; those of the first are counted from 1."""
     cdef uint64_t tag, value
     while data.at < data.end:
-        if not take_varint(&data, &tag) or not take_varint(&data, &value):
+        if not take_short(&data, &tag) or not take_varint(&data, &value):
             return False
         if tag & 7 or tag < 8 or tag >> 3 > <uint64_t>most or not is_small(value):
             return False
@@ -158,7 +164,7 @@ cdef object read_settle(Bytes data):
         settled.counts[number] = 0
     settled.has_counts = False
     while data.at < data.end:
-        if not take_varint(&data, &tag) or not take_part(&data, &part):
+        if not take_short(&data, &tag) or not take_part(&data, &part):
             return None
         if tag == 0x0A:
             request_id = text_of(&part)
@@ -203,7 +209,7 @@ cdef object read_commit(Bytes data):
     cdef uint64_t tag, value, fencing_token = 0, is_complete = 0, ttl_ms = 0, is_all = 0
     cdef object cache_key = b"", chunk = b"", model = ""
     while data.at < data.end:
-        if not take_varint(&data, &tag):
+        if not take_short(&data, &tag):
             return None
         if tag & 7 == 2:
             if not take_part(&data, &part):
@@ -239,7 +245,7 @@ cdef object read_entry(Bytes data):
     cdef uint64_t tag
     cdef object principal = b"", admit = None, settle = None, commit = None
     while data.at < data.end:
-        if not take_varint(&data, &tag) or not take_part(&data, &part):
+        if not take_short(&data, &tag) or not take_part(&data, &part):
             return None
         if tag == 0x0A:
             principal = bytes_of(&part)
@@ -269,7 +275,7 @@ def read_batch(bytes message not None):
     data.at = <const uint8_t*>PyBytes_AS_STRING(message)
     data.end = data.at + PyBytes_GET_SIZE(message)
     while data.at < data.end:
-        if not take_varint(&data, &tag) or tag != 0x0A or not take_part(&data, &part):
+        if not take_short(&data, &tag) or tag != 0x0A or not take_part(&data, &part):
             return _messages_py.read_batch(message)
         entry = read_entry(part)
         if entry is None:

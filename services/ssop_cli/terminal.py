@@ -100,9 +100,9 @@ def guard(is_json: bool) -> Iterator[None]:
 def _tell(error: CommandError, *, is_json: bool) -> None:
     if is_json:
         print_json({"error": {"reason": error.reason, "message": error.message, "advice": error.advice}})
-    err.print(Text.assemble(("ssop: ", "bold red"), error.message), soft_wrap=True)
+    err.print(Text.assemble(("ssop: ", "bold red"), visible(error.message)), soft_wrap=True)
     if error.advice:
-        err.print(Text(f"      {error.advice}", style="dim"), soft_wrap=True)
+        err.print(Text(visible(f"      {error.advice}"), style="dim"), soft_wrap=True)
 
 
 def visible(text: str) -> str:

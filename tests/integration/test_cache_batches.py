@@ -85,6 +85,25 @@ async def test_admissions_and_settlements_go_together(under_test: CacheUnderTest
     assert sorted(one.settled.charged_tokens for one in outcomes if one.HasField("settled")) == [0, 7]
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64 - 1])
+async def test_no_number_of_one_entry_is_the_trouble_of_another(under_test: CacheUnderTest, number: int) -> None:
+    strange = admit("acme", "a", key=KEY)
+    strange.admit.max_age_ms = number
+    outcomes = await run(under_test, [strange, admit("other", "b", key=KEY)])
+    assert [one.admitted.outcome for one in outcomes] == [CacheOutcome.CACHE_OUTCOME_LEASE] * 2
+    ends = [
+        conclude(name, request_id, fence, chunk=answer())
+        for name, request_id, fence in (
+            ("acme", "a", number),
+            ("other", "b", outcomes[1].admitted.fencing_token),
+        )
+    ]
+    of_strange, of_other = await run(under_test, ends)
+    assert (of_strange.WhichOneof("end"), of_strange.settled.charged_tokens) == ("commit_status", 4)
+    assert parse_status(of_strange.commit_status).reason_name == "LEASE_LOST"
+    assert of_other.WhichOneof("end") == "committed"
+
+
 def conclude(
     tenant: str, request_id: str, fence: int, *, chunk: bytes, key: bytes = KEY, is_all: bool = True
 ) -> BatchEntry:

@@ -82,6 +82,10 @@ def test_a_batch_is_read_as_protobuf_reads_it(message: bytes) -> None:
 @example(message=bytes.fromhex("0a061a0412001200"), at=0, change=b"", cut=0)
 @example(message=bytes.fromhex("0a0412020800"), at=0, change=b"", cut=0)
 @example(message=bytes.fromhex("8a000412020a00"), at=0, change=b"", cut=0)
+@example(message=bytes.fromhex("8a80808000020a00"), at=0, change=b"", cut=0)
+@example(message=bytes.fromhex("8a8080808000020a00"), at=0, change=b"", cut=0)
+@example(message=bytes.fromhex("0a82808080000a00"), at=0, change=b"", cut=0)
+@example(message=bytes.fromhex("0a8280808080000a00"), at=0, change=b"", cut=0)
 def test_bytes_that_were_changed_are_read_or_refused_alike(message: bytes, at: float, change: bytes, cut: int) -> None:
     place = int(at * len(message))
     changed = message[:place] + change + message[place + cut :]

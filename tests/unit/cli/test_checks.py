@@ -54,6 +54,29 @@ def test_embedder_without_compiled_code_says_why(tmp_path: Path, monkeypatch: py
     assert find("embedder", tmp_path).detail.endswith("its extension is not built")
 
 
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_embedder_that_nothing_computes_is_a_fault(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _remove(package, monkeypatch)
+    monkeypatch.setattr("ssop_rag.e5_encoder._encoder", None)
+    check = find("embedder", tmp_path)
+    assert (check.state, f"lacks {package}:" in check.detail) == ("bad", True)
+
+
+@pytest.mark.needs("vnni")
+def test_compiled_embedder_needs_no_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _remove("onnx", monkeypatch)
+    places = find_places(tmp_path, {})
+    faults = [check for check in checks.run_checks(places, tmp_path) if check.state == "bad"]
+    assert not [check.name for check in faults if "onnx" in check.name or check.name == "embedder"]
+
+
+def _remove(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    has = checks._has
+    monkeypatch.setattr(checks, "_has", lambda module: module != package and has(module))
+
+
 def test_classifier_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ssop_router.classifier.SHIPPED", tmp_path / "none.onnx")
     check = find("classifier", tmp_path)

@@ -2,12 +2,13 @@
 
 import io
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from ssop_cli.post_board import PostBoard, Progress
+from ssop_cli.post_board import PostBoard, Progress, newest_text
 from ssop_cli.posts import Post
 from ssop_cli.summary import Outcome
 
@@ -15,12 +16,12 @@ POSTS = [Post("a", "The login fails."), Post("b", "All is well.")]
 
 
 class Screen:
-    """A board of two posts with two fields each, on a pipe."""
+    """A board of posts, two where none are given, with two fields each, on a pipe."""
 
-    def __init__(self) -> None:
+    def __init__(self, posts: Sequence[Post] = POSTS) -> None:
         self.file = io.StringIO()
-        self.board = PostBoard(Console(file=self.file, width=100), POSTS, 2, is_quiet=False)
-        self.progress = {post.id: Progress(post, time.monotonic()) for post in POSTS}
+        self.board = PostBoard(Console(file=self.file, width=100), posts, 2, is_quiet=False)
+        self.progress = {post.id: Progress(post, time.monotonic()) for post in posts}
 
     def show(self, post_id: str, fields: Mapping[str, Any], verdict: str = "") -> str:
         """What the screen shows after these fields of a post, and its end where there is a verdict."""
@@ -53,3 +54,14 @@ def test_first_post_that_fails_without_a_field_holds_nobody_up() -> None:
     screen.show("b", {"sentiment": 1}, "ok")
     rows = screen.show("a", {}, "error").splitlines()[-2:]
     assert [row.split()[0] for row in rows] == ["b", "a"]
+
+
+@pytest.mark.parametrize("control", ["\x1b[2J", "\x1b]0;title\x07", "\x9b2J", "\u202e", "\r"])
+def test_nothing_of_a_post_or_its_answer_moves_the_cursor(control: str) -> None:
+    name = f"a{control}"
+    screen = Screen([Post(name, name)])
+    screen.show(name, {name: name})
+    newest = newest_text({name: name}).plain
+    shown = screen.show(name, {}, "error") + newest
+    assert control[0] not in shown
+    assert shown.count("a") >= 4
