@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
 from ssop.v1.cache_pb2 import CacheOutcome, LookupRequest, LookupResponse, StoredAnswer
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.deadline import running_loop
@@ -103,8 +105,8 @@ class Kept:
                 timeout_s=min(self._timeout_s, job.remaining_s()),
                 metadata=job.inner_metadata,
             )
-        except (Unavailable, MeshError):
+            response = LookupResponse.FromString(message)
+        except (Unavailable, MeshError, DecodeError):
             # Admission says that the cache does not answer.
             return None
-        response = LookupResponse.FromString(message)
         return response.answer if response.outcome == CacheOutcome.CACHE_OUTCOME_HIT else None

@@ -23,13 +23,14 @@ from helpers.scripted_mesh import (
     used,
 )
 from ssop.v1 import inference_pb2, mesh_pb2
+from ssop.v1.cache_pb2 import LookupResponse
 from ssop.v1.content_pb2 import Sampling
 from ssop.v1.mesh_pb2 import CacheReason
 from ssop.v1.router_pb2 import CacheOptions, GenerateRequest
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal
-from ssop_router import crowd
+from ssop_router import crowd, kept
 from ssop_router.core.envelope import Admitted
 from ssop_router.core.envelopes import read_admitted
 from ssop_router.job import Intake
@@ -108,12 +109,24 @@ async def test_cache_that_is_frozen_costs_little_and_is_left_alone(mesh: Mesh) -
     assert answers[-1].accounting.admission_ms < stretched(50)
 
 
-async def test_an_answer_that_cant_be_read_is_done_without(mesh: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+class _Damaged:
+    @staticmethod
+    def FromString(message: bytes) -> LookupResponse:
+        return LookupResponse.FromString(message + b"\xff")
+
+
+@pytest.mark.parametrize("is_all_damaged", [False, True])
+async def test_an_answer_that_cant_be_read_is_done_without(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch, is_all_damaged: bool
+) -> None:
     await mesh.generate()
+    if is_all_damaged:
+        monkeypatch.setattr(kept, "LookupResponse", _Damaged)
     monkeypatch.setattr(crowd, "read_admitted", lambda message: read_admitted(message)._replace(answer=b"\xff"))
     answer = await mesh.generate()
     assert answer.error is None
     assert "cache" in answer.status.unavailable
+    assert len(used(mesh)) == 1 + is_all_damaged
 
 
 @pytest.mark.parametrize("policy", ["", "cascade"])
