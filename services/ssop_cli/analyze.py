@@ -194,12 +194,11 @@ def honesty(models: Sequence[str]) -> str:
 
 
 def write_results(path: Path, outcomes: Sequence[Outcome], posts: Sequence[Post]) -> None:
-    """Write one JSON line a post. Raises CommandError."""
-    by_id = {post.id: post for post in posts}
+    """Write one JSON line a post, in their order, which is that of the outcomes. Raises CommandError."""
     try:
         with path.open("w", encoding="utf-8") as file:
-            for outcome in outcomes:
-                line = outcome_json(outcome) | {"lang": by_id[outcome.post_id].lang}
+            for outcome, post in zip(outcomes, posts, strict=True):
+                line = outcome_json(outcome) | {"lang": post.lang}
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
     except OSError as error:
         raise CommandError(f"{path} can't be written: {error.strerror}", exit_code=EXIT_USAGE) from error

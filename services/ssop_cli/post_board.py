@@ -43,17 +43,17 @@ class Progress:
 
 
 class Showcase:
-    """One post, shown field by field; over when it has ended."""
+    """One post, shown field by field; over when it has ended. None: it is over. Others may have its id."""
 
-    def __init__(self, console: Console, post_id: str) -> None:
-        self.is_over = not post_id
+    def __init__(self, console: Console, post: Post | None) -> None:
+        self.is_over = post is None
         self._console = console
-        self._post_id = post_id
+        self._post = post
         self._shown = 0
 
     def update(self, progress: Progress) -> None:
         """Take what has changed about a post."""
-        if self.is_over or progress.post.id != self._post_id:
+        if self.is_over or progress.post is not self._post:
             return
         fields = list(progress.fields.items())
         if fields and not self._shown:
@@ -78,9 +78,9 @@ class PostBoard:
         self._fields = fields
         self._is_quiet = is_quiet
         self._is_live = can_redraw(console) and not is_quiet
-        self._seen: dict[str, Progress] = {}
+        self._running: dict[int, Progress] = {}
         self._done = 0
-        self._showcase = Showcase(console, posts[0].id if posts else "")
+        self._showcase = Showcase(console, posts[0] if posts else None)
         self._held: list[Progress] = []
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=8, transient=True)
 
@@ -97,8 +97,9 @@ class PostBoard:
 
     def update(self, progress: Progress) -> None:
         """Take what has changed about a post."""
-        self._seen[progress.post.id] = progress
+        self._running[id(progress)] = progress
         if progress.outcome is not None:
+            del self._running[id(progress)]
             self._done += 1
             self._held.append(progress)
         if self._is_quiet:
@@ -114,7 +115,7 @@ class PostBoard:
         self._held.clear()
 
     def _render(self) -> Group:
-        running = [p for p in self._seen.values() if p.outcome is None]
+        running = list(self._running.values())
         head = Text(f"{self._done} of {self._count} posts, {len(running)} in flight", style="bold")
         return Group(self._table(running, has_header=False), head)
 

@@ -65,3 +65,20 @@ def test_nothing_of_a_post_or_its_answer_moves_the_cursor(control: str) -> None:
     shown = screen.show(name, {}, "error") + newest
     assert control[0] not in shown
     assert shown.count("a") >= 4
+
+
+def test_posts_of_one_id_are_shown_apart() -> None:
+    file = io.StringIO()
+    posts = [Post("a", "The first."), Post("a", "The second.")]
+    board = PostBoard(Console(file=file, width=100), posts, 1, is_quiet=False)
+    first, second = (Progress(post, time.monotonic()) for post in posts)
+    second.fields["summary"] = "two"
+    board.update(second)
+    assert file.getvalue() == ""
+    first.fields["summary"] = "one"
+    board.update(first)
+    assert ("The first." in file.getvalue(), "two" in file.getvalue()) == (True, False)
+    first.outcome = second.outcome = Outcome("a", "ok")
+    board.update(second)
+    board.update(first)
+    assert [line.split()[-1] for line in file.getvalue().splitlines()[-2:]] == ["two", "one"]
