@@ -102,7 +102,10 @@ class LocalLevel:
         self._tasks = [asyncio.ensure_future(self._run())]
 
     async def close(self) -> None:
-        """Stop following; what is held is on disk then, unless the disk hangs."""
+        """Stop following; what is held is on disk then, and others know what was stored here.
+
+        Unless the disk hangs, or the state instance does not answer.
+        """
         for task in self._tasks:
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -110,6 +113,7 @@ class LocalLevel:
         self._caught_up.set()
         try:
             async with asyncio.timeout(_CLOSE_S):
+                await self._tell_last()
                 await self._save()
                 if self._disk is not None:
                     await self._on_thread(self._disk.close)
@@ -294,6 +298,14 @@ class LocalLevel:
             for name, fence in told.items():
                 if self._pending.get(name) == fence:
                     del self._pending[name]
+
+    async def _tell_last(self) -> None:
+        try:
+            await self._tell_pending()
+        except MeshError as error:
+            # Other hosts may then replay their older answers until those lapse.
+            self._metrics.local_faults.labels("untold").inc(len(self._pending))
+            _log.warning("other hosts were not told of the last answers", extra={"reason": error.reason_name})
 
     async def _look_for_flush(self) -> None:
         """Forget all where the cache instance was flushed by itself, and tell those who are not here to see it."""

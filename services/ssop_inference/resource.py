@@ -24,10 +24,13 @@ class Memory:
 
 
 def read_memory(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Memory:
-    """Read the kernel's files now. Raises OSError where there is no /proc."""
+    """Read the kernel's files now. Raises OSError where there is no /proc, or one that does not say what is free."""
     meminfo = _read(f"{proc}/meminfo")
     if meminfo is None:
         raise FileNotFoundError(f"{proc}/meminfo can't be read")
+    if b"MemTotal:" not in meminfo or b"MemAvailable:" not in meminfo:
+        # None free would be taken for a machine that is full.
+        raise OSError(f"{proc}/meminfo has no MemTotal or no MemAvailable")
     total, free = _find(meminfo, b"MemTotal:") * 1024, _find(meminfo, b"MemAvailable:") * 1024
     oom_count = 0
     for folder in _own_cgroups(proc, cgroups):

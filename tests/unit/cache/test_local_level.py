@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from helpers.eventually import eventually
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import AnswerStore, Fresh
 from ssop_cache.core.changes import Change
 from ssop_cache.core.keys import Layout
@@ -15,13 +16,15 @@ from ssop_cache.core.scripts import ScriptCall
 from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.store import RedisStore
+from ssop_chassis.errors import MeshError
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
 KEY = b"\1" * 32
 LAYOUT = Layout(WIRE_VERSION, CODEC_VERSION)
 TAG = LAYOUT.of_tenant("acme").tag
 RECORD = encode_record(AnswerRecord("acme", WIRE_VERSION, CODEC_VERSION, "small", b"chunk"))
-METRICS = CacheMetrics(CollectorRegistry())
+REGISTRY = CollectorRegistry()
+METRICS = CacheMetrics(REGISTRY)
 
 
 class ScriptedStore:
@@ -30,17 +33,20 @@ class ScriptedStore:
     def __init__(self, **replies: Any) -> None:
         self.replies = replies
         self.meanwhile: Callable[[], None] = lambda: None
+        self.calls: list[ScriptCall] = []
 
     async def run(self, call: ScriptCall, timeout_s: float | None = None) -> Any:
         self.meanwhile()
-        return self.replies[call.script]
+        self.calls.append(call)
+        reply = self.replies[call.script]
+        if isinstance(reply, MeshError):
+            raise reply
+        return reply
 
 
-@pytest.fixture
-async def level() -> AsyncIterator[LocalLevel]:
-    state = ScriptedStore(read_changes=[1, b"e" * 16, 7])
+def make_level(state: ScriptedStore) -> LocalLevel:
     cache = ScriptedStore(read_flush_epoch=[b"run", b"mark", 0])
-    made = LocalLevel(
+    return LocalLevel(
         cast("RedisStore", state),
         cast("RedisStore", cache),
         METRICS,
@@ -50,6 +56,11 @@ async def level() -> AsyncIterator[LocalLevel]:
         unsynced_ms=60_000,
         wall_ms=lambda: 1_000,
     )
+
+
+@pytest.fixture
+async def level() -> AsyncIterator[LocalLevel]:
+    made = make_level(ScriptedStore(read_changes=[1, b"e" * 16, 7]))
     yield made
     await made.close()
 
@@ -96,3 +107,22 @@ async def test_look_up_does_not_wait_for_ever_to_hear_of_changes(level: LocalLev
     found = await answers_of(level, ScriptedStore(find_answers=[[0, 1, 5_000, 0, RECORD]])).find("acme", KEY)
     assert found is not None
     assert found.chunk == b"chunk"
+
+
+@pytest.mark.parametrize("stored", [1, 2])
+async def test_others_hear_of_what_was_replaced_just_before_the_end(stored: int) -> None:
+    state = ScriptedStore(log_changes=1)
+    level = make_level(state)
+    store = ScriptedStore(put_answers=[stored])
+    await answers_of(level, store).put_all("acme", [Fresh(KEY, 2, b"chunk", "small", 5_000)])
+    await level.close()
+    assert [call.args[-3:] for call in state.calls] == [(TAG, KEY, 2)] * (stored - 1)
+
+
+async def test_end_that_nobody_can_be_told_of_is_counted() -> None:
+    gone = MeshError(ErrorReason.ERROR_REASON_STORE_UNAVAILABLE, "the state store does not answer")
+    level = make_level(ScriptedStore(log_changes=gone))
+    answers = answers_of(level, ScriptedStore(put_answers=[2]))
+    await answers.put_all("acme", [Fresh(KEY, 2, b"chunk", "small", 5_000)])
+    await level.close()
+    assert REGISTRY.get_sample_value("ssop_cache_local_faults_total", {"kind": "untold"}) == 1

@@ -24,6 +24,14 @@ def test_host_memory_counts_where_no_cgroup_limits(tmp_path: Path) -> None:
     assert (memory.free_bytes, memory.total_bytes, memory.oom_count) == (4 * MIB, 8 * MIB, 0)
 
 
+@pytest.mark.parametrize("said", ["", "MemTotal: 8192 kB\n", "MemFree: 1 kB\nMemAvailable: 1 kB\n"])
+def test_memory_that_the_kernel_does_not_name_is_not_taken_for_none(tmp_path: Path, said: str) -> None:
+    proc, cgroups = machine(tmp_path)
+    (proc / "meminfo").write_text(said)
+    with pytest.raises(OSError, match="meminfo"):
+        read_memory(proc, cgroups)
+
+
 def test_cgroup_limit_counts_with_what_the_kernel_can_take_back(tmp_path: Path) -> None:
     proc, cgroups = machine(tmp_path)
     (cgroups / "svc/memory.max").write_text(f"{3 * MIB}\n")
