@@ -49,7 +49,8 @@ class Batches:
                     tenant = tenants[principal] = self._authenticate({PRINCIPAL_METADATA: principal}).tenant
                 one = _read(entry)
             except MeshError as error:
-                asked.append(error)
+                # One that says nothing of the commit would pass for a service that knows none.
+                asked.append(error if entry.commit is None else Conclusion(settled=error, committed=error))
                 continue
             asked.append(one)
             if isinstance(one, Admitting):

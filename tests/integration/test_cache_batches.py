@@ -16,10 +16,13 @@ from ssop.v1.cache_pb2 import (
     RunBatchResponse,
     SettleRequest,
 )
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Usage
 from ssop_cache.answers import AnswerStore, Fresh
 from ssop_cache.batches import MAX_ENTRIES
+from ssop_chassis.call import Metadata
 from ssop_chassis.errors import MeshError, parse_status
+from ssop_chassis.identity import Principal
 
 KEY = b"\1" * 32
 MONTH_MS = 2_678_400_000
@@ -254,6 +257,19 @@ async def test_a_commit_without_a_settlement_is_refused(under_test: CacheUnderTe
     entry = BatchEntry(principal=b"acme", commit=CommitRequest(cache_key=KEY))
     (outcome,) = await run(under_test, [entry])
     assert parse_status(outcome.status).reason_name == "REQUEST_INVALID"
+    assert parse_status(outcome.commit_status).reason_name == "REQUEST_INVALID"
+
+
+async def test_an_end_under_a_principal_that_is_refused_is_refused_too(
+    servers: tuple[RedisServer, RedisServer],
+) -> None:
+    def refuse(metadata: Metadata) -> Principal:
+        raise MeshError(ErrorReason.ERROR_REASON_PRINCIPAL_INVALID, "it is over")
+
+    async with running_cache(*servers, authenticate=refuse) as under_test:
+        (outcome,) = await run(under_test, [conclude("acme", "a", 1, chunk=answer())])
+    said = [parse_status(status).reason_name for status in (outcome.status, outcome.commit_status)]
+    assert said == ["PRINCIPAL_INVALID"] * 2
 
 
 async def test_only_routers_send_batches(under_test: CacheUnderTest) -> None:
