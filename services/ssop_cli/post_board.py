@@ -94,6 +94,9 @@ class PostBoard:
     def __exit__(self, *_: object) -> None:
         if self._is_live:
             self._live.stop()
+        # Whoever interrupts the first post wants to see the others that are done.
+        if self._held:
+            self._show_held(has_header=True)
 
     def update(self, progress: Progress) -> None:
         """Take what has changed about a post."""
@@ -101,14 +104,17 @@ class PostBoard:
         if progress.outcome is not None:
             del self._running[id(progress)]
             self._done += 1
-            self._held.append(progress)
         if self._is_quiet:
             return
+        if progress.outcome is not None:
+            self._held.append(progress)
         was_over = self._showcase.is_over
         self._showcase.update(progress)
-        if not self._showcase.is_over:
-            return
-        if not was_over:
+        if self._showcase.is_over:
+            self._show_held(has_header=not was_over)
+
+    def _show_held(self, *, has_header: bool) -> None:
+        if has_header:
             self._console.print(Text(), self._table([], has_header=True))
         for done in self._held:
             self._console.print(self._table([done], has_header=False))

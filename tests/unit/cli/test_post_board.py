@@ -1,5 +1,6 @@
 """Posts on a terminal while they are analysed."""
 
+import contextlib
 import io
 import time
 from collections.abc import Mapping, Sequence
@@ -82,3 +83,21 @@ def test_posts_of_one_id_are_shown_apart() -> None:
     board.update(second)
     board.update(first)
     assert [line.split()[-1] for line in file.getvalue().splitlines()[-2:]] == ["two", "one"]
+
+
+def test_posts_that_are_done_show_where_the_first_is_interrupted() -> None:
+    screen = Screen()
+    with contextlib.suppress(KeyboardInterrupt), screen.board:
+        screen.show("a", {"sentiment": -2})
+        assert "ok" not in screen.show("b", {"sentiment": 1}, "ok")
+        raise KeyboardInterrupt
+    rows = [line.split() for line in screen.file.getvalue().splitlines()[-2:]]
+    assert [row[:3] for row in rows] == [["post", "fields", "verdict"], ["b", "1/2", "ok"]]
+
+
+def test_posts_that_were_shown_are_not_shown_again_at_the_end() -> None:
+    screen = Screen()
+    with screen.board:
+        screen.show("b", {"sentiment": 1}, "ok")
+        screen.show("a", {"sentiment": -2}, "ok")
+    assert screen.file.getvalue().count(" ok ") == 2
