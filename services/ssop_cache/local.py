@@ -129,6 +129,8 @@ class LocalLevel:
 
     async def catch_up(self) -> None:
         """Hear what has changed, if that is to be had soon; whether it was, `is_synced` says."""
+        # Before it is looked at, so that the next look-up finds no host at rest.
+        self._is_used = True
         self._woken.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._rest_s):

@@ -109,6 +109,16 @@ async def test_look_up_does_not_wait_for_ever_to_hear_of_changes(level: LocalLev
     assert found.chunk == b"chunk"
 
 
+async def test_one_look_up_ends_the_rest(level: LocalLevel) -> None:
+    level.start()
+    await eventually(lambda: level.is_synced)
+    # As if nobody had looked anything up for long.
+    level._unused_s, level._is_used = 60.0, False
+    await eventually(lambda: level.is_resting)
+    await answers_of(level, ScriptedStore(find_answers=[None])).find("acme", KEY)
+    assert not level.is_resting
+
+
 @pytest.mark.parametrize("stored", [1, 2])
 async def test_others_hear_of_what_was_replaced_just_before_the_end(stored: int) -> None:
     state = ScriptedStore(log_changes=1)
