@@ -22,17 +22,19 @@ from ssop_router.settings import RouterSettings
 _LEASES: Final = [
     ("lease and lease.fence == fence and lease.state == 'open' and now_ms < lease.expires_ms", "true"),
     ("if not record then return nil end", "record = record or '0 open 0 0 0 0 -'"),
+    ("return false, false end", "return true, true end"),
+    ("is_held = now_ms < number(sub(record, #head + 1, #head + 13))", "is_held = true"),
 ]
 EDITS: Final = {
     "fencing": {
         **dict.fromkeys(("seal_leases", "conclude_requests", "append_chunk", "renew_leases"), _LEASES),
-        "put_answers": [("before[1] and before[2] == epoch and tonumber(before[1]) > tonumber(fence)", "false")],
+        "put_answers": [("was and tonumber(was) > tonumber(fence)", "false")],
     },
     "dedupe": {
         "conclude_requests": [
-            ("  if state == 'settled' then\n", "  if false then\n"),
-            ("elseif state ~= 'settled' then", "else"),
-            ("state == 'open' and tokens[one] or 0", "tokens[one]"),
+            ("state == 's' or seen[key]", "seen[key]"),
+            ("if state == 'o' then used = number(ARGV[at]) end", "used = number(ARGV[at])"),
+            ("sub(record, 5, 22), sub(record, 23)", "match(record, '^%l+( %x+ )(%d+)$')"),
         ],
     },
 }

@@ -159,7 +159,8 @@ async def test_generation_longer_than_a_lease_stays_reserved(servers: Servers, t
 
 async def settle_twice(servers: Servers, folder: Path, without: str) -> None:
     """Callers that did not hear that a settlement has worked repeat it."""
-    async with run_fleet(folder, full_node(), servers=servers, routers=1, without=without) as fleet:
+    limits = {"budget_tokens": 1_000_000, "budget_window_ms": MONTH_MS}
+    async with run_fleet(folder, full_node(), servers=servers, routers=1, cache=limits, without=without) as fleet:
         requests = [question(number) for number in range(20)]
         replies = list(await asyncio.gather(*(fleet.routers[0].ask(request) for request in requests)))
         generated = answered(replies)
