@@ -206,7 +206,10 @@ class AlertBook:
             if not any(self.windows.holds(place, facts.key) for place in alert.places):
                 # The alert rests on others, of whom nothing was told.
                 return [self._tell(self._corrected(alert, {"told": {}}), "corrected", now_ms)] if alert.told else []
-            return [self._correct(alert, facts, None, now_ms)]
+            changes = self._changes(facts, None, now_ms)
+            # One that was corrected before says so, though it may keep a name whose successor another alert has.
+            is_said = all(getattr(alert, name) == new for name, new in changes.items())
+            return [] if is_said and alert.phase != "provisional" else [self._correct(alert, facts, None, now_ms)]
         if alert.phase == "provisional" and any(
             self.windows.stands(place, since_ms, finals_only=True) for place in alert.places
         ):
@@ -227,6 +230,12 @@ class AlertBook:
 
     def _correct(self, alert: Alert, facts: Facts, place: Place | None, now_ms: int) -> Notice:
         """What was told of the post that opened the alert was not so."""
+        changes = self._changes(facts, place, now_ms)
+        self._unindex(alert)
+        return self._tell(self._corrected(alert, changes), "corrected", now_ms)
+
+    def _changes(self, facts: Facts, place: Place | None, now_ms: int) -> dict[str, Any]:
+        """What an alert says once it is corrected by the post that opened it."""
         changes: dict[str, Any] = {"told": _told(facts) if facts.is_valid else {}}
         if place is not None:
             changes |= {
@@ -235,8 +244,7 @@ class AlertBook:
             }  # fmt: skip
         elif facts.is_valid and self._find(_dedup(facts), now_ms) is None:
             changes |= {"entity": facts.label(ENTITY), "event_type": facts.label(EVENT)}
-        self._unindex(alert)
-        return self._tell(self._corrected(alert, changes), "corrected", now_ms)
+        return changes
 
     def _corrected(self, alert: Alert, changes: Mapping[str, Any]) -> Alert:
         """The alert with changes. It stays provisional while final posts alone would not bear it out."""
