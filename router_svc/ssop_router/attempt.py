@@ -150,10 +150,14 @@ class Attempt(Relay):
         except FrameError as error:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node sent bytes that are no chunk") from error
 
-    def hold(self, pending: Awaitable[None], frames: int, size_bytes: int) -> Awaitable[None] | None:
+    def hold(self, pending: Awaitable[None]) -> Awaitable[None] | None:
         """See Relay.hold."""
-        writing = pending if self._outlet is None else self._outlet.wait(pending)
-        return self._wait_for(self._delivery.count_later(writing, frames, size_bytes))
+        return self._wait_for(pending if self._outlet is None else self._outlet.wait(pending))
+
+    @property
+    def has_answered(self) -> bool:
+        """Its last END was read, and what came before it is handed over: what is wrong from here on changes nothing."""
+        return self.is_finished and not self._delivery.is_behind
 
     def _take_apart(self, chunk: bytes, found: Survey) -> Awaitable[None] | None:
         if not found.is_clean:
@@ -355,5 +359,4 @@ class ContinuedAttempt(Attempt):
                 cause=self._cause,
             )
         )
-        await self._delivery.tell_continuation()
-        await self._delivery.forward_all(first, is_last=self.is_finished)
+        await self._delivery.go_on(first, is_last=self.is_finished)

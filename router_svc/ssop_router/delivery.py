@@ -55,6 +55,8 @@ class Delivery:
         self._metrics = metrics
         self.is_open = False
         self.is_closed = False
+        self.is_behind = False
+        """Of what was to be sent at once, pieces are not handed over yet."""
 
     def open(
         self,
@@ -76,6 +78,7 @@ class Delivery:
         return self._open_apart(head, first, is_last=is_last)
 
     async def _open_apart(self, head: bytes, first: bytes, *, is_last: bool) -> None:
+        self.is_behind = True
         await finish(self.forward(head, 0))
         await self.forward_all(first, is_last=is_last)
 
@@ -96,33 +99,33 @@ class Delivery:
             at_us = int((time.monotonic() - self._job.started_s) * 1_000_000)
             sends.note(at_us, len(chunk), found.frames, found.heads)
         pending = self._put(chunk, frames)
-        if pending is not None:
-            return self.count_later(pending, frames, len(chunk))
         if frames:
+            # They are the transport's, whatever becomes of the wait for it.
             sends.count(frames, len(chunk))
-        return None
-
-    async def count_later(self, pending: Awaitable[None], frames: int, size_bytes: int) -> None:
-        """Document frames have gone out once what was returned for them is over."""
-        await pending
-        if frames:
-            self._sends.count(frames, size_bytes)
+        return pending
 
     async def forward_all(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Send chunk bytes in chunks no larger than the request takes."""
         if len(chunk) <= self._chunk_bytes:
-            await finish(self.forward(chunk, count_frames(chunk), is_last=is_last))
+            pending = self.forward(chunk, count_frames(chunk), is_last=is_last)
+            self.is_behind = False
+            await finish(pending)
             return
+        self.is_behind = True
         pieces = list(pack_frames(split_frames(chunk), self._chunk_bytes))
         for index, piece in enumerate(pieces, start=1):
             is_end = is_last and index == len(pieces)
-            await finish(self.forward(piece, count_frames(piece), is_last=is_end))
+            pending = self.forward(piece, count_frames(piece), is_last=is_end)
+            self.is_behind = index < len(pieces)
+            await finish(pending)
 
-    async def tell_continuation(self) -> None:
-        """Say in the middle of the answer that another node goes on with it."""
+    async def go_on(self, first: bytes, *, is_last: bool) -> None:
+        """Say in the middle of the answer that another node goes on with it, and send its first frames."""
         self._job.mark("continued")
         self._metrics.continuations.labels("taken").inc()
+        self.is_behind = True
         await finish(self._put(self._status(None), 0))
+        await self.forward_all(first, is_last=is_last)
 
     def mark_first_field(self) -> None:
         """The first field is about to leave."""

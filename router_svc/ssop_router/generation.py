@@ -220,7 +220,7 @@ class Generator:
                     metadata=job.inner_metadata,
                 )
         except TimeoutError as error:
-            if not attempt.is_finished:
+            if not attempt.has_answered:
                 what = (
                     f"nothing for {attempt.stall_s:g} s"
                     if attempt.is_committed
@@ -230,7 +230,7 @@ class Generator:
         except MeshError as error:
             if attempt.is_client_gone:
                 raise
-            if not attempt.is_finished:
+            if not attempt.has_answered:
                 raise _blame(error, job) from error
         if not attempt.reading.ending.has_ended:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")

@@ -319,7 +319,7 @@ class Pipeline:
         for _ in range(_ADMISSIONS):
             job.stage = "follow"
             follower = Follower(delivery, job.transcript, lambda: self._recall(job, key, collections))
-            if await self._follow_leader(job, key, follower):
+            if await self._follow_leader(job, delivery, key, follower):
                 return True, admission, cut_by
             if delivery.is_open:
                 cut_by = MeshError(R.ERROR_REASON_LEASE_LOST, "the generation that was followed failed")
@@ -342,7 +342,7 @@ class Pipeline:
         job.cache_reason = CacheReason.CACHE_REASON_MISS
         return False, Admission(), cut_by
 
-    async def _follow_leader(self, job: Job, key: bytes, follower: Follower) -> bool:
+    async def _follow_leader(self, job: Job, delivery: Delivery, key: bytes, follower: Follower) -> bool:
         """Follow one leader; whether the answer has ended."""
         try:
             await self._answers.follow(job, key, follower.take)
@@ -351,7 +351,7 @@ class Pipeline:
                 R.ERROR_REASON_CANCELLED,
                 R.ERROR_REASON_DEADLINE_EXCEEDED,
             )
-            if is_final and not job.ending.has_ended:
+            if is_final and (delivery.is_behind or not job.ending.has_ended):
                 raise
         return job.ending.has_ended
 

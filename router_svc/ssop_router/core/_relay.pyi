@@ -96,5 +96,5 @@ class Relay:
         """Chunk bytes from the node. What is returned is awaited before the next ones. Raises what `look` raises."""
     def look(self, chunk: bytes) -> Awaitable[None] | None:
         """Take a chunk that is not passed on; nothing is known of it, nor written down."""
-    def hold(self, pending: Awaitable[None], frames: int, size_bytes: int) -> Awaitable[None] | None:
-        """A chunk was passed on and has to be waited for; it is not in `Sends.frames` yet."""
+    def hold(self, pending: Awaitable[None]) -> Awaitable[None] | None:
+        """A chunk was passed on and has to be waited for."""

@@ -166,15 +166,15 @@ cdef class Relay:
             now_s = self.clock()
             self.sends.put(<long long>((now_s - self.started_s) * 1e6), size_bytes, found.frames, found.heads)
         pending = self.way.pass_on(chunk, found.frames)
-        if pending is not None:
-            return self.hold(pending, found.frames, size_bytes)
         self.sends.frames += found.frames
         self.sends.size_bytes += size_bytes
+        if pending is not None:
+            return self.hold(pending)
         self.patience.set(self.stall_s)
         return None
 
     def look(self, bytes chunk not None):
         raise NotImplementedError
 
-    def hold(self, pending, frames, size_bytes):
+    def hold(self, pending):
         raise NotImplementedError

@@ -139,9 +139,9 @@ class Relay:
         if sends.is_noting:
             sends.note(int((self._clock() - self._started_s) * 1e6), len(chunk), found.frames, found.heads)
         pending = way.send(chunk, found.frames)
-        if pending is not None:
-            return self.hold(pending, found.frames, len(chunk))
         sends.count(found.frames, len(chunk))
+        if pending is not None:
+            return self.hold(pending)
         self._patience.set(self.stall_s)
         return None
 
@@ -149,6 +149,6 @@ class Relay:
         """Take a chunk that is not passed on."""
         raise NotImplementedError
 
-    def hold(self, pending: Awaitable[None], frames: int, size_bytes: int) -> Awaitable[None] | None:
+    def hold(self, pending: Awaitable[None]) -> Awaitable[None] | None:
         """A chunk was passed on and has to be waited for."""
         raise NotImplementedError

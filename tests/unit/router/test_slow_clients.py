@@ -1,0 +1,115 @@
+"""A client that reads slower than the mesh's own deadlines: it has all of an answer, or is told that it has not."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from helpers.eventually import eventually
+from helpers.scripted_mesh import GOOD, Mesh, R, ask, encode, node_status_chunk, run_router
+from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
+from ssop_chassis.call import Call
+from ssop_chassis.deadline import Deadline
+from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import Principal
+from ssop_router.job import Intake
+
+OWNER = Principal("acme", "k", frozenset({"lite", "full", "ssop"}))
+WHOLE = list(Chunk.FromString(b"".join(encode(GOOD))).frames)
+REQUEST_S = 30.0
+# What a router takes of it.
+ROUTER_S = 0.9 * REQUEST_S
+# What the streams that a request reads from have of it.
+STREAM_S = 0.5
+
+
+class Client:
+    """Takes chunks; has never read enough for more after the `slow_at`-th."""
+
+    def __init__(self, slow_at: int = 0) -> None:
+        self.chunks: list[bytes] = []
+        self._slow_at = slow_at
+
+    def send(self, chunk: bytes) -> Awaitable[Any] | None:
+        self.chunks.append(chunk)
+        return asyncio.Event().wait() if len(self.chunks) == self._slow_at else None
+
+    @property
+    def frames(self) -> list[Frame]:
+        return list(Chunk.FromString(b"".join(self.chunks)).frames)
+
+
+async def serve(mesh: Mesh, client: Client, *, buffer_bytes: int = 0, timeout_s: float = REQUEST_S) -> None:
+    """One request, which outlives the streams that it reads from."""
+    request = ask()
+    request.prompt.stream_buffer_size = buffer_bytes
+    with Deadline(timeout_s):
+        job = mesh.router.pipeline.accept(Intake(request, OWNER, timeout_s))
+        await mesh.router.pipeline.serve(job, client.send, lambda work, _: work)
+
+
+async def write_at_once(call: Call, _: Any) -> None:
+    """A node that has all of its answer in one chunk."""
+    await call.write(node_status_chunk() + Chunk(frames=WHOLE).SerializeToString(deterministic=True))
+
+
+async def lead(mesh: Mesh, client: Client, *, buffer_bytes: int = 0) -> None:
+    """The request asks a node."""
+    await serve(mesh, client, buffer_bytes=buffer_bytes)
+
+
+async def follow(mesh: Mesh, client: Client, *, buffer_bytes: int = 0) -> None:
+    """The request follows another one."""
+    gate = asyncio.Event()
+
+    async def write_later(call: Call, request: Any) -> None:
+        await gate.wait()
+        await write_at_once(call, request)
+
+    for node in mesh.nodes.values():
+        node.script = write_later
+    leader = asyncio.ensure_future(serve(mesh, Client(), buffer_bytes=buffer_bytes, timeout_s=2 * REQUEST_S))
+    await eventually(lambda: any(node.running for node in mesh.nodes.values()))
+    follower = asyncio.ensure_future(serve(mesh, client, buffer_bytes=buffer_bytes))
+    await eventually(lambda: [one.followers for one in mesh.cache.generations.values()] == [1])
+    gate.set()
+    await leader
+    await follower
+
+
+WAYS = pytest.mark.parametrize("way", [lead, follow])
+Way = Callable[..., Awaitable[None]]
+
+
+def run_hurried_router() -> Any:
+    return run_router(hop_margin_ms=int((ROUTER_S - STREAM_S) * 1000), append_interval_ms=5)
+
+
+@WAYS
+async def test_frames_count_once_they_are_handed_over(way: Way) -> None:
+    """The wait for a client ends with the stream of who wrote; what was handed to the transport arrives."""
+    client = Client(slow_at=1)
+    async with run_hurried_router() as mesh:
+        for node in mesh.nodes.values():
+            node.script = write_at_once
+        await way(mesh, client, buffer_bytes=4096)
+    assert [frame for frame in client.frames if frame.kind < FrameKind.FRAME_KIND_DECISION] == WHOLE
+    accounting = [frame.accounting for frame in client.frames if frame.kind == FrameKind.FRAME_KIND_ACCOUNTING]
+    assert [one.frames_sent for one in accounting] == [len(WHOLE)]
+
+
+@WAYS
+@pytest.mark.parametrize("slow_at", [1, 2])
+async def test_an_answer_of_which_pieces_are_missing_is_no_answer(way: Way, slow_at: int) -> None:
+    client = Client(slow_at)
+    async with run_hurried_router() as mesh:
+        for node in mesh.nodes.values():
+            node.script = write_at_once
+        with pytest.raises(MeshError) as caught:
+            await way(mesh, client, buffer_bytes=64)
+    assert caught.value.reason == R.ERROR_REASON_DEADLINE_EXCEEDED
+    sent = [frame for frame in client.frames if frame.kind < FrameKind.FRAME_KIND_DECISION]
+    assert sent == WHOLE[: len(sent)]
+    assert len(sent) < len(WHOLE)
+    assert FrameKind.FRAME_KIND_ACCOUNTING not in [frame.kind for frame in client.frames]
