@@ -70,6 +70,8 @@ def encode_timeout(timeout_s: float) -> bytes:
     return b"%dS" % min(99_999_999, -(-millis // 1000))
 
 
+# Most calls of a client name one of few.
+@lru_cache(1_024)
 def decode_timeout(value: bytes) -> float:
     """Seconds. Raises WireError."""
     digits, unit_s = value[:-1], _UNITS_S.get(value[-1:])
