@@ -41,8 +41,16 @@ cdef nghttp2_nv *copy_headers(list pairs) except NULL:
         array[index].namelen = PyBytes_GET_SIZE(name)
         array[index].value = <uint8_t *>PyBytes_AS_STRING(value)
         array[index].valuelen = PyBytes_GET_SIZE(value)
-        array[index].flags = 0
+        # What differs with each call would only drive out of the peer's table what comes again.
+        array[index].flags = NGHTTP2_NV_FLAG_NO_INDEX if is_of_call(
+            array[index].name, array[index].namelen) else NGHTTP2_NV_FLAG_NONE
     return array
+
+
+cdef bint is_of_call(const uint8_t *name, size_t name_length) noexcept:
+    """Whether a header with this name is of one call, whatever else calls have in common."""
+    return ((name_length == 12 and memcmp(name, b"grpc-timeout", 12) == 0)
+            or (name_length == 17 and memcmp(name, b"x-ssop-request-id", 17) == 0))
 
 
 cdef class Stream:
