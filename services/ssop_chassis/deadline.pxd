@@ -1,6 +1,9 @@
 cimport cython
 
 
+cdef double _COARSE_S, _SLOT_S, _MOST_S, _ROUNDING_S, _YIELD_S
+
+
 cdef class _Wheel:
     cdef readonly object loop
     cdef readonly object thread

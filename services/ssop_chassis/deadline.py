@@ -18,6 +18,9 @@ COARSE_S: Final = 1.0
 """What ends sooner than this has a timer of its own."""
 SLOT_S: Final = 1 / 16
 """What ends later has one for so long at most, at its end; few live to need it."""
+# The same as numbers of C, where this is compiled.
+_COARSE_S: Final = COARSE_S
+_SLOT_S: Final = SLOT_S
 _MOST_S: Final = 1e6
 _ROUNDING_S: Final = 0.001
 _YIELD_S: Final = 0.005
@@ -39,7 +42,7 @@ class _Wheel:
 
     def take(self, at_s: float, alarm: "Alarm") -> "set[Alarm]":
         """Wake it when its slot begins; what is returned has the alarm until then."""
-        slot = (at_s - _ROUNDING_S) // SLOT_S
+        slot = (at_s - _ROUNDING_S) // _SLOT_S
         alarms = self._slots.get(slot)
         if alarms is None:
             alarms = self._slots[slot] = set()
@@ -50,17 +53,17 @@ class _Wheel:
 
     def drop(self, at_s: float) -> None:
         """Forget the slot of that time, which is empty: a set that held many keeps their room until it is gone."""
-        self._slots.pop((at_s - _ROUNDING_S) // SLOT_S, None)
+        self._slots.pop((at_s - _ROUNDING_S) // _SLOT_S, None)
 
     def _look_at(self, slot: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._looks_at = slot
-        self._timer = self.loop.call_at(slot * SLOT_S + _ROUNDING_S, self._look)
+        self._timer = self.loop.call_at(slot * _SLOT_S + _ROUNDING_S, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        passed = self.now_s() // SLOT_S
+        passed = self.now_s() // _SLOT_S
         due = [alarm for slot, alarms in self._slots.items() if slot <= passed for alarm in alarms]
         self._slots = {slot: alarms for slot, alarms in self._slots.items() if slot > passed}
         if self._slots:
@@ -113,7 +116,7 @@ class Alarm:
         """Ring after so many seconds."""
         if self._alarms is not None or self._handle is not None:
             self.stop()
-        if delay_s < COARSE_S:
+        if delay_s < _COARSE_S:
             self._handle = self.loop.call_later(delay_s, self._ring) if delay_s > 0 else self.loop.call_soon(self._ring)
         else:
             self.at_s = at_s = self._wheel.now_s() + min(delay_s, _MOST_S)

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What happens around every handler, on every transport: principal, deadline, request id, metrics, errors."""
 
 import asyncio
@@ -5,7 +6,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from google.rpc import code_pb2
@@ -42,10 +42,12 @@ class Observer(Protocol):
 class CallState:
     """The part of a Call that no transport needs to do for itself. Transports derive from it."""
 
-    is_left = False
-    """Its handler goes on, and its client is gone."""
-
     def __init__(self, method: str, metadata: Metadata, deadline_s: float) -> None:
+        self._set_up(method, metadata, deadline_s)
+
+    def _set_up(self, method: str, metadata: Metadata, deadline_s: float) -> None:
+        self.is_left = False
+        """Its handler goes on, and its client is gone."""
         self.method = method
         self.metadata = metadata
         self.trailing: dict[str, str | bytes] = {}
@@ -86,12 +88,12 @@ class ServerCall(Call, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
 class Dispatcher:
     """Runs handlers. `authenticate` makes the principal of every method that needs one."""
 
-    authenticate: Authenticate
-    observer: Observer | None = None
+    def __init__(self, authenticate: Authenticate, observer: Observer | None = None) -> None:
+        self.authenticate: Final = authenticate
+        self.observer: Final = observer
 
     async def dispatch(self, method: Method, call: ServerCall) -> MeshError | None:
         """Serve one call; return the error to send, or None. CancelledError passes through."""

@@ -1,3 +1,6 @@
+cimport cython
+
+
 cdef class Count:
     cdef public double value
 
@@ -24,4 +27,5 @@ cdef class Distribution:
     cdef readonly list counts
     cdef readonly double sum
 
+    @cython.locals(place=Py_ssize_t, bound=double)
     cpdef observe(self, double value)

@@ -12,6 +12,8 @@ cdef class Delivery:
     cdef bint _has_first_field
     cdef bint _tells_usage
 
+    cdef _end(self, ending)
+
     cdef _natural_reasons(self, generation)
 
     cdef _observe_end(self, str verdict, usage)

@@ -2,10 +2,11 @@
 """One generation on its way to the caller."""
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import nullcontext, suppress
 from typing import Final, NamedTuple
 
-from ssop.v1 import frame_pb2, mesh_pb2
+from ssop.v1 import frame_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Call
 from ssop_chassis.deadline import Deadline
@@ -13,7 +14,7 @@ from ssop_chassis.errors import MeshError
 from ssop_codec.probes import stream_number
 from ssop_inference.backend import Generation, Outcome, Stop
 from ssop_inference.core.constraint import Mode, is_lost
-from ssop_inference.core.document import DocumentWriter, Ending
+from ssop_inference.core.document import DocumentWriter, Ending, usage_of
 from ssop_inference.core.request import Asked
 from ssop_inference.core.tool_answer import ToolAnswerWriter
 from ssop_inference.metrics import ModelMetrics
@@ -112,7 +113,8 @@ class Delivery:
         try:
             finish, incomplete = await self._stream(generation)
             outcome = generation.outcome
-            await self._end(_ending(outcome, finish, incomplete))
+            if (pending := self._end(Ending(finish, incomplete, outcome))) is not None:
+                await pending
             if self._buffer is not None and isinstance(self._writer, DocumentWriter):
                 self._buffer.observe(self._outbox.splits)
             verdict = _VERDICTS[self._writer.verdict]
@@ -129,13 +131,14 @@ class Delivery:
 
     async def end_whole(self) -> None:
         """Write the end that a whole document lacks; no model runs, and nothing is consumed."""
-        await self._end(Ending(frame_pb2.FINISH_REASON_STOP))
+        if (pending := self._end(Ending(frame_pb2.FINISH_REASON_STOP))) is not None:
+            await pending
         self._metrics.frames.inc(self._outbox.frames)
 
-    async def _end(self, ending: Ending) -> None:
+    def _end(self, ending: Ending) -> Awaitable[None] | None:
+        """Send the last chunks, without waiting where there is room: None then."""
         self._outbox.ready += self._writer.finish(ending)
-        if (pending := self._outbox.send()) is not None:
-            await pending
+        return self._outbox.send()
 
     async def _stream(self, generation: Generation) -> _Reasons:
         try:
@@ -163,7 +166,7 @@ class Delivery:
             if not self._first_token_s:
                 self._first_token_s = self._clock()
                 self._metrics.first_token.observe(self._first_token_s - self._started_s)
-            outbox.ready += writer.feed(tokens, _usage(generation.outcome) if self._tells_usage else None)
+            outbox.ready += writer.feed(tokens, usage_of(generation.outcome) if self._tells_usage else None)
             if not self._has_first_field and writer.has_field:
                 self._has_first_field = True
                 self._metrics.first_field.observe(self._clock() - self._started_s)
@@ -219,20 +222,3 @@ class Delivery:
             total_s=now_s - self._started_s,
             decode_s=now_s - (self._first_token_s or now_s),
         )
-
-
-def _usage(outcome: Outcome) -> mesh_pb2.Usage:
-    return mesh_pb2.Usage(
-        input_tokens=outcome.input_tokens,
-        output_tokens=outcome.output_tokens,
-        cached_input_tokens=outcome.cached_input_tokens,
-    )
-
-
-def _ending(
-    outcome: Outcome,
-    finish_reason: frame_pb2.FinishReason.ValueType,
-    incomplete_reason: frame_pb2.IncompleteReason.ValueType,
-) -> Ending:
-    _, input_tokens, output_tokens, cached_input_tokens, _ = outcome
-    return Ending(finish_reason, incomplete_reason, input_tokens, output_tokens, cached_input_tokens)

@@ -49,6 +49,13 @@ cdef class Stream:
                          size_t value_length) except -1
     cpdef bint hand_over(self) except -1
     cpdef object take(self)
+    cpdef respond(self, list headers)
+    cpdef refuse(self, list headers)
+    cpdef answer(self, list headers, bytes message, bint is_packed, list trailers)
+    cpdef write(self, bytes message, bint is_packed=*)
+    cpdef finish(self, list trailers=*)
+    cpdef leave(self)
+    cpdef reset(self, uint32_t error_code=*)
     cdef void _give_back(self)
     cdef object _unpack(self, bytes packed)
     cdef bint _is_open(self)

@@ -41,8 +41,16 @@ cdef nghttp2_nv *copy_headers(list pairs) except NULL:
         array[index].namelen = PyBytes_GET_SIZE(name)
         array[index].value = <uint8_t *>PyBytes_AS_STRING(value)
         array[index].valuelen = PyBytes_GET_SIZE(value)
-        array[index].flags = 0
+        # What differs with each call would only drive out of the peer's table what comes again.
+        array[index].flags = NGHTTP2_NV_FLAG_NO_INDEX if is_of_call(
+            array[index].name, array[index].namelen) else NGHTTP2_NV_FLAG_NONE
     return array
+
+
+cdef bint is_of_call(const uint8_t *name, size_t name_length) noexcept:
+    """Whether a header with this name is of one call, whatever else calls have in common."""
+    return ((name_length == 12 and memcmp(name, b"grpc-timeout", 12) == 0)
+            or (name_length == 17 and memcmp(name, b"x-ssop-request-id", 17) == 0))
 
 
 cdef class Stream:
@@ -183,20 +191,20 @@ cdef class Stream:
         self._pending_bytes += PyBytes_GET_SIZE(message) + 5
         return 0
 
-    def respond(self, list headers):
+    cpdef respond(self, list headers):
         """Send headers, before the first message."""
         if not self._has_responded and self._is_open():
             self._submit_head(headers, True)
             self.wire.want_flush()
 
-    def refuse(self, list headers):
+    cpdef refuse(self, list headers):
         """Answer with headers alone."""
         if not self._has_responded and self._is_open():
             self.is_finished = True
             self._submit_head(headers, False)
             self.wire.want_flush()
 
-    def answer(self, list headers, bytes message, bint is_packed, list trailers):
+    cpdef answer(self, list headers, bytes message, bint is_packed, list trailers):
         """All of an answer. Nothing of the stream is told any more."""
         self.leave()
         if self.is_finished or not self._is_open():
@@ -214,13 +222,13 @@ cdef class Stream:
         """Headers are sent, or on their way."""
         return self._has_responded
 
-    def write(self, bytes message, bint is_packed=False):
+    cpdef write(self, bytes message, bint is_packed=False):
         """Put a message on its way."""
         if not self.is_closed and not self.is_finished:
             self.put(message, is_packed)
             self._resume()
 
-    def finish(self, list trailers=None):
+    cpdef finish(self, list trailers=None):
         """Send no more after what is on its way, but for a server's trailers."""
         if self.is_closed or self.is_finished:
             return
@@ -228,12 +236,12 @@ cdef class Stream:
         self.is_finished = True
         self._resume()
 
-    def leave(self):
+    cpdef leave(self):
         """Tell the listener nothing any more."""
         self.is_left = True
         self.listener = self._taker = self._context = self.fault = None
 
-    def reset(self, uint32_t error_code=NGHTTP2_CANCEL):
+    cpdef reset(self, uint32_t error_code=NGHTTP2_CANCEL):
         """Break the call off."""
         # A second reset of a request that is not sent yet would go out alone, and end the connection (RFC 9113, 5.1).
         if self._is_reset or not self._is_open():

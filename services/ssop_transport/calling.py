@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """One call on its way, and what became of it."""
 
 import asyncio
@@ -26,7 +27,7 @@ class Calling(Alarm):
     __slots__ = ("_due_s", "_is_late", "_waiter", "stream")
 
     def __init__(self, timeout_s: float) -> None:
-        super().__init__()
+        Alarm.__init__(self)
         self.stream: Stream | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._is_late = False
@@ -46,7 +47,8 @@ class Calling(Alarm):
         """Until the call is over."""
         stream = self.stream
         while stream is not None and not stream.is_over:
-            await self.wait()
+            await self.await_news()
+            self.check_time()
 
     def news(self) -> None:
         """Something happened on the stream."""
@@ -60,10 +62,18 @@ class Calling(Alarm):
 
     async def wait(self) -> None:
         """Wait for news. Raises MeshError when time is up."""
+        await self.await_news()
+        self.check_time()
+
+    def await_news(self) -> "asyncio.Future[None]":
+        """What is done when there are news, or the time is up. Raises MeshError where it is up already."""
         # It may have been up before the call began, and then nothing would say so again.
-        if not self._is_late:
-            self._waiter = self.loop.create_future()
-            await self._waiter
+        self.check_time()
+        self._waiter = waiter = self.loop.create_future()
+        return waiter
+
+    def check_time(self) -> None:
+        """Raise MeshError when time is up."""
         if self._is_late:
             raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded")
 
@@ -98,13 +108,13 @@ class Streaming(Calling):
     __slots__ = ("_context", "_on_message")
 
     def __init__(self, timeout_s: float, on_message: OnMessage) -> None:
-        super().__init__(timeout_s)
+        Calling.__init__(self, timeout_s)
         self._on_message = on_message
         self._context = contextvars.copy_context()
 
     def begin(self, connection: Connection, headers: wire.Pairs, request: bytes, is_packed: bool) -> None:
         """See Calling.begin."""
-        super().begin(connection, headers, request, is_packed)
+        Calling.begin(self, connection, headers, request, is_packed)
         if self.stream is not None:
             self.stream.pass_to(self._on_message, self._context)
 
@@ -120,16 +130,17 @@ class Streaming(Calling):
             elif stream.is_over:
                 return
             else:
-                await self.wait()
+                await self.await_news()
+                self.check_time()
 
     def leave(self) -> None:
         """See Calling.leave."""
-        super().leave()
+        Calling.leave(self)
         stream = self.stream
         if stream is None:
             return
         pending, stream.pending = stream.pending, None
-        if isinstance(pending, Coroutine):
+        if pending is not None and isinstance(pending, Coroutine):
             # Its caller was cancelled in the turn in which it came: nobody waits for it any more.
             pending.close()
 

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Calls to services over gRPC on libnghttp2."""
 
 import asyncio

@@ -40,6 +40,9 @@ cdef extern from "<nghttp2/nghttp2.h>":
         nghttp2_rst_stream rst_stream
         nghttp2_goaway goaway
         nghttp2_ping ping
+    enum:
+        NGHTTP2_NV_FLAG_NONE
+        NGHTTP2_NV_FLAG_NO_INDEX
     ctypedef struct nghttp2_nv:
         uint8_t *name
         uint8_t *value

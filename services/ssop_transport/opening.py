@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Metadata, Method
+from ssop_chassis.call import Arity, Metadata, Method
 from ssop_chassis.errors import MeshError
 from ssop_transport import compression, wire
 
@@ -13,12 +13,14 @@ from ssop_transport import compression, wire
 class Opening:
     """What calls with the same head have in common, but for those that nothing can be made of.
 
-    `accepts_gzip`: the client reads messages in it.
+    `accepts_gzip`: the client reads messages in it. `is_unary` and `is_bidi` say who streams.
     """
 
     method: Method
     metadata: Metadata
     accepts_gzip: bool
+    is_unary: bool
+    is_bidi: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +53,10 @@ def read_head(pairs: wire.Pairs, methods: Mapping[bytes, Method]) -> Opening | R
         metadata = wire.decode_metadata(pairs)
     except wire.WireError as error:
         return Refusal(MeshError(ErrorReason.ERROR_REASON_REQUEST_INVALID, str(error)))
-    return Opening(method, metadata, compression.accepts_gzip(headers.get(b"grpc-accept-encoding", b"")))
+    return Opening(
+        method,
+        metadata,
+        compression.accepts_gzip(headers.get(b"grpc-accept-encoding", b"")),
+        is_unary=method.arity is Arity.UNARY,
+        is_bidi=method.arity is Arity.BIDI,
+    )

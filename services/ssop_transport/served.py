@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """One call on its server, and the ways in which it ends."""
 
 import asyncio
@@ -8,7 +9,7 @@ from typing import Any, Final
 from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Metadata, Outlives
+from ssop_chassis.call import Metadata, Outlives
 from ssop_chassis.deadline import running_loop
 from ssop_chassis.dispatch import REQUEST_ID_METADATA, CallState
 from ssop_chassis.errors import MeshError
@@ -26,17 +27,20 @@ class NativeCall(CallState):
         method, metadata, request_id = opening.method, opening.metadata, stream.request_id
         if request_id is not None:
             metadata = {**metadata, REQUEST_ID_METADATA: request_id.decode("latin-1")}
-        super().__init__(method.path, metadata, deadline_s)
-        self._request: bytes | None = b"" if method.arity is Arity.BIDI else None
+        self._set_up(method.path, metadata, deadline_s)
+        self._request: bytes | None = b"" if opening.is_bidi else None
         self.served = method
         self.stream = stream
         self.peer = peer
-        self.is_unary = method.arity is Arity.UNARY
+        self.is_unary = opening.is_unary
         self.task: asyncio.Task[None] | None = None
+        self.has_begun = False
         self._outlives: Outlives | None = None
         self._is_packing = is_packing
+        self._headers = _PACKING_HEADERS if is_packing else _PLAIN_HEADERS
         self._has_written = False
-        self._answer: tuple[bytes, bool] | None = None
+        self._answer: bytes | None = None
+        self._is_answer_packed = False
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -68,6 +72,10 @@ class NativeCall(CallState):
         """The client went, or the server stops."""
         task, outlives = self.task, self._outlives
         if task is None:
+            return
+        if not self.has_begun:
+            # A task that is cancelled before its first step never takes one.
+            self.task = None
             return
         if outlives is None or not outlives(task):
             task.cancel()
@@ -111,17 +119,13 @@ class NativeCall(CallState):
             message = compression.pack(message)
         if self.is_unary:
             # Its client does nothing with it before it knows the status: both go together.
-            self._answer = message, is_packed
+            self._answer, self._is_answer_packed = message, is_packed
             return None
         stream = self.stream
         if not stream.has_responded:
             stream.respond(self._headers)
         stream.write(message, is_packed)
         return None if stream.has_room else self._wait_for_room()
-
-    @property
-    def _headers(self) -> wire.Pairs:
-        return _PACKING_HEADERS if self._is_packing else _PLAIN_HEADERS
 
     async def _wait_for_room(self) -> None:
         while not self.stream.has_room:
@@ -147,7 +151,7 @@ class NativeCall(CallState):
         if self._answer is None or error is not None:
             finish(self.stream, pairs)
         else:
-            self.stream.answer(self._headers, *self._answer, pairs)
+            self.stream.answer(self._headers, self._answer, self._is_answer_packed, pairs)
 
 
 _PLAIN_HEADERS: Final = wire.response_headers({})

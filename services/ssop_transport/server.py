@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Services over gRPC on libnghttp2."""
 
 import asyncio
@@ -8,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.call import Arity, Service
+from ssop_chassis.call import Service
 from ssop_chassis.dispatch import Authenticate, Dispatcher, Observer
 from ssop_chassis.errors import MeshError
 from ssop_chassis.tls import NO_TLS, Tls
@@ -64,7 +65,7 @@ class NativeServer:
         self._silence = silence.Silence()
         self._watch: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
-        self._tasks: dict[asyncio.Task[None], NativeCall] = {}
+        self._tasks: dict[NativeCall, asyncio.Task[None]] = {}
         self._listeners: list[asyncio.AbstractServer] = []
 
     async def listen(self, address: str, context: ssl.SSLContext | None) -> None:
@@ -144,7 +145,7 @@ class NativeServer:
             refuse(stream, opening)
 
     def _open(self, opening: Opening, connection: Connection, stream: Stream) -> None:
-        is_bidi = opening.method.arity is Arity.BIDI
+        is_bidi = opening.is_bidi
         timeout_s = self._max_session_s if is_bidi else self._default_timeout_s
         if stream.timeout is not None:
             try:
@@ -168,12 +169,15 @@ class NativeServer:
             finish(call.stream, failed(too_many()))
             return
         call.stream.listener = call.news
-        call.task = task = self._loop.create_task(self._serve(call))
-        self._tasks[task] = call
-        task.add_done_callback(self._tasks.pop)
+        # Named, since asyncio would make up a name for each.
+        call.task = self._tasks[call] = asyncio.Task(self._serve(call), loop=self._loop, name=call.method)
 
     async def _serve(self, call: NativeCall) -> None:
         try:
+            if call.task is None:
+                # Its client went before it began.
+                return
+            call.has_begun = True
             error = await self._dispatcher.dispatch(call.served, call)
         except asyncio.CancelledError:
             # The client went, or the server stops; to one that is still there a reset says so.
@@ -181,12 +185,13 @@ class NativeServer:
             raise
         finally:
             call.let_go()
+            del self._tasks[call]
         if not call.is_left:
             call.end(error)
 
     def _running(self) -> "list[asyncio.Task[None]]":
         """Calls that have somebody to end for."""
-        return [task for task, call in self._tasks.items() if not call.is_left]
+        return [task for call, task in self._tasks.items() if not call.is_left]
 
     async def stop(self, grace_s: float) -> None:
         """Take no new call, let those that run finish for `grace_s` seconds, then cancel them."""
@@ -203,7 +208,7 @@ class NativeServer:
             connection.drain()
         if (running := self._running()) and grace_s > 0:
             await asyncio.wait(running, timeout=grace_s)
-        for call in self._tasks.values():
+        for call in self._tasks:
             call.leave()
         await asyncio.gather(*self._running(), return_exceptions=True)
         for connection in list(self._connections):

@@ -70,6 +70,8 @@ def encode_timeout(timeout_s: float) -> bytes:
     return b"%dS" % min(99_999_999, -(-millis // 1000))
 
 
+# Most calls of a client name one of few.
+@lru_cache(1_024)
 def decode_timeout(value: bytes) -> float:
     """Seconds. Raises WireError."""
     digits, unit_s = value[:-1], _UNITS_S.get(value[-1:])
@@ -90,24 +92,33 @@ def decode_message(value: bytes) -> str:
 
 def encode_metadata(metadata: Metadata) -> Pairs:
     """Metadata as headers. Raises WireError for a key or a value that HTTP/2 can't carry."""
-    return list(map(_encode, metadata.items()))
+    return [_encode(key, value) for key, value in metadata.items()]
+
+
+def _encode(key: str, value: str | bytes) -> tuple[bytes, bytes]:
+    """One header. Raises WireError."""
+    name, is_binary = _encode_key(key)
+    if isinstance(value, bytes):
+        if not is_binary:
+            raise WireError(f"{key}: bytes go under a key that ends in -bin")
+        return name, _encode_binary(value)
+    if is_binary or not (value.isascii() and value.isprintable()):
+        raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
+    return name, value.strip(" ").encode()
+
+
+@lru_cache(256)
+def _encode_key(key: str) -> tuple[bytes, bool]:
+    """A key, and whether values under it are bytes. Raises WireError."""
+    if not _KEY.fullmatch(key) or (key.startswith("grpc-") and key != STATUS_DETAILS):
+        raise WireError("a metadata key that is not allowed")
+    return key.encode(), key.endswith("-bin")
 
 
 # The token of a principal comes with each of its calls.
 @lru_cache(256)
-def _encode(item: tuple[str, str | bytes]) -> tuple[bytes, bytes]:
-    """One header. Raises WireError."""
-    key, value = item
-    if not _KEY.fullmatch(key) or (key.startswith("grpc-") and key != STATUS_DETAILS):
-        raise WireError("a metadata key that is not allowed")
-    is_binary = key.endswith("-bin")
-    if isinstance(value, bytes):
-        if not is_binary:
-            raise WireError(f"{key}: bytes go under a key that ends in -bin")
-        return key.encode(), base64.b64encode(value).rstrip(b"=")
-    if is_binary or not (value.isascii() and value.isprintable()):
-        raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
-    return key.encode(), value.strip(" ").encode()
+def _encode_binary(value: bytes) -> bytes:
+    return base64.b64encode(value).rstrip(b"=")
 
 
 def decode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str | bytes]:
@@ -154,7 +165,7 @@ def request_headers(
 ) -> Pairs:
     """The headers that begin a call. Raises WireError."""
     begin = _begin_request(scheme, authority, method, is_packing)
-    return [*begin, (b"grpc-timeout", encode_timeout(timeout_s)), *map(_encode, metadata.items())]
+    return [*begin, (b"grpc-timeout", encode_timeout(timeout_s)), *encode_metadata(metadata)]
 
 
 @lru_cache(256)

@@ -1,6 +1,12 @@
 cimport cython
 
 
+cdef class Ending:
+    cdef readonly object finish_reason
+    cdef readonly object incomplete_reason
+    cdef readonly object outcome
+
+
 cdef class DocumentWriter:
     cdef object _encoder
     cdef object _scorer
@@ -20,7 +26,7 @@ cdef class DocumentWriter:
     @cython.locals(flags=int)
     cdef _feed(self, bytes text)
 
-    cpdef list finish(self, ending)
+    cpdef list finish(self, Ending ending)
 
     cdef _score(self, scorer, bytes text, logprob)
 

@@ -2,7 +2,7 @@
 """From tokens to chunks of one document."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from ssop.v1 import frame_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
@@ -11,20 +11,35 @@ from ssop_codec import DONE, INVALID, Encoder, FrameKind, Schema, mesh_chunk
 from ssop_inference.core.beginning import Beginning, refuse_continuing
 from ssop_inference.core.confidence import ConfidenceWriter
 from ssop_inference.core.logprobs import FieldScorer, FieldSpan, TokenSpan
-from ssop_inference.core.tokens import Token
+from ssop_inference.core.tokens import UNUSED, Outcome, Token
 
 
-class Ending(NamedTuple):
+class Ending:
     """Why the document ends, and what it consumed."""
 
-    finish_reason: frame_pb2.FinishReason.ValueType
-    incomplete_reason: frame_pb2.IncompleteReason.ValueType = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_input_tokens: int = 0
+    __slots__ = ("finish_reason", "incomplete_reason", "outcome")
+
+    def __init__(
+        self,
+        finish_reason: frame_pb2.FinishReason.ValueType,
+        incomplete_reason: frame_pb2.IncompleteReason.ValueType = frame_pb2.INCOMPLETE_REASON_UNSPECIFIED,
+        outcome: Outcome = UNUSED,
+    ) -> None:
+        self.finish_reason = finish_reason
+        self.incomplete_reason = incomplete_reason
+        self.outcome = outcome
 
 
 OK: Final = frame_pb2.VERDICT_OK
+
+
+def usage_of(outcome: Outcome) -> mesh_pb2.Usage:
+    """What it consumed, as the protocol has it."""
+    return mesh_pb2.Usage(
+        input_tokens=outcome.input_tokens,
+        output_tokens=outcome.output_tokens,
+        cached_input_tokens=outcome.cached_input_tokens,
+    )
 
 
 class DocumentWriter:
@@ -136,22 +151,15 @@ class DocumentWriter:
 
     def finish(self, ending: Ending) -> list[bytes]:
         """The last chunks, END included."""
+        outcome = ending.outcome
         self._encoder.finish(
             finish_reason=int(ending.finish_reason),
             incomplete_reason=int(ending.incomplete_reason),
-            input_tokens=ending.input_tokens,
-            output_tokens=ending.output_tokens,
-            cached_input_tokens=ending.cached_input_tokens,
+            input_tokens=outcome.input_tokens,
+            output_tokens=outcome.output_tokens,
+            cached_input_tokens=outcome.cached_input_tokens,
         )
-        if self._scorer is None:
-            return self._collect(None)
-        return self._collect(
-            mesh_pb2.Usage(
-                input_tokens=ending.input_tokens,
-                output_tokens=ending.output_tokens,
-                cached_input_tokens=ending.cached_input_tokens,
-            )
-        )
+        return self._collect(None if self._scorer is None else usage_of(outcome))
 
     @property
     def verdict(self) -> int:

@@ -1,7 +1,8 @@
+# cython: annotation_typing=False
 """What a model gives: pieces of an answer, and how it ended."""
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Token(NamedTuple):
@@ -28,11 +29,25 @@ class Stop(Enum):
     CANCELLED = "cancelled"
 
 
-class Outcome(NamedTuple):
+class Outcome:
     """How a generation ended and what it consumed. `is_estimated`: the backend did not say the counts."""
 
-    stop: Stop
-    input_tokens: int
-    output_tokens: int
-    cached_input_tokens: int = 0
-    is_estimated: bool = False
+    __slots__ = ("cached_input_tokens", "input_tokens", "is_estimated", "output_tokens", "stop")
+
+    def __init__(
+        self,
+        stop: Stop,
+        input_tokens: int,
+        output_tokens: int,
+        cached_input_tokens: int = 0,
+        is_estimated: bool = False,
+    ) -> None:
+        self.stop = stop
+        self.input_tokens = input_tokens
+        self.output_tokens = output_tokens
+        self.cached_input_tokens = cached_input_tokens
+        self.is_estimated = is_estimated
+
+
+UNUSED: Final = Outcome(Stop.END, 0, 0)
+"""Of what consumes nothing."""

@@ -114,7 +114,7 @@ class ToolAnswerWriter:
         is_cut = ending.finish_reason != frame_pb2.FINISH_REASON_STOP and self._splitter is None
         if self._calls:
             if ending.finish_reason == frame_pb2.FINISH_REASON_STOP:
-                ending = ending._replace(finish_reason=frame_pb2.FINISH_REASON_TOOL_CALLS)
+                ending = Ending(frame_pb2.FINISH_REASON_TOOL_CALLS, ending.incomplete_reason, ending.outcome)
             chunks += self._end_call(self._calls[-1], ending)
         if self._main is None and (not self._calls or (is_cut and self.verdict == OK)):
             # Where all calls are whole, and others may have been to come, only this document can say so.
@@ -185,11 +185,11 @@ class ToolAnswerWriter:
         if call.writer.is_done or call.writer.is_invalid:
             ending = _whole(ending)
         elif not ending.incomplete_reason:
-            ending = ending._replace(incomplete_reason=frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY)
+            ending = Ending(ending.finish_reason, frame_pb2.INCOMPLETE_REASON_STOPPED_EARLY, ending.outcome)
         chunks += call.writer.finish(ending)
         self.is_settled = self.is_settled or call.writer.verdict != OK
         return chunks
 
 
 def _whole(ending: Ending) -> Ending:
-    return ending._replace(incomplete_reason=frame_pb2.INCOMPLETE_REASON_UNSPECIFIED)
+    return Ending(ending.finish_reason, outcome=ending.outcome)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from google.rpc import code_pb2
 
+from helpers.as_written import run_both_ways
 from ssop_chassis import logs
 from ssop_chassis.call import Arity, Handler, Method
 from ssop_chassis.dispatch import REQUEST_ID_METADATA, CallState, Dispatcher, inner_authenticate
@@ -14,6 +15,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import PRINCIPAL_METADATA, Principal, read_token, sign_principal
 
 SECRET = bytes(32)
+way = run_both_ways("ssop_chassis.dispatch", "CallState", "Dispatcher")
 
 
 class Observer:

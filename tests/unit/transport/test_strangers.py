@@ -439,3 +439,22 @@ async def test_message_is_unpacked_for_those_alone_who_prove_who_they_are(monkey
     assert client.frames(HEADERS, 1)
     assert unpacked == []
     await end(server, client)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["client", "server"])
+async def test_call_that_ends_before_its_first_turn_is_not_served(is_stopped: bool) -> None:
+    served: list[Call] = []
+
+    async def serve(call: Call) -> None:
+        served.append(call)
+
+    server = await start(Arity.UNARY, serve)
+    client = Client(server)
+    client.send(call(1, path(b"M")) + message(1, b"question"))
+    assert len(server._tasks) == 1
+    if is_stopped:
+        await server.stop(0)
+    else:
+        client.send(frame(RST_STREAM, 0, 1, struct.pack("!I", 8)))
+    await end(server, client)
+    assert not served

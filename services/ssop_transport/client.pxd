@@ -1,0 +1,25 @@
+cdef class NativePeer:
+    cdef readonly object address
+    cdef object _fault
+    cdef object _names
+    cdef object _way
+    cdef bint _is_literal
+    cdef bytes _scheme
+    cdef bytes _authority
+    cdef bint _is_packing
+    cdef readonly list _lines
+    cdef list _leaving
+    cdef Py_ssize_t _turn
+    cdef double _resolved_s
+    cdef object _resolving
+    cdef object _joining
+    cdef object _watch
+    cdef bint _is_closed
+    cdef Py_ssize_t _calls
+    cdef object _is_quiet
+
+    cpdef _pick(self)
+
+    cdef _join_spare(self)
+
+    cdef _watch_on(self)
