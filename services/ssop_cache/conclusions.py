@@ -18,8 +18,8 @@ from ssop_cache.core import scripts
 from ssop_cache.core.asked import CommitAsked, Settlement
 from ssop_cache.core.grants import Grants
 from ssop_cache.core.keys import Layout, TenantKeys
-from ssop_cache.core.records import is_whole
 from ssop_cache.core.scripts import Ending
+from ssop_cache.core.whole import is_whole
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.settings import CacheSettings
 from ssop_cache.store import RedisStore
