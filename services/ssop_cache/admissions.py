@@ -12,7 +12,7 @@ from typing import Final
 from ssop.v1 import cache_pb2
 from ssop.v1.cache_pb2 import AdmitResponse, CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_cache.answers import Answer, AnswerStore, Wanted
+from ssop_cache.answers import Answer, AnswerStore
 from ssop_cache.checks import check_key, check_lease, check_request_id, check_share
 from ssop_cache.core import scripts
 from ssop_cache.core.asked import AdmitAsked
@@ -128,18 +128,19 @@ class Admissions:
         looked_up: list[Outcome] = []
         for _ in range(_RECHECKS):
             again = []
-            for one, (admission, answer) in zip(asked, await self._ask(tenant, limits, asked), strict=True):
+            answers, admissions = await self._ask(tenant, limits, asked)
+            for one, answer, admission in zip(asked, answers, admissions, strict=True):
                 if isinstance(admission, MeshError):
                     one.error = admission
-                elif admission.outcome is Outcome.RECHECK:
-                    one.seen_fence = admission.fence
+                elif (outcome := admission[0]) is Outcome.RECHECK:
+                    one.seen_fence = admission[2]
                     again.append(one)
-                elif admission.outcome not in _OUTCOMES:
+                elif outcome not in _OUTCOMES:
                     one.error = self._refuse(tenant, admission, limits)
                 else:
                     _let_in(one, admission, answer)
                     if one.request.cache_key:
-                        looked_up.append(admission.outcome)
+                        looked_up.append(outcome)
             asked = again
             if not asked:
                 break
@@ -150,20 +151,21 @@ class Admissions:
 
     async def _ask(
         self, tenant: str, limits: Limits, admitting: Sequence[Admitting]
-    ) -> Sequence[tuple[Admission | MeshError, Answer | None]]:
+    ) -> tuple[Sequence[Answer | None], Sequence[Admission | MeshError]]:
+        """For each the answer that was found, and what the state says."""
         started_s = self._state.clock_s
         requests = [one.request for one in admitting]
         answers = await self._find(tenant, requests)
         # Both instances together may cost one time-out; what the first did not use is the second's.
         left_s = self._state.timeout_s - (self._state.clock_s - started_s)
         asked = [
-            Admit(
+            (
                 request.request_id,
                 request.cache_key,
                 request.reserve_tokens,
-                is_found=answer is not None,
-                wants_lease=not request.no_lease,
-                seen_fence=one.seen_fence,
+                answer is not None,
+                not request.no_lease,
+                one.seen_fence,
             )
             for one, request, answer in zip(admitting, requests, answers, strict=True)
         ]
@@ -176,15 +178,14 @@ class Admissions:
             reservation_ms=first.reservation_ms,
             bound_s=max(left_s, self._state.timeout_s / 2),
         )
-        writing = [one for one in asked if limits.interval_us > 0 or not one.is_found]
-        if not 0 < len(writing) < len(asked):
-            return list(zip(await judge(asked), answers, strict=True))
+        misses = answers.count(None)
+        if limits.interval_us > 0 or not 0 < misses < len(asked):
+            return answers, await judge(asked)
         # A state that is full takes no writes, and hits need none.
-        hits = [one for one in asked if one.is_found]
-        judged = await asyncio.gather(judge(hits), judge(writing))
-        of_hits, of_others = map(iter, judged)
-        admissions = [next(of_hits if one.is_found else of_others) for one in asked]
-        return list(zip(admissions, answers, strict=True))
+        hits = [one for one, answer in zip(asked, answers, strict=True) if answer is not None]
+        others = [one for one, answer in zip(asked, answers, strict=True) if answer is None]
+        of_hits, of_others = map(iter, await asyncio.gather(judge(hits), judge(others)))
+        return answers, [next(of_others if answer is None else of_hits) for answer in answers]
 
     async def _judge(
         self,
@@ -207,27 +208,29 @@ class Admissions:
             error.metadata["limits"] = self.limits.hex()
             return [error] * len(asked)
         admissions = scripts.parse_admissions(reply)
-        for one, admission in zip(asked, admissions, strict=True):
-            if admission.outcome is Outcome.LEASE:
-                until_s = asked_s + (lease_ms - scripts.SEAL_MS) / 1000
-                self._grants.give(tenant, one.cache_key, admission.fence, until_s)
+        until_s = asked_s + (lease_ms - scripts.SEAL_MS) / 1000
+        for (_, cache_key, *_), (outcome, _, fence, _) in zip(asked, admissions, strict=True):
+            if outcome is Outcome.LEASE:
+                self._grants.give(tenant, cache_key, fence, until_s)
         return admissions
 
-    async def _find(self, tenant: str, requests: Sequence[AdmitAsked]) -> Sequence[Answer | None]:
-        answers: list[Answer | None] = [None] * len(requests)
-        places = [at for at, request in enumerate(requests) if request.cache_key]
-        if not places:
-            return answers
-        wanted = [Wanted(requests[at].cache_key, requests[at].max_age_ms) for at in places]
-        found = await self._answers.find_all(tenant, wanted, timeout_s=self._state.timeout_s / 2)
-        for at, one in zip(places, found, strict=True):
+    async def _find(self, tenant: str, requests: Sequence[AdmitAsked]) -> list[Answer | None]:
+        wanted = [(request.cache_key, request.max_age_ms) for request in requests if request.cache_key]
+        if not wanted:
+            return [None] * len(requests)
+        answers: list[Answer | None] = []
+        for one in await self._answers.find_all(tenant, wanted, timeout_s=self._state.timeout_s / 2):
             if isinstance(one, MeshError):
                 # Without the cache instance limits hold as before, and every request is a miss; the metric says so.
                 self._metrics.lookups.labels("unavailable").inc()
                 _log.debug("served without stored answers", extra={"reason": one.reason_name})
+                answers.append(None)
             else:
-                answers[at] = one
-        return answers
+                answers.append(one)
+        if len(answers) == len(requests):
+            return answers
+        found = iter(answers)
+        return [next(found) if request.cache_key else None for request in requests]
 
     def _refuse_to_wait(self) -> MeshError:
         error = MeshError(
@@ -240,8 +243,9 @@ class Admissions:
 
     def _refuse(self, tenant: str, admission: Admission, limits: Limits) -> MeshError:
         """The error of a refusal."""
-        retry_after_ms = admission.retry_ms if admission.retry_ms >= 0 else None
-        match admission.outcome:
+        outcome, retry_ms, _, budget_left = admission
+        retry_after_ms = retry_ms if retry_ms >= 0 else None
+        match outcome:
             case Outcome.RATE:
                 self._metrics.refusals.labels("rate").inc()
                 at_once = limits.tolerance_us // limits.interval_us
@@ -258,7 +262,7 @@ class Admissions:
                 return MeshError(
                     ErrorReason.ERROR_REASON_QUOTA_EXHAUSTED,
                     "the tenant's token budget is used up or reserved",
-                    metadata={"budget_left_tokens": str(admission.budget_left or 0)},
+                    metadata={"budget_left_tokens": str(budget_left)},
                     quotas=[(f"tenant:{tenant}", limit)],
                     retry_after_ms=retry_after_ms,
                 )
@@ -270,13 +274,12 @@ class Admissions:
 
 
 def _let_in(one: Admitting, admission: Admission, answer: Answer | None) -> None:
-    if admission.budget_left is not None:
-        one.budget_left = admission.budget_left
+    outcome, _, fence, one.budget_left = admission
     if one.request.cache_key:
-        one.outcome = _OUTCOMES[admission.outcome]
-        if admission.outcome is Outcome.LEASE:
-            one.fence = admission.fence
-        elif admission.outcome is Outcome.HIT:
+        one.outcome = _OUTCOMES[outcome]
+        if outcome is Outcome.LEASE:
+            one.fence = fence
+        elif outcome is Outcome.HIT:
             one.answer = answer
 
 

@@ -34,11 +34,8 @@ class Answer(NamedTuple):
     level: CacheLevel.ValueType = CacheLevel.CACHE_LEVEL_SHARED
 
 
-class Wanted(NamedTuple):
-    """An answer that is looked for: its key, and how old it may be in milliseconds; 0 is no limit."""
-
-    cache_key: bytes
-    max_age_ms: int = 0
+Wanted = tuple[bytes, int]
+"""An answer that is looked for: its key, and how old it may be in milliseconds; 0 is no limit."""
 
 
 class Fresh(NamedTuple):
@@ -79,7 +76,7 @@ class AnswerStore:
 
     async def find(self, tenant: str, cache_key: bytes, *, max_age_ms: int = 0) -> Answer | None:
         """The answer, or None; a record that is not this tenant's and these versions' is none. Raises as RedisStore."""
-        (answer,) = await self.find_all(tenant, (Wanted(cache_key, max_age_ms),))
+        (answer,) = await self.find_all(tenant, ((cache_key, max_age_ms),))
         if isinstance(answer, MeshError):
             raise answer
         return answer
@@ -103,14 +100,16 @@ class AnswerStore:
                 found = [error] * len(places)
             for at, answer in zip(places, found, strict=True):
                 answers[at] = answer
-        found_at = [
-            answer.level if answer is not None else _NOWHERE for answer in answers if not isinstance(answer, MeshError)
-        ]
-        for level, count in Counter(found_at).items():
-            self.hits[level] += count
-            if level != _NOWHERE:
-                self._metrics.hits.labels(CacheLevel.Name(level).removeprefix("CACHE_LEVEL_").lower()).inc(count)
+        if nothing := answers.count(None):
+            self.hits[_NOWHERE] += nothing
+        if nothing < len(answers):
+            self._count_hits([answer.level for answer in answers if isinstance(answer, Answer)])
         return answers
+
+    def _count_hits(self, levels: Sequence[CacheLevel.ValueType]) -> None:
+        for level, count in Counter(levels).items():
+            self.hits[level] += count
+            self._metrics.hits.labels(CacheLevel.Name(level).removeprefix("CACHE_LEVEL_").lower()).inc(count)
 
     async def _prefer(self, asking: _Asking, kept: Sequence[Answer]) -> Sequence[Answer | MeshError | None]:
         """What Redis has, if it says so as soon as one that is well; else what the host has kept.
@@ -208,7 +207,8 @@ class AnswerStore:
         tag = self._layout.of_tenant(tenant).tag
         kept = {}
         for at in places:
-            found = local.find_unsynced((tag, wanted[at].cache_key), wanted[at].max_age_ms)
+            cache_key, max_age_ms = wanted[at]
+            found = local.find_unsynced((tag, cache_key), max_age_ms)
             answer = self._read(tenant, found, local) if found is not None else None
             if answer is not None:
                 kept[at] = answer
@@ -219,13 +219,10 @@ class AnswerStore:
     ) -> Sequence[Answer | MeshError | None]:
         keys = self._layout.of_tenant(tenant)
         changes = self._changes
-        asked = [(one.cache_key, one.max_age_ms) for one in wanted]
-        replies = await self._store.run(scripts.find_answers(keys, asked), timeout_s)
+        replies = cast("list[Reply | None]", await self._store.run(scripts.find_answers(keys, wanted), timeout_s))
         return [
-            self._take_shared(tenant, keys, one.cache_key, reply, changes)
-            if isinstance(reply, list) and reply
-            else None
-            for one, reply in zip(wanted, cast("list[object]", replies), strict=True)
+            self._take_shared(tenant, keys, cache_key, reply, changes) if reply else None
+            for (cache_key, _), reply in zip(wanted, replies, strict=True)
         ]
 
     def _take_shared(

@@ -1,20 +1,19 @@
 """What fields of requests may hold."""
 
-import re
 from typing import Final
 
+from ssop_cache.core.names import is_request_id
 from ssop_chassis.errors import invalid_request
 
 KEY_BYTES: Final = 32
 """Callers make keys with SHA-256; here they are opaque."""
 MAX_LEASE_MS: Final = 600_000
 MAX_TTL_MS: Final = 2_678_400_000
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
 def check_request_id(request_id: str) -> None:
     """A request id: 1 to 64 characters of [A-Za-z0-9._:-]. Raises REQUEST_INVALID."""
-    if not _REQUEST_ID.fullmatch(request_id):
+    if not is_request_id(request_id):
         raise invalid_request(("request_id", "must be 1 to 64 characters of [A-Za-z0-9._:-]"))
 
 

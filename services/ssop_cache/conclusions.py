@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_cache.answers import AnswerStore, Fresh
@@ -18,8 +18,8 @@ from ssop_cache.core import scripts
 from ssop_cache.core.asked import CommitAsked, Settlement
 from ssop_cache.core.grants import Grants
 from ssop_cache.core.keys import Layout, TenantKeys
-from ssop_cache.core.records import is_whole
-from ssop_cache.core.scripts import Ending
+from ssop_cache.core.scripts import Ending, Reply
+from ssop_cache.core.whole import is_whole
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.settings import CacheSettings
 from ssop_cache.store import RedisStore
@@ -183,12 +183,7 @@ class Conclusions:
             return
         settlements = [request for _, request in settling]
         endings = [
-            Ending(
-                commit.cache_key,
-                commit.fencing_token,
-                is_complete=commit.is_complete and not one.is_unfit,
-                is_stored=one.is_stored,
-            )
+            (commit.cache_key, commit.fencing_token, commit.is_complete and not one.is_unfit, one.is_stored)
             for one, commit in ending
         ]
         try:
@@ -200,7 +195,7 @@ class Conclusions:
                 one.committed = error
             return
         last = 2 + 2 * len(settling)
-        charges = [scripts.number(charged) for charged in reply[3:last:2]]
+        charges = cast("list[int]", reply[3:last:2])
         for outcome, count in Counter(reply[2:last:2]).items():
             self._metrics.settlements.labels(scripts.word(outcome)).inc(count)
         self._metrics.charged_tokens.inc(sum(charges))
@@ -211,7 +206,8 @@ class Conclusions:
             if outcome == b"followed":
                 followed.append((one, described, commit.chunk))
             else:
-                self._take_end(one, outcome)
+                one.committed = _judge(outcome, is_fit=not one.is_unfit)
+        self._count_ends(reply[last:])
         if followed:
             await self._end_followed(keys, followed)
 
@@ -229,11 +225,13 @@ class Conclusions:
                 one.committed = error
             return
         for (one, *_), outcome in zip(followed, reply[2:], strict=True):
-            self._take_end(one, outcome)
+            one.committed = _judge(outcome, is_fit=not one.is_unfit)
+        self._count_ends(reply[2:])
 
-    def _take_end(self, one: Conclusion, outcome: int | bytes) -> None:
-        self._metrics.commits.labels(scripts.word(outcome)).inc()
-        one.committed = _judge(outcome, is_fit=not one.is_unfit)
+    def _count_ends(self, outcomes: Reply) -> None:
+        for outcome, count in Counter(outcomes).items():
+            if outcome != b"followed":
+                self._metrics.commits.labels(scripts.word(outcome)).inc(count)
 
 
 def _check(asked: Conclusion) -> None:

@@ -27,6 +27,8 @@ from ssop_cache.store import RedisStore
 from ssop_chassis.errors import MeshError
 
 _PENDING: Final = 2_000
+_MOST_DIRTY: Final = 10_000
+"""Names of entries that wait to be written, where fewer entries are held than half of it."""
 _BATCH_BYTES: Final = 4 << 20
 _REPEAT_S: Final = 5.0
 """After a fault of the disk, and how often a cursor is written that is all that has changed."""
@@ -170,8 +172,10 @@ class LocalLevel:
         elif self.answers.drop(name, fence):
             self._mark(name)
         if gone is not None:
+            self._mark(name)
+        if gone:
             self._metrics.local_evictions.inc(len(gone))
-            self._mark(name, *gone)
+            self._mark(*gone)
         if is_newer:
             self._is_used = True
             self._woken.set()
@@ -206,9 +210,10 @@ class LocalLevel:
     def _mark(self, *names: Name) -> None:
         if self._disk is None or self._is_all_dirty:
             return
-        self._dirty.update(dict.fromkeys(names))
+        for name in names:
+            self._dirty[name] = None
         # A disk that hangs must not fill the memory with names; then everything is written anew.
-        if len(self._dirty) > max(10_000, 2 * len(self.answers)):
+        if len(self._dirty) > _MOST_DIRTY and len(self._dirty) > 2 * len(self.answers):
             self._mark_all()
 
     def _mark_all(self) -> None:

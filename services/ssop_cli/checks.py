@@ -36,7 +36,8 @@ MIN_MEMORY_BYTES: Final = 1024**3
 _ASK_S: Final = 2.0
 COMPILED: Final = (
     *(f"ssop_router.core.{name}" for name in ("_choice", "_envelopes", "_form", "_parts", "_relay", "_sieve")),
-    *("ssop_cache._messages", "ssop_chassis.deadline", "ssop_chassis.tallies"),
+    *("ssop_cache._messages", "ssop_cache.core._names", "ssop_cache.core._whole"),
+    *("ssop_chassis.deadline", "ssop_chassis.tallies"),
     *(f"ssop_inference.core.{name}" for name in ("_asking", "buffer", "document", "prompt", "throughput")),
     *(f"ssop_inference.{name}" for name in ("delivery", "outbox", "replay", "slots")),
 )

@@ -14,10 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from prometheus_client import CollectorRegistry
 
 from helpers.redis_server import EVERY_REDIS, RedisServer
+from helpers.script_calls import Admission, Admit, Ending, read_admissions
 from ssop_cache.core import scripts
 from ssop_cache.core.asked import Settlement
 from ssop_cache.core.keys import Layout, TenantKeys
-from ssop_cache.core.scripts import Admission, Admit, Ending, Limits, Outcome, Reply, ScriptCall
+from ssop_cache.core.scripts import Limits, Outcome, Reply, ScriptCall
 from ssop_cache.core.twin import StateTwin
 from ssop_cache.deployment import Access, open_deployment
 from ssop_cache.metrics import CacheMetrics
@@ -95,7 +96,7 @@ class ScriptMachine(RuleBasedStateMachine):
 
     def admit_all(self, asked: list[Admit], *, limits: Limits, lease_ms: int, reservation_ms: int) -> list[Admission]:
         call = scripts.admit(self.keys, limits, asked, lease_ms=lease_ms, reservation_ms=reservation_ms)
-        admissions = scripts.parse_admissions(self.agree(call))
+        admissions = read_admissions(self.agree(call))
         for one, admission in zip(asked, admissions, strict=True):
             if admission.outcome is Outcome.LEASE:
                 self.fences[one.cache_key] = admission.fence

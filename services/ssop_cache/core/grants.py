@@ -18,15 +18,17 @@ class Grants:
 
     def give(self, tenant: str, cache_key: bytes, fence: int, until_s: float) -> None:
         """A lease was given; it lasts until then, at least."""
-        self._grants.pop((tenant, cache_key), None)
-        self._grants[tenant, cache_key] = fence, until_s
-        if len(self._grants) > MOST:
-            del self._grants[next(iter(self._grants))]
+        grants, name = self._grants, (tenant, cache_key)
+        grants.pop(name, None)
+        grants[name] = fence, until_s
+        if len(grants) > MOST:
+            del grants[next(iter(grants))]
 
     def take(self, tenant: str, cache_key: bytes, fence: int, now_s: float) -> bool:
         """Whether it is held still, for all that is known here. It is said once: who asks is about to end it."""
-        grant = self._grants.get((tenant, cache_key))
+        name = tenant, cache_key
+        grant = self._grants.get(name)
         if grant is None or grant[0] != fence:
             return False
-        del self._grants[tenant, cache_key]
+        del self._grants[name]
         return now_s < grant[1]

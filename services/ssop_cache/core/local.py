@@ -16,6 +16,8 @@ ENTRY_BYTES: Final = 384
 _FLOORS: Final = 10_000
 _MAGIC: Final = b"SSL1"
 _HEAD: Final = struct.Struct(">4sQQQI")
+_SUM: Final = struct.Struct(">I")
+"""What a head ends with."""
 _KEY_BYTES: Final = 48
 
 Name = tuple[str, bytes]
@@ -78,17 +80,23 @@ class LocalAnswers:
         """Keep an answer; the names that had to go for it. None: it is not kept, being older than what is known here,
         from before a flush, or too large.
         """
+        tag, key = name
+        size_bytes = answer.size_bytes
         before = self._entries.get(name)
         if before is not None and before.fence > answer.fence:
             return None
         # One answer must not push out most of the others.
-        if answer.fence <= self._floors.get(name[0], 0) or answer.size_bytes > self.max_bytes // 8:
+        if answer.fence <= self._floors.get(tag, 0) or size_bytes > self.max_bytes // 8:
             return None
-        self._remove(name)
+        if before is not None:
+            self._remove(name)
         self._entries[name] = answer
-        self._tenants.setdefault(name[0], set()).add(name[1])
-        self.size_bytes += answer.size_bytes
-        gone = []
+        keys = self._tenants.get(tag)
+        if keys is None:
+            keys = self._tenants[tag] = set()
+        keys.add(key)
+        self.size_bytes += size_bytes
+        gone: list[Name] = []
         while self.size_bytes > self.max_bytes:
             oldest = next(iter(self._entries))
             self._remove(oldest)
@@ -145,10 +153,9 @@ def decode_name(data: bytes) -> Name:
 
 def encode_local(answer: LocalAnswer) -> bytes:
     """An entry as it lies on disk, with a sum over all of it."""
-    head = _HEAD.pack(_MAGIC, answer.fence, answer.stored_ms, answer.expires_ms, 0)
-    return _HEAD.pack(_MAGIC, answer.fence, answer.stored_ms, answer.expires_ms, _sum(head, answer.record)) + (
-        answer.record
-    )
+    fence, stored_ms, expires_ms, record = answer
+    head = _HEAD.pack(_MAGIC, fence, stored_ms, expires_ms, 0)
+    return head[: -_SUM.size] + _SUM.pack(_sum(head, record)) + record
 
 
 def decode_local(data: bytes) -> LocalAnswer:

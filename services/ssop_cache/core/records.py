@@ -1,4 +1,4 @@
-"""The record of a stored answer, and what makes an answer fit to be stored.
+"""The record of a stored answer.
 
 A record repeats what its key says (tenant, versions), so that a record that came under a wrong key is never served.
 """
@@ -6,11 +6,6 @@ A record repeats what its key says (tenant, versions), so that a record that cam
 import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
-
-from google.protobuf.message import DecodeError
-
-from ssop.v1.frame_pb2 import FRAME_KIND_END, VERDICT_OK, Chunk, Frame
-from ssop_codec import FrameError, bodies, survey
 
 _MAGIC: Final = b"SSA1"
 _LENGTHS: Final = struct.Struct(">HHHHI")
@@ -67,22 +62,3 @@ def decode_record(data: bytes) -> AnswerRecord:
     except UnicodeDecodeError as error:
         raise RecordError("a name in the record is not UTF-8") from error
     return AnswerRecord(tenant, wire_version, codec, model, parts[3])
-
-
-def is_whole(chunk: bytes) -> bool:
-    """Whether chunk bytes are an answer fit to be stored.
-
-    It is when the sequence numbers run from 1 without gaps, the last frame is an end, and each end (tool calls make
-    several documents) has the verdict OK. Mesh frames have no place in a stored answer.
-    """
-    try:
-        # The heads say nothing of what is in the fields, and all who ask for the same would get what nobody can read.
-        Chunk.FromString(chunk)
-        sight = survey(chunk)
-        ends = [Frame.FromString(body) for body in bodies(chunk, FRAME_KIND_END)]
-    except (FrameError, DecodeError):
-        return False
-    is_row = sight.is_row and sight.first_seq == 1 and sight.frames == sight.documents
-    if not (is_row and ends) or sight.kinds >> (FRAME_KIND_END + 1):
-        return False
-    return ends[-1].seq == sight.last_seq and [frame.end.verdict for frame in ends] == [VERDICT_OK] * len(ends)

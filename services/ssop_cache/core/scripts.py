@@ -6,11 +6,11 @@ A reply is a list of int and bytes, as Redis sends it. Times are in milliseconds
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from ssop_cache.core.asked import Settlement
 from ssop_cache.core.keys import KEY_RECORDS, TenantKeys
+from ssop_cache.core.names import mark_question
 
 Reply = list[int | bytes]
 USAGE_DAYS: Final = 62
@@ -88,24 +88,15 @@ class Outcome(StrEnum):
 _OUTCOMES: Final[Mapping[int | bytes, Outcome]] = {outcome.encode(): outcome for outcome in Outcome}
 
 
-class Admission(NamedTuple):
-    """What the admission script says of a request. `retry_ms` -1 is never, `budget_left` None is no budget."""
-
-    outcome: Outcome
-    retry_ms: int
-    fence: int
-    budget_left: int | None
-
-
-class Admit(NamedTuple):
-    """What is asked of the admission script. `cache_key` empty: no look-up."""
-
-    request_id: str
-    cache_key: bytes
-    tokens: int
-    is_found: bool = False
-    wants_lease: bool = True
-    seen_fence: int = 0
+Admission = tuple[Outcome, int, int, int]
+"""What the admission script says of a request: its outcome, when to try again in milliseconds (-1: never), the fence of
+its lease (0: none), and what is left of the budget (-1: there is none)."""
+Admit = tuple[str, bytes, int, bool, bool, int]
+"""What is asked of it: request id, cache key (empty: no look-up), tokens, whether the answer was found, whether a lease
+is wanted, and the fence of the commit after which the answer was looked for again (0: none)."""
+Ending = tuple[bytes, int, bool, bool]
+"""The end of a generation: cache key, fence, whether it is complete, as only what can be stored is, and whether its
+answer is stored."""
 
 
 def admit(
@@ -127,31 +118,22 @@ def admit(
     for request_id, cache_key, tokens, is_found, wants_lease, seen_fence in asked:
         request = keys.request(request_id)
         names += (request, keys.lease(cache_key) if cache_key else request)
-        # A request id that comes again with another question is another request.
-        fingerprint = sha256(cache_key + tokens.to_bytes(8, "big")).hexdigest()[:16]
         wish = "h" if is_found else "l" if wants_lease else "m"
-        args += (fingerprint, tokens, f"{wish}{seen_fence}" if seen_fence else wish)
+        # A request id that comes again with another question is another request.
+        args += (mark_question(cache_key, tokens), tokens, f"{wish}{seen_fence}" if seen_fence else wish)
     return ScriptCall("admit_requests", tuple(names), tuple(args))
-
-
-class Ending(NamedTuple):
-    """The end of a generation. Only what is complete can be stored."""
-
-    cache_key: bytes
-    fence: int
-    is_complete: bool = False
-    is_stored: bool = False
 
 
 def conclude(
     keys: TenantKeys, limits: Limits, settlements: Sequence[Settlement] = (), endings: Sequence[Ending] = ()
 ) -> ScriptCall:
     """Call of `conclude_requests`. Generations that are followed it leaves to `end`."""
-    counted: dict[str, None] = {}
+    counted: dict[str, int] = {}
     for one in settlements:
         if one.counts:
-            counted.update(dict.fromkeys(one.counts))
+            counted |= one.counts
     counters = tuple(counted)
+    nothing = (0,) * len(counters)
     names = [keys.used, keys.reserved, keys.expiry, keys.usage]
     args: list[str | bytes | int] = [
         limits.window_ms if limits.budget_tokens else 0,
@@ -166,7 +148,7 @@ def conclude(
     for request_id, tokens, counts in settlements:
         names.append(keys.request(request_id))
         args.append(tokens)
-        args += [counts.get(name, 0) for name in counters] if counts else (0,) * len(counters)
+        args += map(counts.get, counters, nothing) if counts else nothing
     for cache_key, fence, is_complete, is_stored in endings:
         names.append(keys.lease(cache_key))
         args += (fence, _word(is_complete, is_stored))
@@ -294,7 +276,6 @@ def data(value: int | bytes | str) -> bytes:
 
 def parse_admissions(reply: Reply) -> list[Admission]:
     """The reply of `admit_requests`."""
-    return [
-        Admission(_OUTCOMES[outcome], int(retry_ms), int(fence), int(left) if int(left) >= 0 else None)
-        for outcome, retry_ms, fence, left in zip(reply[2::4], reply[3::4], reply[4::4], reply[5::4], strict=True)
-    ]
+    outcomes = map(_OUTCOMES.__getitem__, reply[2::4])
+    numbers = cast("list[int]", reply)
+    return list(zip(outcomes, numbers[3::4], numbers[4::4], numbers[5::4], strict=True))

@@ -8,11 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
+from helpers.script_calls import Admit, Ending
 from ssop_cache.core import changes, flushes, hints, neighbours, registry, scripts
 from ssop_cache.core.asked import Settlement
 from ssop_cache.core.changes import Change, Cursor
 from ssop_cache.core.keys import Layout, TenantKeys
-from ssop_cache.core.scripts import Admit, Ending, Limits, ScriptCall
+from ssop_cache.core.scripts import Limits, ScriptCall
 from ssop_cache.store import load_scripts
 
 NAMES = st.text(max_size=40) | st.text(alphabet="{}ab:", max_size=12)

@@ -12,7 +12,8 @@ from ssop.v1.frame_pb2 import (
     Chunk,
     Verdict,
 )
-from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_record, is_whole
+from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_record
+from ssop_cache.core.whole import is_whole
 
 RECORD = AnswerRecord("acme", 1, "0.1.0", "small", b"chunk")
 

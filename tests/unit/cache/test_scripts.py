@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from helpers.script_calls import Admit, Ending
 from ssop_cache.core import scripts
 from ssop_cache.core.asked import Settlement
 from ssop_cache.core.changes import Cursor, log_changes, read_changes
@@ -12,7 +13,7 @@ from ssop_cache.core.hints import share_hints
 from ssop_cache.core.keys import Layout
 from ssop_cache.core.neighbours import drop_similar, find_similar, put_similar
 from ssop_cache.core.registry import announce_node, list_nodes, withdraw_node
-from ssop_cache.core.scripts import Admit, Ending, Limits, ScriptCall
+from ssop_cache.core.scripts import Limits, ScriptCall
 from ssop_cache.store import load_scripts
 
 TEXTS = load_scripts()

@@ -3,12 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.script_calls import Admit
 from ssop.v1.mesh_pb2 import Tier, Usage
 from ssop.v1.usage_pb2 import RequestCounts
 from ssop_cache.core import scripts
 from ssop_cache.core.asked import Settlement
 from ssop_cache.core.keys import Layout
-from ssop_cache.core.scripts import Admit, Limits
+from ssop_cache.core.scripts import Limits
 from ssop_cache.core.twin import StateTwin
 from ssop_cache.core.usage import count_request, read_days
 
