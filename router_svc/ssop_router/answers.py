@@ -12,7 +12,6 @@ from ssop.v1.cache_pb2 import (
     AppendRequest,
     AppendResponse,
     CacheOutcome,
-    CommitRequest,
     FollowRequest,
     FollowResponse,
     LookupRequest,
@@ -331,10 +330,10 @@ class Answers:
         message = await self._call("Append", request.SerializeToString(), timeout_s, lease.job, self._leading)
         return AppendResponse.FromString(message)
 
-    async def commit(self, lease: Lease, request: CommitRequest) -> None:
-        """End a generation, apart from its request's settlement. Raises LEASE_LOST and Unavailable."""
+    async def commit(self, lease: Lease, message: bytes) -> None:
+        """End a generation by a CommitRequest, apart from its settlement. Raises LEASE_LOST and Unavailable."""
         timeout_s = self._settings.settle_timeout_ms / 1000
-        await self._call("Commit", request.SerializeToString(), timeout_s, lease.job, self._leading)
+        await self._call("Commit", message, timeout_s, lease.job, self._leading)
 
     def start(self, work: Awaitable[None]) -> "asyncio.Task[None]":
         """Run something that outlives its request."""
