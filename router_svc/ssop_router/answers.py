@@ -209,10 +209,11 @@ class Answers:
         self, request: bytes, metadata: InnerMetadata, job: Job | None = None, key: bytes = b""
     ) -> Admitted:
         """For a job an answer is looked for beside when this is late, and a lease that is too late given up."""
-        watching = self._kept.watch(job, key) if self._kept is not None and job is not None else None
         on_late = partial(self._give_back, job, key) if job is not None else None
         try:
             asked = self._crowd(self._entry).begin(ADMIT, request, metadata, on_late=on_late)
+            if self._kept is not None and job is not None:
+                self._kept.watch(asked, job, key)
             response = await asked
         except asyncio.CancelledError:
             # The response may have come in the very turn in which the request went.
@@ -226,9 +227,6 @@ class Answers:
         except MeshError:
             self._limits.hear_answer()
             raise
-        finally:
-            if watching is not None:
-                watching.end()
         self._limits.learn(response.limits)
         return response
 
