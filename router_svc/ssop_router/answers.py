@@ -12,7 +12,6 @@ from ssop.v1.cache_pb2 import (
     AppendRequest,
     AppendResponse,
     CacheOutcome,
-    CommitRequest,
     FollowRequest,
     FollowResponse,
     LookupRequest,
@@ -210,10 +209,11 @@ class Answers:
         self, request: bytes, metadata: InnerMetadata, job: Job | None = None, key: bytes = b""
     ) -> Admitted:
         """For a job an answer is looked for beside when this is late, and a lease that is too late given up."""
-        watching = self._kept.watch(job, key) if self._kept is not None and job is not None else None
         on_late = partial(self._give_back, job, key) if job is not None else None
         try:
             asked = self._crowd(self._entry).begin(ADMIT, request, metadata, on_late=on_late)
+            if self._kept is not None and job is not None:
+                self._kept.watch(asked, job, key)
             response = await asked
         except asyncio.CancelledError:
             # The response may have come in the very turn in which the request went.
@@ -227,9 +227,6 @@ class Answers:
         except MeshError:
             self._limits.hear_answer()
             raise
-        finally:
-            if watching is not None:
-                watching.end()
         self._limits.learn(response.limits)
         return response
 
@@ -331,10 +328,10 @@ class Answers:
         message = await self._call("Append", request.SerializeToString(), timeout_s, lease.job, self._leading)
         return AppendResponse.FromString(message)
 
-    async def commit(self, lease: Lease, request: CommitRequest) -> None:
-        """End a generation, apart from its request's settlement. Raises LEASE_LOST and Unavailable."""
+    async def commit(self, lease: Lease, message: bytes) -> None:
+        """End a generation by a CommitRequest, apart from its settlement. Raises LEASE_LOST and Unavailable."""
         timeout_s = self._settings.settle_timeout_ms / 1000
-        await self._call("Commit", request.SerializeToString(), timeout_s, lease.job, self._leading)
+        await self._call("Commit", message, timeout_s, lease.job, self._leading)
 
     def start(self, work: Awaitable[None]) -> "asyncio.Task[None]":
         """Run something that outlives its request."""

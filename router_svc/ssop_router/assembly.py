@@ -22,6 +22,7 @@ from ssop_router.core.success import Outcomes
 from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.discovery import Discovery, Joining, make_discovery, show_age
 from ssop_router.documents import DocumentEdge
+from ssop_router.entrance import Entrance
 from ssop_router.failpoint import open_failpoint
 from ssop_router.generation import Generator
 from ssop_router.hints import HintExchange
@@ -215,7 +216,7 @@ def assemble(
     pipeline = Pipeline(
         preparation=preparation,
         answers=answers,
-        retrieval=retrieval,
+        entrance=Entrance(answers, retrieval, metrics),
         passages=Passages(retrieval, AheadJudge(settings.retrieval_ahead), background, metrics),
         generator=generator,
         canned=canned,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from ssop.v1.cache_pb2 import BatchEntry, CommitRequest
+from ssop.v1.cache_pb2 import BatchEntry
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError, parse_status
@@ -45,17 +45,16 @@ _SETTLED: Final = Admitted()
 
 
 class Commit:
-    """The end of a generation that travels with its request's settlement. Awaited, it gives its error, or None.
+    """The end of a generation that travels with its request's settlement: `message` is a CommitRequest. Awaited, it
+    gives its error, or None.
 
     `on_end` hears of that whether somebody still waits or not.
     """
 
-    __slots__ = ("_on_end", "_waiter", "error", "is_over", "request")
+    __slots__ = ("_on_end", "_waiter", "error", "is_over", "message")
 
-    def __init__(
-        self, request: CommitRequest, on_end: Callable[[CommitRequest, Unavailable | MeshError | None], None]
-    ) -> None:
-        self.request = request
+    def __init__(self, message: bytes, on_end: Callable[[Unavailable | MeshError | None], None]) -> None:
+        self.message = message
         self.error: Unavailable | MeshError | None = None
         self.is_over = False
         self._on_end = on_end
@@ -66,7 +65,7 @@ class Commit:
         if self.is_over:
             return
         self.is_over, self.error = True, error
-        self._on_end(self.request, error)
+        self._on_end(error)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -156,7 +155,7 @@ class Crowd:
             asked = self._waiting.popleft()
             # Who left no longer wants to be admitted or charged; the answer that comes along has others who wait.
             if asked.commit is not None:
-                size_bytes += len(asked.commit.request.chunk)
+                size_bytes += len(asked.commit.message)
             elif asked.future.done():
                 continue
             batch.append(asked)
@@ -262,7 +261,7 @@ class Crowd:
 
     async def _commit_alone(self, commit: Commit, metadata: InnerMetadata) -> None:
         try:
-            await self._call("Commit", commit.request.SerializeToString(), metadata)
+            await self._call("Commit", commit.message, metadata)
         except (Unavailable, MeshError) as error:
             commit.conclude(error)
         else:
@@ -284,7 +283,7 @@ class Crowd:
 
 def _entry(asked: _Asked) -> tuple[bytes, int, bytes, bytes | None]:
     token = asked.metadata.get(PRINCIPAL_METADATA, b"")
-    commit = asked.commit.request.SerializeToString() if asked.commit is not None else None
+    commit = asked.commit.message if asked.commit is not None else None
     return token if isinstance(token, bytes) else b"", asked.work.number, asked.message, commit
 
 

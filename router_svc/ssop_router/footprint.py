@@ -1,12 +1,16 @@
 """What a decision leaves behind: numbers for metrics, words for logs, an event on the trace."""
 
+import math
 from collections.abc import Mapping
+from typing import Final
 
 from ssop.v1.mesh_pb2 import NodeReason, Tier, TierReason
 from ssop_chassis.tracing import AttributeValue, add_event
 from ssop_codec import probes
 from ssop_router.core.decision import Decision
 from ssop_router.metrics import RouterMetrics
+
+_PLACES: Final = 10_000
 
 
 def describe_reasons(decision: Decision) -> dict[str, AttributeValue]:
@@ -16,18 +20,23 @@ def describe_reasons(decision: Decision) -> dict[str, AttributeValue]:
         found["rule"] = decision.rule.name
     if decision.complexity is not None:
         if decision.complexity.score is not None:
-            found["complexity"] = round(decision.complexity.score, 4)
+            found["complexity"] = _shorten(decision.complexity.score)
         if decision.complexity.abstention:
             found["abstention"] = decision.complexity.abstention
     if decision.score is not None:
-        found["score"] = round(decision.score.value, 4)
-        found["score_spread"] = round(decision.score.spread, 4)
-        found["threshold"] = round(decision.score.threshold, 4)
+        found["score"] = _shorten(decision.score.value)
+        found["score_spread"] = _shorten(decision.score.spread)
+        found["threshold"] = _shorten(decision.score.threshold)
     if decision.weak_signals:
         found["weak_signals"] = list(decision.weak_signals)
     if decision.is_cache_first:
         found["is_cache_first"] = True
     return found
+
+
+def _shorten(value: float) -> float:
+    """To four places. `round(value, 4)` goes by way of a text, and costs ten times this."""
+    return round(value * _PLACES) / _PLACES if math.isfinite(value) else value
 
 
 def leave(decision: Decision, decision_us: int, metrics: RouterMetrics) -> None:

@@ -295,12 +295,12 @@ class Job:
 
     def elapsed_ms(self) -> int:
         """Milliseconds since the request arrived, at least 1."""
-        return max(1, round((time.monotonic() - self.started_s) * 1000))
+        return int((time.monotonic() - self.started_s) * 1000 + 0.5) or 1
 
     def mark(self, name: str, detail: str = "") -> None:
         """Note a moment for the trace, where there is one; `detail` is a word of the mesh's, never the caller's."""
-        if self.timeline is not None:
-            self.timeline.mark(int((time.monotonic() - self.started_s) * 1_000_000), name, detail)
+        if (timeline := self.timeline) is not None:
+            timeline.mark(time.monotonic(), name, detail)
 
     def remaining_s(self) -> float:
         """Seconds until the deadline."""

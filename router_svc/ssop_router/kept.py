@@ -11,6 +11,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError
 from ssop_router.background import Background
+from ssop_router.core.envelope import Admitted
 from ssop_router.dependency import Dependency, Unavailable
 from ssop_router.job import Job
 from ssop_router.settings import RouterSettings
@@ -24,21 +25,6 @@ _MOST_BESIDE: Final = 8
 """Look-ups beside admissions at a time: where more are late, the cache service has enough to do."""
 
 
-class Watch:
-    """An admission that is under way."""
-
-    __slots__ = ("due_s", "job", "key")
-
-    def __init__(self, job: Job, key: bytes, due_s: float) -> None:
-        self.job: Job | None = job
-        self.key = key
-        self.due_s = due_s
-
-    def end(self) -> None:
-        """It is over."""
-        self.job = None
-
-
 class Kept:
     """Looks answers up without admission. Owned by the event loop."""
 
@@ -49,32 +35,32 @@ class Kept:
         # A host whose Redis is silent says within an eighth of its bound what it has itself.
         self._timeout_s = max(_LEAST_S, settings.admission_timeout_ms / 2000)
         self._beside = 0
-        # All wait equally long: the first is due first, and one timer does for all.
-        self._watches: deque[Watch] = deque()
+        # Admissions, each with the time at which it is late. All have equally long: the first is due first, and one
+        # timer does for all.
+        self._watches: deque[tuple[float, asyncio.Future[Admitted], Job, bytes]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch(self, job: Job, key: bytes) -> Watch:
-        """An admission begins: an answer is looked for when it is late, unless that has ended."""
-        loop = running_loop()
-        watch, watches = Watch(job, key, loop.time() + self._late_s), self._watches
-        while watches and watches[0].job is None:
+    def watch(self, admission: "asyncio.Future[Admitted]", job: Job, key: bytes) -> None:
+        """An admission has begun: an answer is looked for when it is late."""
+        loop, watches = running_loop(), self._watches
+        while watches and watches[0][1].done():
             watches.popleft()
-        watches.append(watch)
+        watches.append((loop.time() + self._late_s, admission, job, key))
         if self._timer is None:
             self._timer = loop.call_later(self._late_s, self._look)
-        return watch
 
     def _look(self) -> None:
         loop, watches = running_loop(), self._watches
         self._timer = None
         while watches:
-            left_s = watches[0].due_s - loop.time()
-            if watches[0].job is not None and left_s > _SOON_S:
-                self._timer = loop.call_later(left_s, self._look)
-                return
-            watch = watches.popleft()
-            if watch.job is not None:
-                self._begin(watch.job, watch.key)
+            due_s, admission, job, key = watches[0]
+            if not admission.done():
+                left_s = due_s - loop.time()
+                if left_s > _SOON_S:
+                    self._timer = loop.call_later(left_s, self._look)
+                    return
+                self._begin(job, key)
+            watches.popleft()
 
     async def find(self, job: Job, key: bytes, error: Unavailable) -> StoredAnswer | None:
         """The answer after an admission failed, where there is one.

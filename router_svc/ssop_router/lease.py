@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ssop.v1.cache_pb2 import CommitRequest, LeaseState
+from ssop.v1.cache_pb2 import LeaseState
 from ssop_chassis.errors import MeshError
 from ssop_router.core._relay import Backlog
+from ssop_router.core.envelopes import write_commit
 from ssop_router.core.ladder import Target
 from ssop_router.crowd import Commit
 from ssop_router.dependency import Unavailable
@@ -37,6 +38,7 @@ class Lease:
         self._sending: asyncio.Task[None] | None = None
         self._is_closed = False
         self._has_appended = False
+        self._is_stored = False
         self.on_stored: Callable[[], object] | None = None
         """Called once others can find the answer."""
 
@@ -92,8 +94,8 @@ class Lease:
         if self._is_closed or self._sending is not None or is_large:
             return None
         self._is_closed = True
-        request = self._end(is_complete=is_complete, model=model)
-        return Commit(request, self._judge) if request is not None else None
+        message = self._end(is_complete=is_complete, model=model)
+        return Commit(message, self._judge) if message is not None else None
 
     async def close(self, *, is_complete: bool, model: str) -> None:
         """Store the answer, or give it up so that a follower takes over. Never raises; failures are counted."""
@@ -102,36 +104,30 @@ class Lease:
         self._is_closed = True
         if self._sending is not None:
             await asyncio.wait({self._sending})
-        if (request := self._end(is_complete=is_complete, model=model)) is None:
+        if (message := self._end(is_complete=is_complete, model=model)) is None:
             return
         failure: Unavailable | MeshError | None = None
         try:
-            await self._answers.commit(self, request)
+            await self._answers.commit(self, message)
         except (Unavailable, MeshError) as error:
             failure = error
-        self._judge(request, failure)
+        self._judge(failure)
 
-    def _end(self, *, is_complete: bool, model: str) -> CommitRequest | None:
-        """What ends it; None where it is another's."""
+    def _end(self, *, is_complete: bool, model: str) -> bytes | None:
+        """The CommitRequest that ends it; None where it is another's."""
         if self._answers.renewals is not None:
             self._answers.renewals.drop_lease(self.job)
         if self.is_spoiled == "lease_lost":
             return None
-        is_stored = is_complete and not self.is_spoiled
-        return CommitRequest(
-            cache_key=self.key,
-            fencing_token=self.fencing_token,
-            # What is given up is not appended: a follower without a field can still take over unseen.
-            chunk=self.backlog.take() if is_stored else b"",
-            is_complete=is_stored,
-            model=model,
-            is_all=not self._has_appended,
-        )
+        is_stored = self._is_stored = is_complete and not self.is_spoiled
+        # What is given up is not appended: a follower without a field can still take over unseen.
+        chunk = self.backlog.take() if is_stored else b""
+        return write_commit(self.key, self.fencing_token, chunk, is_stored, model, not self._has_appended)
 
-    def _judge(self, request: CommitRequest, failure: Unavailable | MeshError | None) -> None:
+    def _judge(self, failure: Unavailable | MeshError | None) -> None:
         if failure is not None:
             self.spoil("commit_failed")
-        if not request.is_complete or self.is_spoiled:
+        if not self._is_stored or self.is_spoiled:
             self._answers.metrics.not_stored.labels(self.is_spoiled or "incomplete").inc()
         elif self.on_stored is not None:
             self.on_stored()

@@ -65,6 +65,8 @@ class Limits:
         self._told: bytes | None = None
         self._meter = LocalMeter()
         self._is_local = False
+        self.has_budget = False
+        """Tenants have a token budget, as far as is known."""
         metrics.rate_share.set_function(self.share)
         metrics.rate_limit_rps.set_function(lambda: -1.0 if self._limits is None else self._limits.rate(self.share()))
 
@@ -104,11 +106,6 @@ class Limits:
             self._take(cache_pb2.TenantLimits.FromString(told))
         except DecodeError:
             _log.warning("the cache service says limits that can't be read")
-
-    @property
-    def has_budget(self) -> bool:
-        """Tenants have a token budget, as far as is known."""
-        return self._now().has_budget
 
     def admit(self, tenant: str, *, is_generating: bool = True) -> tuple[str, ...]:
         """Hold a request to this router's share, since nobody else can; returns the names of what is not whole.
@@ -181,5 +178,6 @@ class Limits:
         self._limits = TenantLimits(
             told.max_rps, max(1, told.burst), told.min_rps, is_dynamic=told.is_dynamic, has_budget=told.has_budget
         )
+        self.has_budget = told.has_budget
         if told.is_dynamic and told.max_rps > 0:
             self.throttle.set_smallest(told.min_rps / told.max_rps)

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from ssop.v1.mesh_pb2 import NodeReason, Tier
+from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier
 from ssop_chassis.metrics import FIRST_TOKEN_BUCKETS_S
 from ssop_chassis.tallies import Counter, Gauge, Histogram
 
@@ -214,14 +214,17 @@ class RouterMetrics:
         """A rate needs a zero to begin with; what each request counts is looked up in one step."""
         self.node_choices_of = ByNumber(lambda reason: self.node_choices.labels(NodeReason.Name(reason)))
         self.first_field_of = ByNumber(lambda tier: self.first_field_seconds.labels(Tier.Name(tier)))
+        self.cache_outcomes_of = ByNumber(lambda reason: self.cache_outcomes.labels(CacheReason.Name(reason)))
+        self.retrievals_of = ByNumber(lambda reason: self.retrievals.labels(RetrievalReason.Name(reason)))
         self.requests.labels("OK")
         for level in ("1", "2", "3"):
             self.degraded.labels(level)
 
     def charge(self, tier: Tier.ValueType, input_tokens: int, output_tokens: int) -> None:
         """Tokens that a tenant was charged."""
-        for kind, tokens in (("input", input_tokens), ("output", output_tokens)):
-            self._charged.labels(Tier.Name(tier), kind).inc(tokens)
+        asked, answered = self._charged_of[tier]
+        asked.inc(input_tokens)
+        answered.inc(output_tokens)
 
     def set_price(self, tier: Tier.ValueType, input_price: float, output_price: float) -> None:
         """What a million tokens of a tier cost."""
@@ -229,8 +232,11 @@ class RouterMetrics:
         self._price.labels(Tier.Name(tier), "output").set(output_price)
 
     def _count_costs(self, registry: CollectorRegistry) -> None:
-        self._charged = Counter(
+        charged = Counter(
             "ssop_router_charged_tokens", "Tokens charged to tenants.", ["tier", "kind"], registry=registry
+        )
+        self._charged_of = ByNumber(
+            lambda tier: [charged.labels(Tier.Name(tier), kind) for kind in ("input", "output")]
         )
         self._price = Gauge(
             "ssop_router_price", "What a million tokens of a tier cost.", ["tier", "kind"], registry=registry

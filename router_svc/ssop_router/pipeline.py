@@ -4,23 +4,22 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
+from ssop.v1.mesh_pb2 import CacheReason
 from ssop_chassis.call import Carry
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
-from ssop_router.answers import Admission, Answers, make_key
+from ssop_router.answers import Admission, Answers
 from ssop_router.background import Background
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
 from ssop_router.citations import Citations
-from ssop_router.core.decision import is_cacheable
 from ssop_router.core.ladder import RETRY_AFTER_MS, interrupt
 from ssop_router.core.transcript import ContradictionError
 from ssop_router.delivery import Delivery
 from ssop_router.dependency import Unavailable
+from ssop_router.entrance import FROM_CACHE, Entrance
 from ssop_router.follower import Follower
 from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
@@ -33,7 +32,7 @@ from ssop_router.profiles import Regimes
 from ssop_router.receipts import Receipts
 from ssop_router.reports import Reports
 from ssop_router.resume import Recordings
-from ssop_router.retrieval import NO_COLLECTIONS, Collections, Retrieval
+from ssop_router.retrieval import Collections
 from ssop_router.settings import RouterSettings
 from ssop_router.settlement import charge, count, deadline_error, judge
 from ssop_router.shadow import Shadows
@@ -42,7 +41,6 @@ from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
 _ADMISSIONS: Final = 2
-_NOT_FETCHING: Final = (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER)
 
 
 class Pipeline:
@@ -53,7 +51,7 @@ class Pipeline:
         *,
         preparation: Preparation,
         answers: Answers,
-        retrieval: Retrieval,
+        entrance: Entrance,
         passages: Passages,
         generator: Generator,
         canned: CannedDocuments,
@@ -71,7 +69,7 @@ class Pipeline:
     ) -> None:
         self._preparation = preparation
         self._answers = answers
-        self._retrieval = retrieval
+        self._entrance = entrance
         self._passages = passages
         self._generator = generator
         self._canned = canned
@@ -182,15 +180,18 @@ class Pipeline:
             failure = None
 
     async def _run(self, job: Job, delivery: Delivery) -> None:
-        collections = await self._find_collections(job)
-        key = self._key(job, collections)
+        entrance = self._entrance
+        collections = entrance.known_collections(job)
+        if collections is None:
+            collections = await entrance.find_collections(job)
+        key = entrance.make_key(job, collections)
         job.question = self._similar.describe(job, key, collections)
         admission = Admission()
         is_generated = False
         fetch = self._passages.begin(job, collections) if collections.names else None
         try:
-            admission = await self._admit(job, key)
-            if fetch is not None and job.cache_reason in _NOT_FETCHING:
+            admission = await entrance.admit(job, key)
+            if fetch is not None and job.cache_reason in FROM_CACHE:
                 fetch.drop()
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
                 await self._recall(job, key, collections)
@@ -217,95 +218,12 @@ class Pipeline:
             await stored
         judge(job)
 
-    async def _find_collections(self, job: Job) -> Collections:
-        if job.retrieval_reason != RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED:
-            return NO_COLLECTIONS
-        try:
-            found = await self._retrieval.find_collections(
-                job.tenant,
-                job.request.retrieval.collections,
-                job.inner_metadata,
-                self._retrieval.timeout_s(job.remaining_s()),
-            )
-        except Unavailable:
-            self._do_without_passages(job)
-            return NO_COLLECTIONS
-        if not found.names or not job.features.user_text.strip():
-            job.retrieval_reason = RetrievalReason.RETRIEVAL_REASON_NO_COLLECTION
-            return NO_COLLECTIONS
-        return found
-
-    def _do_without_passages(self, job: Job) -> None:
-        job.retrieval_reason = RetrievalReason.RETRIEVAL_REASON_UNAVAILABLE
-        self._do_without(job, "rag")
-
-    def _do_without(self, job: Job, dependency: str) -> None:
-        if dependency not in job.unavailable:
-            job.unavailable.append(dependency)
-            self._metrics.unavailable.labels(dependency).inc()
-
-    def _key(self, job: Job, collections: Collections) -> bytes:
-        """The key of the answer; empty where none may be taken or kept."""
-        if not is_cacheable(job.features) or job.unavailable:
-            return b""
-        return make_key(job, collections.names, collections.index_version)
-
-    async def _admit(self, job: Job, key: bytes) -> Admission:
-        started_ms = job.elapsed_ms()
-        try:
-            admission = await self._answers.admit(job, key)
-        except Unavailable as error:
-            self._do_without(job, "cache")
-            kept = await self._answers.find_kept(job, key, error)
-            if kept is not None:
-                self._admit_alone(job, is_generating=False)
-                job.cache_reason = CacheReason.CACHE_REASON_HIT
-                return Admission(CacheOutcome.CACHE_OUTCOME_HIT, kept)
-            job.cache_reason = job.cache_reason or CacheReason.CACHE_REASON_UNAVAILABLE
-            if job.features.policy.is_cache_only:
-                raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "the cache does not answer") from error
-            self._admit_alone(job)
-            return Admission()
-        except MeshError:
-            # Nothing was reserved, and the id may be that of a request which runs elsewhere.
-            job.is_refused = True
-            raise
-        finally:
-            job.admission_ms += max(1, job.elapsed_ms() - started_ms)
-        job.is_admitted = True
-        job.lease = admission.lease
-        if admission.outcome == CacheOutcome.CACHE_OUTCOME_HIT:
-            job.cache_reason = CacheReason.CACHE_REASON_HIT
-        elif admission.outcome == CacheOutcome.CACHE_OUTCOME_FOLLOW:
-            job.cache_reason = CacheReason.CACHE_REASON_FOLLOWER
-        elif key and self._answers.is_configured:
-            job.cache_reason = CacheReason.CACHE_REASON_MISS
-        job.mark("admitted", CacheReason.Name(job.cache_reason).removeprefix("CACHE_REASON_").lower())
-        if job.features.policy.is_cache_only and job.cache_reason not in (
-            CacheReason.CACHE_REASON_HIT,
-            CacheReason.CACHE_REASON_FOLLOWER,
-        ):
-            raise MeshError(R.ERROR_REASON_CACHE_MISS, "the policy allows the cache only, and it has no answer")
-        return admission
-
-    def _admit_alone(self, job: Job, *, is_generating: bool = True) -> None:
-        if job.is_admitted:
-            return
-        try:
-            lacking = self._answers.admit_alone(job.tenant, is_generating=is_generating)
-        except MeshError:
-            job.is_refused = True
-            raise
-        job.is_admitted = True
-        for name in lacking:
-            self._do_without(job, name)
-
     async def _recall(self, job: Job, key: bytes, collections: Collections) -> None:
         """Name the passages of an answer that was made before, or elsewhere: its fields may cite them."""
         try:
             await self._citations.recall(job, key, collections)
         except Unavailable:
-            self._do_without_passages(job)
+            self._entrance.do_without_passages(job)
 
     async def _follow(
         self, job: Job, delivery: Delivery, key: bytes, collections: Collections
@@ -325,7 +243,7 @@ class Pipeline:
                 cut_by = MeshError(R.ERROR_REASON_LEASE_LOST, "the generation that was followed failed")
                 if not job.can_continue:
                     raise interrupt(cut_by, job.last_seq)
-            admission = await self._admit(job, key)
+            admission = await self._entrance.admit(job, key)
             if job.cache_reason == CacheReason.CACHE_REASON_HIT:
                 if not delivery.is_open:
                     await self._recall(job, key, collections)
@@ -391,7 +309,7 @@ class Pipeline:
         try:
             spoiled_by = await fetch.collect()
         except Unavailable:
-            self._do_without_passages(job)
+            self._entrance.do_without_passages(job)
             spoiled_by = "rag_unavailable"
         if lease is not None and spoiled_by:
             lease.give_up(spoiled_by)

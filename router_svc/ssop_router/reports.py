@@ -36,8 +36,8 @@ class Reports:
         """A request has ended: `OK`, or the reason of its error."""
         metrics = self.metrics
         metrics.requests.labels(outcome).inc()
-        metrics.cache_outcomes.labels(CacheReason.Name(job.cache_reason)).inc()
-        metrics.retrievals.labels(RetrievalReason.Name(job.retrieval_reason)).inc()
+        metrics.cache_outcomes_of[job.cache_reason].inc()
+        metrics.retrievals_of[job.retrieval_reason].inc()
         if job.cascade is not None:
             metrics.cascades.labels(_whose(job, job.cascade), CascadeReason.Name(job.cascade_reason)).inc()
         level = job.degraded_level

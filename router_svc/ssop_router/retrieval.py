@@ -1,7 +1,7 @@
 """The retrieval service as requests see it: a tenant's collections, prefetches, passages."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,6 +82,17 @@ class Retrieval:
         self._regimes = regimes
         self._known: OrderedDict[str, tuple[int, dict[str, str]]] = OrderedDict()
 
+    def known_collections(self, tenant: str, named: Sequence[str]) -> Collections | None:
+        """As `find_collections`, where nobody has to be asked; else None. Raises Unavailable."""
+        if self._rag is None:
+            if named:
+                raise Unavailable("rag")
+            return NO_COLLECTIONS
+        expires_ms, known = self._known.get(tenant, (0, {}))
+        if self._clock_ms() >= expires_ms or any(name not in known for name in named):
+            return None
+        return _pick(named, known)
+
     async def find_collections(
         self, tenant: str, named: Sequence[str], metadata: InnerMetadata, timeout_s: float
     ) -> Collections:
@@ -89,20 +100,16 @@ class Retrieval:
 
         Names that the tenant does not have stay in, so that the retrieval service refuses them.
         """
-        if self._rag is None:
-            if named:
-                raise Unavailable("rag")
-            return NO_COLLECTIONS
-        now_ms = self._clock_ms()
-        expires_ms, known = self._known.get(tenant, (0, {}))
-        if now_ms >= expires_ms or any(name not in known for name in named):
-            known = await self._list(metadata, timeout_s)
-            self._known[tenant] = (now_ms + self._settings.collections_ttl_ms, known)
-            self._known.move_to_end(tenant)
-            if len(self._known) > _TENANTS:
-                self._known.popitem(last=False)
-        names = tuple(sorted(set(named) or known))
-        return Collections(names, tuple(known[name] for name in names if name in known))
+        found = self.known_collections(tenant, named)
+        if found is not None:
+            return found
+        expires_ms = self._clock_ms() + self._settings.collections_ttl_ms
+        known = await self._list(metadata, timeout_s)
+        self._known[tenant] = (expires_ms, known)
+        self._known.move_to_end(tenant)
+        if len(self._known) > _TENANTS:
+            self._known.popitem(last=False)
+        return _pick(named, known)
 
     def forget(self, tenant: str) -> None:
         """The tenant's collections have changed: ask for them again."""
@@ -188,3 +195,9 @@ class Retrieval:
         if self._rag is None:
             raise Unavailable("rag")
         return self._rag
+
+
+def _pick(named: Sequence[str], known: Mapping[str, str]) -> Collections:
+    """The named ones of those that are known with their versions, or all of them."""
+    names = tuple(sorted(set(named) or known))
+    return Collections(names, tuple(known[name] for name in names if name in known))

@@ -44,7 +44,7 @@ class Traces:
         if not self._size:
             return
         job.sends.note_up_to(MAX_FRAMES_DEBUG if job.request.debug else MAX_FRAMES)
-        timeline = job.timeline = Timeline(job.sends)
+        timeline = job.timeline = Timeline(job.sends, job.started_s)
         job.mark("decided")
         nodes = job.schema.nodes[:_MAX_POINTERS] if job.schema is not None else ()
         name = (job.tenant, job.request_id)

@@ -121,6 +121,34 @@ def write_settlement(str request_id not None, bytes usage not None, bytes counts
     return message
 
 
+def write_commit(
+    bytes cache_key not None,
+    uint64_t fencing_token,
+    bytes chunk not None,
+    bint is_complete,
+    str model not None,
+    bint is_all,
+):
+    cdef Py_ssize_t key_size = PyBytes_GET_SIZE(cache_key), chunk_size = PyBytes_GET_SIZE(chunk), model_size = 0
+    cdef const char *name = PyUnicode_AsUTF8AndSize(model, &model_size)
+    cdef Py_ssize_t size = number_size(fencing_token) + number_size(is_complete) + number_size(is_all)
+    size += bytes_size(key_size) if key_size else 0
+    size += bytes_size(chunk_size) if chunk_size else 0
+    size += bytes_size(model_size) if model_size else 0
+    cdef bytes message = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(message)
+    if key_size:
+        at = put_bytes(at, 1, PyBytes_AS_STRING(cache_key), key_size)
+    at = put_number(at, 2, fencing_token)
+    if chunk_size:
+        at = put_bytes(at, 3, PyBytes_AS_STRING(chunk), chunk_size)
+    at = put_number(at, 4, is_complete)
+    if model_size:
+        at = put_bytes(at, 6, name, model_size)
+    put_number(at, 7, is_all)
+    return message
+
+
 cdef inline Py_ssize_t entry_size(bytes principal, bytes work, bytes commit) noexcept:
     cdef Py_ssize_t size = bytes_size(PyBytes_GET_SIZE(work))
     if PyBytes_GET_SIZE(principal):

@@ -52,6 +52,20 @@ def write_settlement(request_id: str, usage: bytes, counts: bytes) -> bytes:
     ).SerializeToString()
 
 
+def write_commit(  # noqa: PLR0917 - the fields of the message
+    cache_key: bytes, fencing_token: int, chunk: bytes, is_complete: bool, model: str, is_all: bool
+) -> bytes:
+    """A CommitRequest. Raises ValueError or OverflowError for a token that it does not hold."""
+    return CommitRequest(
+        cache_key=cache_key,
+        fencing_token=fencing_token,
+        chunk=chunk,
+        is_complete=is_complete,
+        model=model,
+        is_all=is_all,
+    ).SerializeToString()
+
+
 def write_batch(entries: Sequence[tuple[bytes, int, bytes, bytes | None]]) -> bytes:
     """A RunBatchRequest of entries: principal, number of the work's field in BatchEntry, work, and commit or None."""
     request = RunBatchRequest()

@@ -13,22 +13,24 @@ class CountWindow(Generic[K]):
     def __init__(self, *, slots: int = 60, slot_ms: int = 1_000) -> None:
         self._slots = slots
         self._slot_ms = slot_ms
-        self._kept: deque[tuple[int, Counter[K]]] = deque()
+        self._kept: deque[tuple[int, dict[K, int]]] = deque()
 
     def add(self, name: K, now_ms: int) -> None:
         """It happened once."""
         number = now_ms // self._slot_ms
-        if not self._kept or self._kept[-1][0] < number:
+        kept = self._kept
+        if not kept or kept[-1][0] < number:
             self._expire(number)
-            self._kept.append((number, Counter()))
-        self._kept[-1][1][name] += 1
+            kept.append((number, {}))
+        counts = kept[-1][1]
+        counts[name] = counts.get(name, 0) + 1
 
     def totals(self, now_ms: int) -> Counter[K]:
         """What happened within the window."""
         self._expire(now_ms // self._slot_ms)
         found: Counter[K] = Counter()
         for _, counts in self._kept:
-            found += counts
+            found.update(counts)
         return found
 
     def _expire(self, number: int) -> None:

@@ -26,18 +26,20 @@ class Sent(NamedTuple):
 
 
 class Timeline:
-    """Marks of a request, and the chunks that its `sends` note."""
+    """Marks of a request that arrived at `started_s`, and the chunks that its `sends` note."""
 
-    __slots__ = ("_marks", "_sends")
+    __slots__ = ("_marks", "_sends", "_started_s")
 
-    def __init__(self, sends: Sends) -> None:
+    def __init__(self, sends: Sends, started_s: float) -> None:
         self._sends = sends
-        self._marks: list[tuple[int, str, str]] = []
+        self._started_s = started_s
+        self._marks: list[tuple[float, str, str]] = []
 
     @property
     def marks(self) -> list[Mark]:
         """The moments that are kept."""
-        return [Mark(*mark) for mark in self._marks]
+        started_s = self._started_s
+        return [Mark(int((at_s - started_s) * 1_000_000), name, detail) for at_s, name, detail in self._marks]
 
     @property
     def sent(self) -> list[Sent]:
@@ -49,8 +51,9 @@ class Timeline:
         """Chunks that are not in `sent`."""
         return self._sends.left_out
 
-    def mark(self, at_us: int, name: str, detail: str = "") -> None:
+    def mark(self, at_s: float, name: str, detail: str = "") -> None:
         """Something happened. Of many marks the first are kept, and the last one."""
-        if len(self._marks) >= _MAX_MARKS:
-            self._marks.pop()
-        self._marks.append((at_us, name, detail))
+        marks = self._marks
+        if len(marks) >= _MAX_MARKS:
+            marks.pop()
+        marks.append((at_s, name, detail))

@@ -75,6 +75,16 @@ def test_a_settlement_is_protobufs_own(way: ModuleType, name: str, tokens: int, 
 
 
 @WAYS
+@given(st.tuples(BLOBS, UINT64, BLOBS, st.booleans(), TEXTS, st.booleans()))
+def test_a_commit_is_protobufs_own(way: ModuleType, values: tuple[bytes, int, bytes, bool, str, bool]) -> None:
+    key, token, chunk, is_complete, model, is_all = values
+    request = CommitRequest(
+        cache_key=key, fencing_token=token, chunk=chunk, is_complete=is_complete, model=model, is_all=is_all
+    )
+    assert way.write_commit(*values) == request.SerializeToString(deterministic=True)
+
+
+@WAYS
 @given(st.lists(st.tuples(BLOBS, st.booleans(), TEXTS, st.none() | BLOBS), max_size=40))
 def test_a_batch_is_protobufs_own(way: ModuleType, some: list[tuple[bytes, bool, str, bytes | None]]) -> None:
     expected, entries = RunBatchRequest(), []

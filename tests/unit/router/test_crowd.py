@@ -21,6 +21,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import PRINCIPAL_METADATA
 from ssop_router.background import Background
 from ssop_router.core.envelope import Admitted
+from ssop_router.core.envelopes import write_commit
 from ssop_router.crowd import ADMIT, SETTLE, Commit, Crowd
 from ssop_router.dependency import Dependency, Unavailable
 
@@ -130,7 +131,7 @@ def admit(crowd: Crowd, request_id: str) -> "asyncio.Future[Admitted]":
 
 def conclude(crowd: Crowd, request_id: str, chunk: bytes = b"x") -> "tuple[asyncio.Future[Admitted], Commit]":
     request = cache_pb2.SettleRequest(request_id=request_id).SerializeToString()
-    commit = Commit(cache_pb2.CommitRequest(cache_key=request_id.encode(), chunk=chunk), lambda *_: None)
+    commit = Commit(write_commit(request_id.encode(), 1, chunk, True, "", True), lambda _: None)
     return crowd.begin(SETTLE, request, {PRINCIPAL_METADATA: b"p"}, commit), commit
 
 
@@ -314,8 +315,8 @@ async def test_an_answer_is_committed_though_its_request_is_waited_for_no_more()
 
 async def test_the_end_of_a_commit_is_heard_of_though_nobody_waits_for_it_any_more() -> None:
     peer, heard = Peer(), asyncio.Event()
-    request = cache_pb2.CommitRequest(cache_key=b"a", chunk=b"x")
-    commit = Commit(request, lambda ended, error: heard.set() if ended is request and error is None else None)
+    message = write_commit(b"a", 1, b"x", True, "", True)
+    commit = Commit(message, lambda error: heard.set() if error is None else None)
     settlement = cache_pb2.SettleRequest(request_id="a").SerializeToString()
     crowd_of(peer).begin(SETTLE, settlement, {PRINCIPAL_METADATA: b"p"}, commit)
     waiting = asyncio.ensure_future(commit)

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from ssop.v1.cache_pb2 import AppendResponse
+from ssop.v1.cache_pb2 import AppendResponse, CommitRequest
 from ssop_router.answers import Answers
 from ssop_router.job import Job
 from ssop_router.lease import MOST_PENDING_BYTES, Lease
@@ -47,7 +47,7 @@ async def test_a_small_answer_ends_with_its_settlement() -> None:
     lease = await generate(3)
     commit = lease.end_with_settlement(is_complete=True, model="lite")
     assert commit is not None
-    assert not commit.request.is_all
+    assert not CommitRequest.FromString(commit.message).is_all
 
 
 async def test_a_large_answer_ends_alone_though_most_of_it_was_appended() -> None:
@@ -63,4 +63,5 @@ async def test_what_is_given_up_ends_with_its_settlement_however_large(is_comple
         lease.spoil("too_large")
     commit = lease.end_with_settlement(is_complete=is_complete, model="lite")
     assert commit is not None
-    assert (commit.request.is_complete, commit.request.chunk) == (False, b"")
+    request = CommitRequest.FromString(commit.message)
+    assert (request.is_complete, request.chunk) == (False, b"")

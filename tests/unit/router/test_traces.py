@@ -123,7 +123,7 @@ def test_a_long_answer_keeps_its_beginning_and_counts_the_rest() -> None:
     sends = Sends(MAX_FRAMES)
     for number in range(MAX_FRAMES + 20):
         sends.note(number, 10, 1, b"")
-    timeline = Timeline(sends)
+    timeline = Timeline(sends, 0.0)
     assert len(timeline.sent) == MAX_FRAMES
     assert timeline.left_out == 20
 
@@ -132,12 +132,12 @@ def test_what_follows_a_chunk_that_is_left_out_is_left_out_too() -> None:
     sends = Sends(4)
     for count in (3, 3, 1):
         sends.note(0, 10, count, b"")
-    timeline = Timeline(sends)
+    timeline = Timeline(sends, 0.0)
     assert (len(timeline.sent), timeline.left_out) == (1, 2)
 
 
 def test_of_very_many_marks_the_last_is_kept() -> None:
-    timeline = Timeline(Sends())
+    timeline = Timeline(Sends(), 0.0)
     for number in range(1_000):
         timeline.mark(number, "attempt")
     timeline.mark(1_000, "ended")
