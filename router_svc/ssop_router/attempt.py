@@ -154,11 +154,6 @@ class Attempt(Relay):
         """See Relay.hold."""
         return self._wait_for(pending if self._outlet is None else self._outlet.wait(pending))
 
-    @property
-    def has_answered(self) -> bool:
-        """Its last END was read, and what came before it is handed over: what is wrong from here on changes nothing."""
-        return self.is_finished and not self._delivery.is_behind
-
     def _take_apart(self, chunk: bytes, found: Survey) -> Awaitable[None] | None:
         if not found.is_clean:
             chunk = select(chunk, ALL_KINDS)
@@ -347,7 +342,7 @@ class ContinuedAttempt(Attempt):
         self._cause = cause
         self.reading.last_seq = job.transcript.last_seq
 
-    async def _open(self, first: bytes, frames: int) -> None:
+    def _open(self, first: bytes, frames: int) -> Awaitable[None] | None:
         job, target = self._job, self._target
         job.target = target
         job.continuations.append(
@@ -359,4 +354,4 @@ class ContinuedAttempt(Attempt):
                 cause=self._cause,
             )
         )
-        await self._delivery.go_on(first, is_last=self.is_finished)
+        return self._delivery.go_on(first, is_last=self.is_finished)

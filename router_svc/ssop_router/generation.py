@@ -129,6 +129,8 @@ class Generator:
     ) -> Target | None:
         """Where the next attempt goes; None where a similar answer has gone out instead. Raises as `generate`."""
         is_begun = delivery.is_open
+        if is_begun:
+            await delivery.catch_up()
         try:
             if is_begun:
                 job.stage = "continuation"
@@ -220,7 +222,7 @@ class Generator:
                     metadata=job.inner_metadata,
                 )
         except TimeoutError as error:
-            if not attempt.has_answered:
+            if not attempt.is_finished:
                 what = (
                     f"nothing for {attempt.stall_s:g} s"
                     if attempt.is_committed
@@ -230,7 +232,7 @@ class Generator:
         except MeshError as error:
             if attempt.is_client_gone:
                 raise
-            if not attempt.has_answered:
+            if not attempt.is_finished:
                 raise _blame(error, job) from error
         if not attempt.reading.ending.has_ended:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")

@@ -17,27 +17,33 @@ from ssop_router.job import Intake
 
 OWNER = Principal("acme", "k", frozenset({"lite", "full", "ssop"}))
 WHOLE = list(Chunk.FromString(b"".join(encode(GOOD))).frames)
-REQUEST_S = 30.0
+REQUEST_S = 2.5
 # What a router takes of it.
 ROUTER_S = 0.9 * REQUEST_S
 # What the streams that a request reads from have of it.
 STREAM_S = 0.5
+READS_AGAIN_S = STREAM_S + 0.2
 
 
 class Client:
-    """Takes chunks; has never read enough for more after the `slow_at`-th."""
+    """Takes chunks; has not read enough for more after the `slow_at`-th until `room` is set."""
 
     def __init__(self, slow_at: int = 0) -> None:
         self.chunks: list[bytes] = []
+        self.room = asyncio.Event()
         self._slow_at = slow_at
 
     def send(self, chunk: bytes) -> Awaitable[Any] | None:
         self.chunks.append(chunk)
-        return asyncio.Event().wait() if len(self.chunks) == self._slow_at else None
+        return self.room.wait() if len(self.chunks) == self._slow_at else None
 
     @property
     def frames(self) -> list[Frame]:
         return list(Chunk.FromString(b"".join(self.chunks)).frames)
+
+    @property
+    def documents(self) -> list[Frame]:
+        return [frame for frame in self.frames if frame.kind < FrameKind.FRAME_KIND_DECISION]
 
 
 async def serve(mesh: Mesh, client: Client, *, buffer_bytes: int = 0, timeout_s: float = REQUEST_S) -> None:
@@ -94,9 +100,21 @@ async def test_frames_count_once_they_are_handed_over(way: Way) -> None:
         for node in mesh.nodes.values():
             node.script = write_at_once
         await way(mesh, client, buffer_bytes=4096)
-    assert [frame for frame in client.frames if frame.kind < FrameKind.FRAME_KIND_DECISION] == WHOLE
+    assert client.documents == WHOLE
     accounting = [frame.accounting for frame in client.frames if frame.kind == FrameKind.FRAME_KIND_ACCOUNTING]
     assert [one.frames_sent for one in accounting] == [len(WHOLE)]
+
+
+@WAYS
+async def test_pieces_outlast_the_stream_that_they_were_read_from(way: Way) -> None:
+    client = Client(slow_at=2)
+    asyncio.get_running_loop().call_later(READS_AGAIN_S, client.room.set)
+    async with run_hurried_router() as mesh:
+        for node in mesh.nodes.values():
+            node.script = write_at_once
+        await way(mesh, client, buffer_bytes=64)
+    assert client.documents == WHOLE
+    assert client.frames[-1].accounting.frames_sent == len(WHOLE)
 
 
 @WAYS
@@ -109,7 +127,8 @@ async def test_an_answer_of_which_pieces_are_missing_is_no_answer(way: Way, slow
         with pytest.raises(MeshError) as caught:
             await way(mesh, client, buffer_bytes=64)
     assert caught.value.reason == R.ERROR_REASON_DEADLINE_EXCEEDED
-    sent = [frame for frame in client.frames if frame.kind < FrameKind.FRAME_KIND_DECISION]
+    sent = client.documents
     assert sent == WHOLE[: len(sent)]
     assert len(sent) < len(WHOLE)
+    assert caught.value.metadata["last_seq"] == str(len(sent))
     assert FrameKind.FRAME_KIND_ACCOUNTING not in [frame.kind for frame in client.frames]
