@@ -20,7 +20,7 @@ from ssop_router.core.ladder import (
     next_target,
 )
 from ssop_router.delivery import Delivery
-from ssop_router.job import Job
+from ssop_router.job import Ending, Job
 from ssop_router.lease import Lease, keep_lease
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
@@ -196,6 +196,8 @@ class Generator:
     def _interrupt(self, job: Job, error: MeshError) -> MeshError:
         self._metrics.continuations.labels("impossible").inc()
         job.is_interrupted = True
+        # Of several documents one may have ended.
+        job.reading.ending = Ending()
         return interrupt(error, job.last_seq)
 
     async def attempt(self, job: Job, target: Target, attempt: Attempt) -> None:
@@ -234,7 +236,7 @@ class Generator:
                 raise
             if not attempt.is_finished:
                 raise _blame(error, job) from error
-        if not attempt.reading.ending.has_ended:
+        if not attempt.is_whole:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")
 
 
