@@ -76,6 +76,7 @@ class Attempt(Relay):
         "_last_seqs",
         "_lease",
         "_on_commit",
+        "_open_documents",
         "_outlet",
         "_stream",
         "_transcript",
@@ -113,6 +114,7 @@ class Attempt(Relay):
         self._held_frames = 0
         self._has_tools = bool(job.request.prompt.tools)
         self._last_seqs: dict[int, int] = {}
+        self._open_documents: set[int] = set()
         self.held_bytes = 0
         self.first_field_s: float | None = None
         self.on_first_field: Callable[[], None] | None = None
@@ -155,9 +157,9 @@ class Attempt(Relay):
         return self._wait_for(pending if self._outlet is None else self._outlet.wait(pending))
 
     @property
-    def has_answered(self) -> bool:
-        """Its last END was read, and what came before it is handed over: what is wrong from here on changes nothing."""
-        return self.is_finished and not self._delivery.is_behind
+    def is_whole(self) -> bool:
+        """The answer has ended, and each of its documents."""
+        return self.reading.ending.has_ended and not self._open_documents
 
     def _take_apart(self, chunk: bytes, found: Survey) -> Awaitable[None] | None:
         if not found.is_clean:
@@ -208,6 +210,8 @@ class Attempt(Relay):
                 seq = self._last_seqs[frame.document] = self._last_seqs.get(frame.document, 0) + 1
                 if frame.seq != seq:
                     raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
+                is_end = frame.kind == FrameKind.FRAME_KIND_END
+                (self._open_documents.discard if is_end else self._open_documents.add)(frame.document)
         self.reading.last_seq = self._last_seqs.get(0, 0)
         return count
 
@@ -347,7 +351,7 @@ class ContinuedAttempt(Attempt):
         self._cause = cause
         self.reading.last_seq = job.transcript.last_seq
 
-    async def _open(self, first: bytes, frames: int) -> None:
+    def _open(self, first: bytes, frames: int) -> Awaitable[None] | None:
         job, target = self._job, self._target
         job.target = target
         job.continuations.append(
@@ -359,4 +363,4 @@ class ContinuedAttempt(Attempt):
                 cause=self._cause,
             )
         )
-        await self._delivery.go_on(first, is_last=self.is_finished)
+        return self._delivery.go_on(first, is_last=self.is_finished)

@@ -1,5 +1,6 @@
 """Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
 
+import asyncio
 import time
 from collections.abc import Awaitable
 from functools import lru_cache
@@ -55,8 +56,7 @@ class Delivery:
         self._metrics = metrics
         self.is_open = False
         self.is_closed = False
-        self.is_behind = False
-        """Of what was to be sent at once, pieces are not handed over yet."""
+        self._writing: asyncio.Task[None] | None = None
 
     def open(
         self,
@@ -75,12 +75,7 @@ class Delivery:
         head = mesh_chunk(_DECISION, pack_decision(gather(self._job))) + self._status(stored, similarity)
         if len(head) + len(first) <= self._chunk_bytes:
             return self.forward(head + first, frames, is_last=is_last)
-        return self._open_apart(head, first, is_last=is_last)
-
-    async def _open_apart(self, head: bytes, first: bytes, *, is_last: bool) -> None:
-        self.is_behind = True
-        await finish(self.forward(head, 0))
-        await self.forward_all(first, is_last=is_last)
+        return self._forward_apart(head, first, is_last=is_last)
 
     def forward(self, chunk: bytes, frames: int, *, is_last: bool = False) -> Awaitable[None] | None:
         """Send chunk bytes as they are; `frames` of them are document frames.
@@ -104,28 +99,43 @@ class Delivery:
             sends.count(frames, len(chunk))
         return pending
 
-    async def forward_all(self, chunk: bytes, *, is_last: bool = False) -> None:
-        """Send chunk bytes in chunks no larger than the request takes."""
+    def forward_all(self, chunk: bytes) -> Awaitable[None] | None:
+        """Send chunk bytes in chunks no larger than the request takes. What is returned is awaited as for `forward`."""
         if len(chunk) <= self._chunk_bytes:
-            pending = self.forward(chunk, count_frames(chunk), is_last=is_last)
-            self.is_behind = False
-            await finish(pending)
-            return
-        self.is_behind = True
-        pieces = list(pack_frames(split_frames(chunk), self._chunk_bytes))
-        for index, piece in enumerate(pieces, start=1):
-            is_end = is_last and index == len(pieces)
-            pending = self.forward(piece, count_frames(piece), is_last=is_end)
-            self.is_behind = index < len(pieces)
-            await finish(pending)
+            return self.forward(chunk, count_frames(chunk))
+        return self._forward_apart(b"", chunk, is_last=False)
 
-    async def go_on(self, first: bytes, *, is_last: bool) -> None:
+    def go_on(self, first: bytes, *, is_last: bool) -> Awaitable[None]:
         """Say in the middle of the answer that another node goes on with it, and send its first frames."""
         self._job.mark("continued")
         self._metrics.continuations.labels("taken").inc()
-        self.is_behind = True
-        await finish(self._put(self._status(None), 0))
-        await self.forward_all(first, is_last=is_last)
+        return self._forward_apart(self._status(None), first, is_last=is_last)
+
+    def _forward_apart(self, head: bytes, rest: bytes, *, is_last: bool) -> Awaitable[None]:
+        """Send mesh frames, and then the others in chunks no larger than the request takes.
+
+        It goes on where the wait for it is cut, which lasts no longer than the stream that they were read from.
+        """
+        self._writing = asyncio.get_running_loop().create_task(self._write_apart(head, rest, is_last=is_last))
+        return asyncio.shield(self._writing)
+
+    async def _write_apart(self, head: bytes, rest: bytes, *, is_last: bool) -> None:
+        if head:
+            await finish(self.forward(head, 0))
+        pieces = list(pack_frames(split_frames(rest), self._chunk_bytes))
+        for index, piece in enumerate(pieces, start=1):
+            await finish(self.forward(piece, count_frames(piece), is_last=is_last and index == len(pieces)))
+
+    async def catch_up(self) -> None:
+        """Wait for pieces that nobody waits for any more. Raises what the outlet raises."""
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+            self._writing = None
+
+    def abandon(self) -> None:
+        """The request is over: pieces that are not handed over are not sent."""
+        if self._writing is not None:
+            self._writing.cancel()
 
     def mark_first_field(self) -> None:
         """The first field is about to leave."""
@@ -161,6 +171,7 @@ class Delivery:
 
     async def close(self) -> None:
         """Send the accounting, the last frame of a delivery, unless it went along with the end."""
+        await self.catch_up()
         if not self.is_closed:
             await finish(self.forward(self._accounting(0), 0))
 

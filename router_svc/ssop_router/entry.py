@@ -1,6 +1,7 @@
 """One request of a session while its prompt arrives: text, credit, and the prefetches that were begun for it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from ssop.v1.content_pb2 import ContentPart, Role
 from ssop.v1.router_pb2 import GenerateRequest
@@ -24,6 +25,8 @@ class Entry:
         self.arrival = Arrival(timing, _base(request), now_ms)
         self._credit_bytes = credit_bytes
         self._has_credit = asyncio.Event()
+        self._is_over = False
+        self._sending: asyncio.Task[None] | None = None
 
     def add(self, piece: str, max_prompt_bytes: int, now_ms: float) -> None:
         """Append text to the last user message. Raises MESSAGE_TOO_LARGE."""
@@ -51,12 +54,32 @@ class Entry:
         self._credit_bytes += credit_bytes
         self._has_credit.set()
 
-    async def take(self, size_bytes: int) -> None:
-        """Wait until the client can take so many bytes."""
-        while self._credit_bytes < size_bytes:
+    def send(self, chunk: bytes, write: Callable[[bytes], Awaitable[None]]) -> "asyncio.Task[None]":
+        """Write a chunk after those before it, once the client can take its bytes; never, where it is over by then."""
+        self._sending = asyncio.get_running_loop().create_task(self._send_after(self._sending, chunk, write))
+        return self._sending
+
+    async def finish_sending(self) -> None:
+        """Wait until all chunks are written."""
+        if self._sending is not None:
+            await asyncio.shield(self._sending)
+
+    def end(self) -> None:
+        """The request is over: what the client has not made room for is dropped."""
+        self._is_over = True
+        self._has_credit.set()
+
+    async def _send_after(
+        self, before: "asyncio.Task[None] | None", chunk: bytes, write: Callable[[bytes], Awaitable[None]]
+    ) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait({before})
+        while self._credit_bytes < len(chunk) and not self._is_over:
             self._has_credit.clear()
             await self._has_credit.wait()
-        self._credit_bytes -= size_bytes
+        if not self._is_over:
+            self._credit_bytes -= len(chunk)
+            await write(chunk)
 
     def stop_timer(self) -> None:
         """No prefetch is to be started by time any more."""

@@ -39,7 +39,7 @@ class Follower:
         chunk = self._transcript.rest_of(chunk)
         if chunk:
             self._note(chunk)
-            await self._delivery.forward_all(chunk)
+            await finish(self._delivery.forward_all(chunk))
 
     def _note(self, chunk: bytes) -> int:
         frames = self._delivery.take_document(chunk)

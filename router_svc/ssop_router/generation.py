@@ -20,7 +20,7 @@ from ssop_router.core.ladder import (
     next_target,
 )
 from ssop_router.delivery import Delivery
-from ssop_router.job import Job
+from ssop_router.job import Ending, Job
 from ssop_router.lease import Lease, keep_lease
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
@@ -129,6 +129,8 @@ class Generator:
     ) -> Target | None:
         """Where the next attempt goes; None where a similar answer has gone out instead. Raises as `generate`."""
         is_begun = delivery.is_open
+        if is_begun:
+            await delivery.catch_up()
         try:
             if is_begun:
                 job.stage = "continuation"
@@ -194,6 +196,8 @@ class Generator:
     def _interrupt(self, job: Job, error: MeshError) -> MeshError:
         self._metrics.continuations.labels("impossible").inc()
         job.is_interrupted = True
+        # Of several documents one may have ended.
+        job.reading.ending = Ending()
         return interrupt(error, job.last_seq)
 
     async def attempt(self, job: Job, target: Target, attempt: Attempt) -> None:
@@ -220,7 +224,7 @@ class Generator:
                     metadata=job.inner_metadata,
                 )
         except TimeoutError as error:
-            if not attempt.has_answered:
+            if not attempt.is_finished:
                 what = (
                     f"nothing for {attempt.stall_s:g} s"
                     if attempt.is_committed
@@ -230,9 +234,9 @@ class Generator:
         except MeshError as error:
             if attempt.is_client_gone:
                 raise
-            if not attempt.has_answered:
+            if not attempt.is_finished:
                 raise _blame(error, job) from error
-        if not attempt.reading.ending.has_ended:
+        if not attempt.is_whole:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")
 
 

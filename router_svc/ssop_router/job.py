@@ -205,8 +205,8 @@ class Job:
 
     @property
     def last_seq(self) -> int:
-        """Sequence number of the last frame of the answer that is final: it went out, or is about to."""
-        return self.transcript.last_seq or self.reading.last_seq
+        """Sequence number of the last frame of the answer that is final, and went out."""
+        return min(self.transcript.last_seq or self.reading.last_seq, self.sends.frames)
 
     @property
     def cascade_reason(self) -> CascadeReason.ValueType:

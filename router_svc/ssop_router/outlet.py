@@ -9,7 +9,8 @@ from ssop_chassis.errors import MeshError
 from ssop_router.core._relay import Way
 
 Write = Callable[[bytes], Awaitable[None] | None]
-"""Sends a chunk. What is returned is awaited before the next one; None where there is room at once."""
+"""Sends a chunk, which is the transport's from then on. What is returned is awaited before the next one, and that may
+be cut; None where there is room at once."""
 
 
 async def finish(pending: Awaitable[None] | None) -> None:
@@ -22,7 +23,7 @@ class Outlet(Protocol):
     """Takes chunks. Written to by one task only: that of the request."""
 
     def put(self, chunk: bytes, frames: int) -> Awaitable[None] | None:
-        """Take a chunk with so many document frames. What is returned is awaited before the next one."""
+        """Take a chunk with so many document frames, at once. What is returned is awaited before the next one."""
         ...
 
 

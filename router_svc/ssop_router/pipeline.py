@@ -170,6 +170,7 @@ class Pipeline:
                 raise
             raise failure from error
         finally:
+            delivery.abandon()
             self._release(job)
             self._reports.end(job, outcome)
             if isinstance(outlet, DirectOutlet):
@@ -269,8 +270,10 @@ class Pipeline:
                 R.ERROR_REASON_CANCELLED,
                 R.ERROR_REASON_DEADLINE_EXCEEDED,
             )
-            if is_final and (delivery.is_behind or not job.ending.has_ended):
+            if is_final and not job.ending.has_ended:
                 raise
+        # The stream may have ended while the client was waited for.
+        await delivery.catch_up()
         return job.ending.has_ended
 
     async def _generate(

@@ -6,6 +6,7 @@ connection is not known to be dead yet.
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Awaitable
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -49,14 +50,11 @@ class Recording:
         """A client reads."""
         return self._reader is not None
 
-    async def put(self, chunk: bytes, frames: int) -> None:  # noqa: ARG002 - counted where it is sent
-        """See Outlet.put: keep a chunk. Waits for a client that reads too slowly.
+    def put(self, chunk: bytes, frames: int) -> Awaitable[None] | None:  # noqa: ARG002 - counted where it is sent
+        """See Outlet.put: keep a chunk. What is returned waits for a client that reads too slowly.
 
         Raises GENERATION_INTERRUPTED when nobody reads and the answer is larger than what may be kept.
         """
-        while self._reader is not None and self._lag_bytes > _LAG_BYTES:
-            self._has_room.clear()
-            await self._has_room.wait()
         while self._is_full(len(chunk)):
             if self._reader is None or self._read <= self._dropped:
                 raise MeshError(
@@ -70,6 +68,16 @@ class Recording:
         self._store.size_bytes += len(chunk)
         self._lag_bytes += len(chunk)
         self._has_more.set()
+        return self._wait_for_room() if self._is_lagging else None
+
+    @property
+    def _is_lagging(self) -> bool:
+        return self._reader is not None and self._lag_bytes > _LAG_BYTES
+
+    async def _wait_for_room(self) -> None:
+        while self._is_lagging:
+            self._has_room.clear()
+            await self._has_room.wait()
 
     def end(self, error: MeshError | None) -> None:
         """Nothing more comes."""

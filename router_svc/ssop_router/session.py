@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -18,6 +18,7 @@ from ssop.v1.router_pb2 import (
     SessionStatus,
 )
 from ssop_chassis.call import Call, carry_apart
+from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError, as_mesh_error, invalid_request
 from ssop_chassis.identity import Principal
 from ssop_chassis.logs import describe
@@ -25,12 +26,13 @@ from ssop_router.background import Background
 from ssop_router.core.ladder import RETRY_AFTER_MS
 from ssop_router.dependency import InnerMetadata
 from ssop_router.entry import Entry
-from ssop_router.job import Intake
+from ssop_router.job import Intake, Job
 from ssop_router.pipeline import Pipeline
 from ssop_router.prefetching import SCOPE, Prefetching
 from ssop_router.retrieval import Retrieval
 from ssop_router.sessions import Sessions
 from ssop_router.settings import RouterSettings
+from ssop_router.settlement import deadline_error
 from ssop_router.validation import MAX_REQUEST_ID_CHARS, check_prompt_size, check_request_id
 
 R = ErrorReason
@@ -240,21 +242,25 @@ class Session:
             Intake(request, principal, timeout_ms / 1000, self._policy, prefetches=entry.prefetches)
         )
 
-        async def write(chunk: bytes) -> None:
-            await entry.take(len(chunk))
+        async def write_wrapped(chunk: bytes) -> None:
             # A chunk is a field of the response: its bytes are spliced in, never parsed.
-            await self._write(_wrap_chunk(request_id, chunk))
+            await self._write_in_turn(_wrap_chunk(request_id, chunk))
+
+        def write(chunk: bytes) -> Awaitable[None]:
+            return self._keep(entry.send(chunk, write_wrapped))
 
         async def run() -> None:
             error: MeshError | None = None
             try:
                 await self._pipeline.serve(job, write, carry_apart)
+                await _finish_sending(job, entry)
             except MeshError as raised:
                 error = raised
             except Exception as raised:  # noqa: BLE001 - ends its request only, with a status, as a call's would
                 _log.error("a request of a session failed", extra={"cause": describe(raised)})
                 error = as_mesh_error(raised)
             finally:
+                entry.end()
                 if entry.prefetches.calls and (entry.is_prefetch_late or not job.prefetch_hits):
                     self._prefetching.cancel(request_id)
             if self._entries.get(request_id) is entry:
@@ -310,14 +316,25 @@ class Session:
 
     async def _write(self, message: bytes) -> None:
         """Send a message. A request that is cancelled meanwhile leaves it to be sent whole, before the next one."""
-        task = asyncio.get_running_loop().create_task(self._write_in_turn(message))
-        self._writes.add(task)
-        task.add_done_callback(self._writes.discard)
-        await asyncio.shield(task)
+        await self._keep(self._loop.create_task(self._write_in_turn(message)))
+
+    def _keep(self, write: "asyncio.Task[None]") -> Awaitable[None]:
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
+        return asyncio.shield(write)
 
     async def _write_in_turn(self, message: bytes) -> None:
         async with self._writing:
             await self._call.write(message)
+
+
+async def _finish_sending(job: Job, entry: Entry) -> None:
+    """Wait until the client has had room for all chunks. Raises DEADLINE_EXCEEDED."""
+    try:
+        with Deadline(job.remaining_s()):
+            await entry.finish_sending()
+    except TimeoutError as error:
+        raise deadline_error(job) from error
 
 
 def _copy(detail: AnyMessage) -> AnyMessage:

@@ -63,7 +63,7 @@ class Call(Protocol):
 
     def send(self, message: bytes) -> Awaitable[None] | None:
         """As `write`, without waiting where there is room at once: None then. What else is returned is awaited before
-        the next message."""
+        the next message; the message goes out even where that wait is cut."""
         ...
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:

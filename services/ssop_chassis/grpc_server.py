@@ -10,6 +10,7 @@ from grpc_reflection.v1alpha import reflection
 
 from ssop_chassis.call import Arity, Metadata, Method, Service
 from ssop_chassis.dispatch import Authenticate, CallState, Dispatcher, Observer
+from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.grpc_options import COMPRESSIONS, KEEPALIVE, STATUS_DETAILS, WINDOWS, Compression
 from ssop_chassis.reflection import MethodPool
 from ssop_chassis.tls import NO_TLS, Tls
@@ -41,6 +42,7 @@ class GrpcCall(CallState):
         )
         self.request = request
         self._context = context
+        self._sending: asyncio.Future[None] | None = None
 
     @property
     def peer(self) -> str:
@@ -58,7 +60,24 @@ class GrpcCall(CallState):
 
     def send(self, message: bytes) -> Awaitable[None] | None:
         """See Call.send."""
-        return self.write(message)
+        # A write of grpc.aio that is dropped before its first step sends nothing.
+        self._sending = asyncio.ensure_future(self._send_after(self._sending, message))
+        return asyncio.shield(self._sending)
+
+    async def _send_after(self, before: "asyncio.Future[None] | None", message: bytes) -> None:
+        if before is not None:
+            await before
+        await self.write(message)
+
+    async def finish_sending(self) -> MeshError | None:
+        """Wait until what was sent is the transport's; the error of a call that has no time for that."""
+        if self._sending is not None:
+            try:
+                async with asyncio.timeout(self.remaining_s()):
+                    await self._sending
+            except TimeoutError as error:
+                return as_mesh_error(error)
+        return None
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """See Call.send_initial_metadata."""
@@ -130,6 +149,8 @@ class _Handlers(grpc.GenericRpcHandler):
 
     async def _finish(self, method: Method, call: GrpcCall, context: Any) -> None:
         error = await self._dispatcher.dispatch(method, call)
+        if error is None:
+            error = await call.finish_sending()
         trailing = tuple(call.trailing.items())
         if error is None:
             context.set_trailing_metadata(trailing)

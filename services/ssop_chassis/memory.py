@@ -26,7 +26,8 @@ class MemoryCall(CallState):
         self.peer = "memory"
         self.initial: Metadata | None = None
         self.inbound: asyncio.Queue[bytes | None] = asyncio.Queue(_WINDOW_MESSAGES)
-        self.outbound: asyncio.Queue[bytes] = asyncio.Queue(_WINDOW_MESSAGES)
+        self.outbound: asyncio.Queue[bytes] = asyncio.Queue()
+        self._has_room = asyncio.Event()
 
     async def read(self) -> bytes | None:
         """See Call.read."""
@@ -34,14 +35,28 @@ class MemoryCall(CallState):
 
     async def write(self, message: bytes) -> None:
         """See Call.write."""
-        await self.outbound.put(message)
+        if (pending := self.send(message)) is not None:
+            await pending
 
     def send(self, message: bytes) -> Awaitable[None] | None:
         """See Call.send."""
-        if self.outbound.full():
-            return self.write(message)
         self.outbound.put_nowait(message)
-        return None
+        return self._wait_for_room() if self._is_full else None
+
+    @property
+    def _is_full(self) -> bool:
+        return self.outbound.qsize() > _WINDOW_MESSAGES
+
+    async def _wait_for_room(self) -> None:
+        while self._is_full:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    async def take(self) -> bytes:
+        """The next message, for the client."""
+        message = await self.outbound.get()
+        self._has_room.set()
+        return message
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
         """See Call.send_initial_metadata."""
@@ -72,7 +87,7 @@ class MemoryStream:
     async def read(self) -> bytes | None:
         """The next message; None when the call ended well; raises the call's MeshError when it ended badly."""
         if self._call.outbound.empty():
-            reader = asyncio.ensure_future(self._call.outbound.get())
+            reader = asyncio.ensure_future(self._call.take())
             try:
                 await asyncio.wait({reader, self._task}, return_when=asyncio.FIRST_COMPLETED)
                 if reader.done():
@@ -80,7 +95,7 @@ class MemoryStream:
             finally:
                 reader.cancel()
         if not self._call.outbound.empty():
-            return self._call.outbound.get_nowait()
+            return await self._call.take()
         if self._task.cancelled():
             raise MeshError(ErrorReason.ERROR_REASON_CANCELLED, "the call was cancelled")
         if error := self._task.result():

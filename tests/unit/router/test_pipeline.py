@@ -10,6 +10,7 @@ from helpers.scripted_mesh import (
     GENERATE,
     GOOD,
     SCHEMA,
+    Answer,
     Mesh,
     R,
     ScriptedNode,
@@ -143,31 +144,44 @@ async def test_inner_calls_carry_principal_request_id_and_a_shorter_deadline(mes
     assert node.remaining_s < 2 - 0.015
 
 
-async def test_documents_of_tool_calls_are_one_answer(mesh: Mesh) -> None:
+async def call_tools(mesh: Mesh, cut: int = 0) -> Answer:
+    """An answer of a text and a call; its node leaves so many frames of the end out."""
     first = Encoder(text_schema())
     first.feed(b"Let me look.")
     first.finish(finish_reason=3)
-    chunks = first.drain(flush=True)
     second = Encoder(compile_schema("{}"), document=1, tool_name="look", tool_call_id="1")
     second.feed(b'{"q":"x"}')
     second.finish(finish_reason=3)
-    chunks += second.drain(flush=True)
+    frames = Chunk.FromString(b"".join(first.drain(flush=True) + second.drain(flush=True))).frames
 
     async def script(call: Call, _: object) -> None:
-        for chunk in chunks:
-            await call.write(chunk)
+        await call.write(Chunk(frames=frames[: len(frames) - cut]).SerializeToString(deterministic=True))
 
     for node in mesh.nodes.values():
         node.script = script
         node.status.models[0].capabilities.append("tools")
     await eventually(lambda: all("tools" in n.models[0].capabilities for n in mesh.router.nodes.snapshot().nodes))
-    request = ask(schema=None)
+    request = ask(schema=None, request_id="r-1")
     request.prompt.tools.append(Tool(name="look", parameters_schema="{}"))
-    answer = await mesh.generate(request)
+    return await mesh.generate(request)
+
+
+async def test_documents_of_tool_calls_are_one_answer(mesh: Mesh) -> None:
+    answer = await call_tools(mesh)
     assert answer.error is None
     assert [frame.document for frame in answer.documents if frame.kind == FrameKind.FRAME_KIND_END] == [0, 1]
     assert answer.kinds[-1] == FrameKind.FRAME_KIND_ACCOUNTING
     assert not mesh.cache.stored
+
+
+@pytest.mark.parametrize("cut", [1, 2])
+async def test_an_answer_with_a_document_that_has_not_ended_is_none(mesh: Mesh, cut: int) -> None:
+    answer = await call_tools(mesh, cut)
+    assert reason(answer) == R.ERROR_REASON_GENERATION_INTERRUPTED
+    assert [frame.document for frame in answer.documents if frame.kind == FrameKind.FRAME_KIND_END] == [0]
+    await eventually(lambda: "r-1" in mesh.cache.settled)
+    assert mesh.cache.counted["r-1"].is_failed
+    assert mesh.cache.settled["r-1"].output_tokens == 0
 
 
 async def test_client_that_goes_away_cancels_the_node(mesh: Mesh) -> None:

@@ -1,43 +1,54 @@
 """A client that reads slower than the mesh's own deadlines: it has all of an answer, or is told that it has not."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from helpers import session_client
 from helpers.eventually import eventually
 from helpers.scripted_mesh import GOOD, Mesh, R, ask, encode, node_status_chunk, run_router
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
-from ssop_chassis.call import Call
+from ssop.v1.router_pb2 import SessionBegin, SessionCredit
+from ssop_chassis.call import Arity, Call, Method, Service
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
+from ssop_chassis.grpc_peer import connect
+from ssop_chassis.grpc_server import start_server
 from ssop_chassis.identity import Principal
 from ssop_router.job import Intake
+from ssop_router.outlet import finish
 
 OWNER = Principal("acme", "k", frozenset({"lite", "full", "ssop"}))
 WHOLE = list(Chunk.FromString(b"".join(encode(GOOD))).frames)
-REQUEST_S = 30.0
+REQUEST_S = 2.5
 # What a router takes of it.
 ROUTER_S = 0.9 * REQUEST_S
 # What the streams that a request reads from have of it.
 STREAM_S = 0.5
+READS_AGAIN_S = STREAM_S + 0.2
 
 
 class Client:
-    """Takes chunks; has never read enough for more after the `slow_at`-th."""
+    """Takes chunks; has not read enough for more after the `slow_at`-th until `room` is set."""
 
     def __init__(self, slow_at: int = 0) -> None:
         self.chunks: list[bytes] = []
+        self.room = asyncio.Event()
         self._slow_at = slow_at
 
     def send(self, chunk: bytes) -> Awaitable[Any] | None:
         self.chunks.append(chunk)
-        return asyncio.Event().wait() if len(self.chunks) == self._slow_at else None
+        return self.room.wait() if len(self.chunks) == self._slow_at else None
 
     @property
     def frames(self) -> list[Frame]:
         return list(Chunk.FromString(b"".join(self.chunks)).frames)
+
+    @property
+    def documents(self) -> list[Frame]:
+        return [frame for frame in self.frames if frame.kind < FrameKind.FRAME_KIND_DECISION]
 
 
 async def serve(mesh: Mesh, client: Client, *, buffer_bytes: int = 0, timeout_s: float = REQUEST_S) -> None:
@@ -94,9 +105,21 @@ async def test_frames_count_once_they_are_handed_over(way: Way) -> None:
         for node in mesh.nodes.values():
             node.script = write_at_once
         await way(mesh, client, buffer_bytes=4096)
-    assert [frame for frame in client.frames if frame.kind < FrameKind.FRAME_KIND_DECISION] == WHOLE
+    assert client.documents == WHOLE
     accounting = [frame.accounting for frame in client.frames if frame.kind == FrameKind.FRAME_KIND_ACCOUNTING]
     assert [one.frames_sent for one in accounting] == [len(WHOLE)]
+
+
+@WAYS
+async def test_pieces_outlast_the_stream_that_they_were_read_from(way: Way) -> None:
+    client = Client(slow_at=2)
+    asyncio.get_running_loop().call_later(READS_AGAIN_S, client.room.set)
+    async with run_hurried_router() as mesh:
+        for node in mesh.nodes.values():
+            node.script = write_at_once
+        await way(mesh, client, buffer_bytes=64)
+    assert client.documents == WHOLE
+    assert client.frames[-1].accounting.frames_sent == len(WHOLE)
 
 
 @WAYS
@@ -109,7 +132,78 @@ async def test_an_answer_of_which_pieces_are_missing_is_no_answer(way: Way, slow
         with pytest.raises(MeshError) as caught:
             await way(mesh, client, buffer_bytes=64)
     assert caught.value.reason == R.ERROR_REASON_DEADLINE_EXCEEDED
-    sent = [frame for frame in client.frames if frame.kind < FrameKind.FRAME_KIND_DECISION]
+    sent = client.documents
     assert sent == WHOLE[: len(sent)]
     assert len(sent) < len(WHOLE)
+    assert caught.value.metadata["last_seq"] == str(len(sent))
     assert FrameKind.FRAME_KIND_ACCOUNTING not in [frame.kind for frame in client.frames]
+
+
+BUFFERS = pytest.mark.parametrize("buffer_bytes", [64, 4096], ids=["pieces", "one_chunk"])
+
+
+async def begin(client: session_client.Client, buffer_bytes: int) -> None:
+    """A request of a session whose client has no room for a chunk yet."""
+    request = ask(timeout_ms=int(REQUEST_S * 900))
+    request.prompt.stream_buffer_size = buffer_bytes
+    await client.send("a", begin=SessionBegin(request=request, is_complete=True, initial_credit_bytes=1))
+
+
+@BUFFERS
+async def test_what_waits_for_credit_outlasts_the_stream_that_it_was_read_from(buffer_bytes: int) -> None:
+    async with run_hurried_router() as mesh, session_client.open_session(mesh) as client:
+        for node in mesh.nodes.values():
+            node.script = write_at_once
+        await begin(client, buffer_bytes)
+        later = asyncio.Event()
+        asyncio.get_running_loop().call_later(READS_AGAIN_S, later.set)
+        await later.wait()
+        await client.send("a", credit=SessionCredit(bytes=100_000))
+        await client.until_finished("a")
+    assert client.finished["a"] is None
+    assert [frame for frame in client.frames["a"] if frame.kind < FrameKind.FRAME_KIND_DECISION] == WHOLE
+
+
+@BUFFERS
+async def test_what_never_gets_credit_is_no_answer(buffer_bytes: int) -> None:
+    async with run_hurried_router() as mesh, session_client.open_session(mesh) as client:
+        for node in mesh.nodes.values():
+            node.script = write_at_once
+        await begin(client, buffer_bytes)
+        await client.until_finished("a")
+    error = client.finished["a"]
+    assert error is not None
+    assert error.reason == R.ERROR_REASON_DEADLINE_EXCEEDED
+    assert "a" not in client.frames
+
+
+async def test_a_recording_takes_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait for a client that is behind may be cut in the turn in which it begins."""
+    monkeypatch.setattr("ssop_router.resume._LAG_BYTES", 0)
+    async with run_hurried_router() as mesh:
+        job = mesh.router.pipeline.accept(Intake(ask(), OWNER, REQUEST_S))
+        recording, reader = mesh.router.pipeline._recordings.open(job), object()
+        recording.attach(reader, 0)
+        for chunk in (b"1", b"2"):
+            if isinstance(pending := recording.put(chunk, 0), Coroutine):
+                pending.close()
+        assert [await recording.next(reader) for _ in range(2)] == [b"1", b"2"]
+        mesh.router.pipeline.discard(job)
+
+
+async def test_a_grpc_call_hands_over_what_nobody_waits_for() -> None:
+    """The wait for a chunk may be cut in the turn in which it begins."""
+    messages = [b"1", b"2", b"3"]
+
+    async def stream(call: Call) -> None:
+        for message in messages:
+            asyncio.ensure_future(finish(call.send(message))).cancel()
+
+    services = [Service("test", [Method("/test/Stream", Arity.SERVER_STREAM, stream, needs_principal=False)])]
+    server = await start_server(services, ["127.0.0.1:0"], authenticate=lambda _: OWNER)
+    peer = connect(server.addresses[0])
+    came: list[bytes] = []
+    await peer.stream("/test/Stream", b"", came.append, timeout_s=REQUEST_S)
+    await peer.close()
+    await server.stop(0)
+    assert came == messages
