@@ -116,8 +116,8 @@ class Rotation:
         trip: Trip | None = None
         if outcome is _SUCCESS:
             window.serve(in_flight, now_ms)
-            trip = breaker.succeed(latency_ms, now_ms)
-            if trip is None and breaker.phase is _IN and window.is_open:
+            breaker.succeed(latency_ms, now_ms)
+            if breaker.phase is _IN and window.is_open:
                 return self._steady
         elif outcome is Outcome.FAILURE:
             trip = breaker.fail(latency_ms, now_ms)
