@@ -7,7 +7,6 @@ from typing import Final
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ContinueFrom, InferenceServiceGenerateRequest
 from ssop_chassis.errors import MeshError, forget_frames
-from ssop_codec.wire import bytes_field
 from ssop_router.attempt import Attempt, ContinuedAttempt
 from ssop_router.core.ladder import (
     Situation,
@@ -19,6 +18,7 @@ from ssop_router.core.ladder import (
     name_exhaustion,
     next_target,
 )
+from ssop_router.core.messages import write_request
 from ssop_router.delivery import Delivery
 from ssop_router.job import Job
 from ssop_router.lease import Lease, keep_lease
@@ -32,7 +32,6 @@ from ssop_router.similar import Similar
 from ssop_router.succession import Succession
 
 R = ErrorReason
-_PROMPT: Final = InferenceServiceGenerateRequest.PROMPT_FIELD_NUMBER
 GENERATE: Final = "/ssop.v1.InferenceService/Generate"
 
 
@@ -238,16 +237,15 @@ class Generator:
 
 def _make_request(job: Job, target: Target, attempt: Attempt) -> bytes:
     """The bytes of an InferenceServiceGenerateRequest."""
-    request = InferenceServiceGenerateRequest(request_id=job.request_id, model=target.candidate.model)
-    if job.passages:
-        request.passages.extend(job.passages)
-    if attempt.confidence_tokens:
-        request.confidence_tokens = attempt.confidence_tokens
+    request = write_request(job.request_id, target.candidate.model, job.parts.wire)
+    if not (job.passages or attempt.confidence_tokens or attempt.is_continued):
+        return request
+    more = InferenceServiceGenerateRequest(passages=job.passages, confidence_tokens=attempt.confidence_tokens)
     if attempt.is_continued:
         beginning = ContinueFrom(chunk=job.transcript.chunk, next_seq=job.transcript.last_seq + 1)
-        request.continue_from.CopyFrom(beginning)
-    # Put into the message the prompt would be copied, which costs more than all of this.
-    return request.SerializeToString() + bytes_field(_PROMPT, job.parts.wire)
+        more.continue_from.CopyFrom(beginning)
+    # Bytes of two messages put together are those of one that holds what both hold.
+    return request + more.SerializeToString()
 
 
 def _blame(error: MeshError, job: Job) -> MeshError:
