@@ -207,10 +207,9 @@ class Generator:
         try:
             with (
                 Observation(self._nodes, target.candidate.address, job, attempt, self._metrics) as node,
-                self._limits.waiting() as wait,
                 attempt.patience,
             ):
-                attempt.on_first_field = wait.end
+                attempt.wait = self._limits.waiting()
                 await node.peer.stream(
                     GENERATE,
                     request,

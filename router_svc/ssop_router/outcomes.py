@@ -10,6 +10,7 @@ from ssop.v1.frame_pb2 import IncompleteReason, Verdict
 from ssop_chassis.errors import MeshError
 from ssop_router.core.success import Outcome, judge
 from ssop_router.job import Ending, Job, Reading
+from ssop_router.limits import Wait
 from ssop_router.metrics import RouterMetrics
 from ssop_router.nodes import Node, Nodes, Occupation
 
@@ -19,11 +20,13 @@ _PATIENCE_S: Final = 1.0
 _NEARLY_S: Final = 0.05
 _BACKEND_FAILED: Final = IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED
 _INVALID: Final = Verdict.VERDICT_INVALID
+_FULL: Final = frozenset({ErrorReason.ERROR_REASON_OVERLOADED, ErrorReason.ERROR_REASON_RATE_LIMITED})
 
 
 class Progress(Protocol):
     """How far an attempt has come."""
 
+    wait: Wait | None
     is_committed: bool
     first_field_s: float | None
     is_finished: bool
@@ -32,7 +35,8 @@ class Progress(Protocol):
 
 
 class Observation(Occupation):
-    """An attempt's place on its node; records how it ended and after how many milliseconds. Errors pass through.
+    """An attempt's place on its node; records how it ended and after how many milliseconds, and ends its wait for a
+    first field. Errors pass through.
 
     What counts is the time to the first field, whatever the length of the answer.
     """
@@ -52,10 +56,15 @@ class Observation(Occupation):
         return node
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        outcome = _read(self._progress.reading.ending) if error is None else self._blame(error)
-        first_s = self._progress.first_field_s
+        progress = self._progress
+        if (wait := progress.wait) is not None:
+            if isinstance(error, MeshError) and error.reason in _FULL:
+                wait.refuse()
+            wait.drop()
+        outcome = _read(progress.reading.ending) if error is None else self._blame(error)
+        first_s = progress.first_field_s
         ended_s = time.monotonic() if first_s is None else first_s
-        self._metrics.attempt_outcomes.labels(outcome.value).inc()
+        self._metrics.attempt_outcomes.labels(outcome).inc()
         # Counted while it still is in flight.
         self._nodes.record(self._address, outcome, max(0.0, ended_s - self._started_s) * 1000)
         super().__exit__(kind, error, None)
