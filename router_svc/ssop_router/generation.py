@@ -82,79 +82,62 @@ class Generator:
         itself.
         """
         failures: list[MeshError] = [cut_by] if cut_by is not None else []
-        succession = Succession(
-            self._nodes,
-            lambda failed: self.find_target(job, failed=failed),
-            wait_s=self._settings.continue_wait_ms / 1000,
-            max_attempts=self._regimes.now().decision.max_attempts,
-        )
+        succession: Succession | None = None
         while True:
-            is_begun = delivery.is_open
-            target = await self._choose(job, delivery, lease, failures, succession, has_reserve=has_reserve)
-            if target is None:
-                return
-            address = target.candidate.address
-            succession.begin(address)
-            if is_begun:
-                target = deepen(job.target, target)
-            else:
-                job.target = target
-            lease = keep_lease(lease, target)
-            if is_begun:
+            if delivery.is_open:
+                succession = succession or self._begin_succession(job)
+                target = deepen(job.target, await self._find_successor(job, failures, succession))
+                lease = keep_lease(lease, target)
                 attempt: Attempt = ContinuedAttempt(
                     job, delivery, lease, target, failures[-1].reason_name, first_field_s=self._first_field_s
                 )
             else:
+                try:
+                    target = self.find_target(job, has_reserve=has_reserve)
+                except MeshError as error:
+                    if not has_reserve and await self._similar.serve_degraded(job, delivery, lease, error):
+                        return
+                    if (exhaustion := name_exhaustion(error, failures)) is error:
+                        # Its own cause would be a circle.
+                        raise
+                    raise exhaustion from error
+                if target.degraded_level and await self._similar.serve_degraded(job, delivery, lease):
+                    return
+                job.target = target
+                lease = keep_lease(lease, target)
                 attempt = Attempt(job, delivery, lease, first_field_s=self._first_field_s, on_commit=on_commit)
+            address = target.candidate.address
+            process = self._nodes.process(address)
             try:
                 await self.attempt(job, target, attempt)
             except MeshError as error:
                 self.note_failure(job, target, attempt, error)
                 forget_frames(error)
                 failures.append(error)
-                succession.fail(address, error, has_advanced=attempt.is_committed)
+                succession = succession or self._begin_succession(job)
+                succession.fail(address, process, error, has_advanced=attempt.is_committed)
             else:
                 return
 
-    async def _choose(
-        self,
-        job: Job,
-        delivery: Delivery,
-        lease: Lease | None,
-        failures: list[MeshError],
-        succession: Succession,
-        *,
-        has_reserve: bool,
-    ) -> Target | None:
-        """Where the next attempt goes; None where a similar answer has gone out instead. Raises as `generate`."""
-        is_begun = delivery.is_open
-        try:
-            if is_begun:
-                job.stage = "continuation"
-                # Whatever ends the wait, the caller is not the one who cut the answer.
-                job.is_interrupted = True
-                target = await succession.wait(job.failed, failures)
-                job.is_interrupted = False
-                return target
-            return await self._seek(job, delivery, lease, has_reserve=has_reserve)
-        except MeshError as error:
-            if is_begun:
-                raise self._interrupt(job, explain_end(failures, error)) from error
-            raise name_exhaustion(error, failures) from error
+    def _begin_succession(self, job: Job) -> Succession:
+        return Succession(
+            self._nodes,
+            lambda failed: self.find_target(job, failed=failed),
+            wait_s=self._settings.continue_wait_ms / 1000,
+            max_attempts=self._regimes.now().decision.max_attempts,
+        )
 
-    async def _seek(self, job: Job, delivery: Delivery, lease: Lease | None, *, has_reserve: bool) -> Target | None:
-        """Where an attempt before the first field goes; None where a similar answer has gone out instead.
-
-        Raises NO_BACKEND and DEGRADED_REFUSED.
-        """
+    async def _find_successor(self, job: Job, failures: list[MeshError], succession: Succession) -> Target:
+        """Where an answer that has begun goes on. Raises GENERATION_INTERRUPTED."""
+        job.stage = "continuation"
+        # Whatever ends the wait, the caller is not the one who cut the answer.
+        job.is_interrupted = True
         try:
-            target = self.find_target(job, has_reserve=has_reserve)
+            target = await succession.wait(job.failed, failures)
         except MeshError as error:
-            if has_reserve or not await self._similar.serve_degraded(job, delivery, lease, error):
-                raise
-            return None
-        is_worse = bool(target.degraded_level)
-        return None if is_worse and await self._similar.serve_degraded(job, delivery, lease) else target
+            raise self._interrupt(job, explain_end(failures, error)) from error
+        job.is_interrupted = False
+        return target
 
     def find_target(self, job: Job, *, has_reserve: bool = False, failed: tuple[str, ...] | None = None) -> Target:
         """Where the next attempt goes; `failed` are the nodes that it must not go to, those of the job where None.
@@ -229,7 +212,9 @@ class Generator:
             if attempt.is_client_gone:
                 raise
             if not attempt.has_answered:
-                raise _blame(error, job) from error
+                if (blamed := _blame(error, job)) is error:
+                    raise
+                raise blamed from error
         if not attempt.reading.ending.has_ended:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")
 
