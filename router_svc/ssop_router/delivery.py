@@ -1,4 +1,8 @@
-"""Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
+# cython: annotation_typing=False
+"""Writes one delivery: decision, status, document frames, accounting; and counts what goes out.
+
+`delivery.pxd` gives the types with which this very file is compiled.
+"""
 
 import time
 from collections.abc import Awaitable
@@ -62,7 +66,6 @@ class Delivery:
         self,
         first: bytes,
         frames: int,
-        *,
         is_last: bool = False,
         stored: StoredAnswer | None = None,
         similarity: float = 0.0,
@@ -82,7 +85,7 @@ class Delivery:
         await finish(self.forward(head, 0))
         await self.forward_all(first, is_last=is_last)
 
-    def forward(self, chunk: bytes, frames: int, *, is_last: bool = False) -> Awaitable[None] | None:
+    def forward(self, chunk: bytes, frames: int, is_last: bool = False) -> Awaitable[None] | None:
         """Send chunk bytes as they are; `frames` of them are document frames.
 
         After the last ones the accounting goes along, since every message costs as much as its bytes. What is returned

@@ -1,4 +1,8 @@
-"""The limits of tenants on this router: how busy the nodes are, and what holds while the shared ones can't be asked."""
+# cython: annotation_typing=False
+"""The limits of tenants on this router: how busy the nodes are, and what holds while the shared ones can't be asked.
+
+`limits.pxd` gives the types with which this very file is compiled.
+"""
 
 import logging
 from collections.abc import Callable
@@ -23,8 +27,6 @@ _log = logging.getLogger(__name__)
 
 class Wait:
     """A request that waits for its first field. One of `end`, `refuse` and `drop` must follow; the first one counts."""
-
-    __slots__ = ("_limits", "_number")
 
     def __init__(self, limits: "Limits") -> None:
         self._limits = limits

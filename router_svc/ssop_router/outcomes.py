@@ -1,4 +1,8 @@
-"""How an attempt at a node counts. What the caller did is never the node's fault."""
+# cython: annotation_typing=False
+"""How an attempt at a node counts. What the caller did is never the node's fault.
+
+`outcomes.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 import time
@@ -12,7 +16,7 @@ from ssop_router.core.success import Outcome, judge
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.limits import Wait
 from ssop_router.metrics import RouterMetrics
-from ssop_router.nodes import Node, Nodes, Occupation
+from ssop_router.nodes import Node, Nodes
 
 # A caller that gives a node less than this for its first field learns nothing about the node.
 _PATIENCE_S: Final = 1.0
@@ -34,24 +38,24 @@ class Progress(Protocol):
     reading: Reading
 
 
-class Observation(Occupation):
+class Observation:
     """An attempt's place on its node; records how it ended and after how many milliseconds, and ends its wait for a
     first field. Errors pass through.
 
     What counts is the time to the first field, whatever the length of the answer.
     """
 
-    __slots__ = ("_job", "_metrics", "_progress", "_started_s")
-
     def __init__(self, nodes: Nodes, address: str, job: Job, progress: Progress, metrics: RouterMetrics) -> None:
-        super().__init__(nodes, address)
+        self._nodes = nodes
+        self._address = address
+        self._node: Node | None = None
         self._job = job
         self._progress = progress
         self._metrics = metrics
         self._started_s = 0.0
 
     def __enter__(self) -> Node:
-        node = super().__enter__()
+        node = self._node = self._nodes.begin(self._address)
         self._started_s = time.monotonic()
         return node
 
@@ -65,9 +69,8 @@ class Observation(Occupation):
         first_s = progress.first_field_s
         ended_s = time.monotonic() if first_s is None else first_s
         self._metrics.attempt_outcomes.labels(outcome).inc()
-        # Counted while it still is in flight.
-        self._nodes.record(self._address, outcome, max(0.0, ended_s - self._started_s) * 1000)
-        super().__exit__(kind, error, None)
+        if self._node is not None:
+            self._nodes.finish(self._node, outcome, max(0.0, ended_s - self._started_s) * 1000)
 
     def _blame(self, error: BaseException) -> Outcome:
         progress = self._progress

@@ -11,6 +11,8 @@ cdef class Sends:
     cdef readonly list chunks
     cdef Py_ssize_t most_frames, noted_frames
 
+    cpdef note(self, long long at_us, Py_ssize_t size_bytes, Py_ssize_t frames, bytes heads)
+    cpdef count(self, Py_ssize_t frames, Py_ssize_t size_bytes)
     cdef int put(self, long long at_us, Py_ssize_t size_bytes, Py_ssize_t frames, bytes heads) except -1
 
 

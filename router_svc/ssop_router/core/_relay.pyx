@@ -27,10 +27,10 @@ cdef class Sends:
     def note_up_to(self, Py_ssize_t most_frames):
         self.most_frames = most_frames
 
-    def note(self, long long at_us, Py_ssize_t size_bytes, Py_ssize_t frames, bytes heads not None):
+    cpdef note(self, long long at_us, Py_ssize_t size_bytes, Py_ssize_t frames, bytes heads):
         self.put(at_us, size_bytes, frames, heads)
 
-    def count(self, Py_ssize_t frames, Py_ssize_t size_bytes):
+    cpdef count(self, Py_ssize_t frames, Py_ssize_t size_bytes):
         self.frames += frames
         self.size_bytes += size_bytes
 

@@ -47,8 +47,6 @@ class Window:
 
     def serve(self, in_flight: int, now_ms: int) -> None:
         """The node served a request while `in_flight` ran on it, that one included."""
-        if self.is_open:
-            return
         self._recover(now_ms)
         if self._limit < self._settings.largest and 2 * in_flight >= self._limit:
             self._limit = min(self._settings.largest, self._limit + self._settings.increase)
