@@ -1,4 +1,8 @@
-"""One node's stream of one request: what is held back, the commit point, and forwarding of chunk bytes."""
+# cython: annotation_typing=False
+"""One node's stream of one request: what is held back, the commit point, and forwarding of chunk bytes.
+
+`attempt.pxd` gives the types with which this very file is compiled.
+"""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -29,6 +33,7 @@ from ssop_router.core.transcript import drop_ends
 from ssop_router.delivery import Delivery, count_frames, take_ends
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.lease import Lease
+from ssop_router.limits import Wait
 from ssop_router.outlet import DirectOutlet, finish
 
 R = ErrorReason
@@ -65,34 +70,6 @@ class Attempt(Relay):
     `on_commit` is called once, just before the first field leaves.
     """
 
-    # Attributes of a class under a compiled one are dear without.
-    __slots__ = (
-        "_delivery",
-        "_has_tools",
-        "_held",
-        "_held_frames",
-        "_held_kinds",
-        "_job",
-        "_last_seqs",
-        "_lease",
-        "_on_commit",
-        "_open_documents",
-        "_outlet",
-        "_stream",
-        "_transcript",
-        "confidence_tokens",
-        "first_field_s",
-        "held_bytes",
-        "is_client_gone",
-        "is_committed",
-        "is_finished",
-        "on_first_field",
-        "reading",
-    )
-
-    is_continued = False
-    """The node goes on with what another one has begun."""
-
     def __init__(
         self,
         job: Job,
@@ -102,6 +79,8 @@ class Attempt(Relay):
         first_field_s: float,
         on_commit: Callable[[], None] | None = None,
     ) -> None:
+        self.is_continued = False
+        """The node goes on with what another one has begun."""
         self.confidence_tokens = 0
         """What the node is asked for; see `InferenceServiceGenerateRequest`."""
         self._job = job
@@ -117,7 +96,9 @@ class Attempt(Relay):
         self._open_documents: set[int] = set()
         self.held_bytes = 0
         self.first_field_s: float | None = None
-        self.on_first_field: Callable[[], None] | None = None
+        """When the first field came, whether or not it has left, by the monotonic clock."""
+        self.wait: Wait | None = None
+        """Ends with the first field."""
         self.is_committed = False
         self.is_finished = False
         self.is_client_gone = False
@@ -168,14 +149,13 @@ class Attempt(Relay):
         documents = self._follow_documents(chunk) if self._has_tools else self._follow_sequence(found)
         kinds = found.kinds
         if not self.is_committed:
-            has_field = bool(kinds & FIELD_BITS)
-            if has_field and self.first_field_s is None:
+            if kinds & FIELD_BITS and self.first_field_s is None:
                 self.first_field_s = time.monotonic()
-                if self.on_first_field is not None:
-                    self.on_first_field()
+                if self.wait is not None:
+                    self.wait.end()
             self._held_frames += documents
-            self._hold(chunk, kinds, has_field=has_field)
-            return self._weigh(has_field=has_field)
+            self._hold(chunk, kinds)
+            return self._weigh()
         if kinds & END_BIT:
             self._take_ends(chunk)
             if self._is_cut():
@@ -211,11 +191,14 @@ class Attempt(Relay):
                 if frame.seq != seq:
                     raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node left a frame out")
                 is_end = frame.kind == FrameKind.FRAME_KIND_END
-                (self._open_documents.discard if is_end else self._open_documents.add)(frame.document)
+                if is_end:
+                    self._open_documents.discard(frame.document)
+                else:
+                    self._open_documents.add(frame.document)
         self.reading.last_seq = self._last_seqs.get(0, 0)
         return count
 
-    def _hold(self, chunk: bytes, kinds: int, *, has_field: bool) -> None:
+    def _hold(self, chunk: bytes, kinds: int) -> None:
         self._held_kinds |= kinds
         if kinds & _STATUS_BIT:
             for body in bodies(chunk, _STATUS):
@@ -229,7 +212,7 @@ class Attempt(Relay):
             self.held_bytes += len(held)
         if kinds & END_BIT:
             self._take_ends(chunk)
-            if not has_field and self.reading.ending.incomplete_reason in _NODE_FAULTS:
+            if not kinds & FIELD_BITS and self.reading.ending.incomplete_reason in _NODE_FAULTS:
                 self.reading.ending = Ending()
                 raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed before the first field")
         if self.held_bytes > _MAX_HELD_BYTES:
@@ -250,8 +233,9 @@ class Attempt(Relay):
             await finish(self._guard(self._delivery.forward(chunk, frames)))
         raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node failed after fields")
 
-    def _weigh(self, *, has_field: bool) -> Awaitable[None] | None:
+    def _weigh(self) -> Awaitable[None] | None:
         """Go on holding back, or commit."""
+        has_field = self.first_field_s is not None
         return self._commit() if has_field or self.is_finished or self.reading.ending.has_ended else None
 
     def _hear(self, body: bytes) -> None:
@@ -339,14 +323,11 @@ def _read_status(body: bytes) -> tuple[ConstraintMode.ValueType, tuple[str, ...]
 class ContinuedAttempt(Attempt):
     """A node that goes on with a document whose beginning has been sent; unseen until it has a frame of its own."""
 
-    __slots__ = ("_cause", "_target")
-
-    is_continued = True
-
     def __init__(
         self, job: Job, delivery: Delivery, lease: Lease | None, target: Target, cause: str, *, first_field_s: float
     ) -> None:
         super().__init__(job, delivery, lease, first_field_s=first_field_s)
+        self.is_continued = True
         self._target = target
         self._cause = cause
         self.reading.last_seq = job.transcript.last_seq

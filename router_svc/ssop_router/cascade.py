@@ -53,7 +53,6 @@ class GatedAttempt(Attempt):
         self._on_judgement = on_judgement
         self._evidence = Evidence()
         self._usage: Usage | None = None
-        self._has_field = False
         self._opened = asyncio.Event()
         self._lock = asyncio.Lock()
         self.judgement: asyncio.Future[Judgement] = asyncio.get_running_loop().create_future()
@@ -82,7 +81,7 @@ class GatedAttempt(Attempt):
         async with self._lock:
             if self.is_committed:
                 return
-            if self._has_field or self.reading.ending.has_ended:
+            if self.first_field_s is not None or self.reading.ending.has_ended:
                 await finish(self._commit())
             elif self.patience.is_endless:
                 self.patience.set(self._first_s)
@@ -95,19 +94,18 @@ class GatedAttempt(Attempt):
         self._evidence = self._evidence.take(message, self._settings)
         self._usage = message.usage
 
-    def _weigh(self, *, has_field: bool) -> Awaitable[None] | None:
-        self._has_field = self._has_field or has_field
-        if self._has_field:
+    def _weigh(self) -> Awaitable[None] | None:
+        if self.first_field_s is not None:
             # The first field is there; how long it is held back is the window's business.
             self.patience.set(None)
         if self._opened.is_set():
-            return super()._weigh(has_field=self._has_field)
+            return super()._weigh()
         ending = self.reading.ending
         self._evidence = replace(self._evidence, verdict=ending.verdict, incomplete_reason=ending.incomplete_reason)
         self._judge(is_over=self.held_bytes > self._most_held_bytes)
         if not self.judgement.done():
             return None
-        return super()._weigh(has_field=self._has_field) if self.judgement.result().is_kept else self._wait()
+        return super()._weigh() if self.judgement.result().is_kept else self._wait()
 
     def _judge(self, *, is_over: bool) -> None:
         if self.judgement.done():
@@ -121,7 +119,7 @@ class GatedAttempt(Attempt):
         """Nothing more is read until the gate opens, so that no more than one chunk is held on top."""
         self.patience.set(None)
         await self._opened.wait()
-        if (pending := super()._weigh(has_field=self._has_field)) is not None:
+        if (pending := super()._weigh()) is not None:
             await pending
 
 

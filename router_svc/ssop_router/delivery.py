@@ -1,4 +1,8 @@
-"""Writes one delivery: decision, status, document frames, accounting; and counts what goes out."""
+# cython: annotation_typing=False
+"""Writes one delivery: decision, status, document frames, accounting; and counts what goes out.
+
+`delivery.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 import time
@@ -9,7 +13,6 @@ from typing import Final, NamedTuple
 from ssop.v1.cache_pb2 import StoredAnswer
 from ssop.v1.frame_pb2 import Frame, FrameKind
 from ssop.v1.mesh_pb2 import (
-    Accounting,
     CacheReason,
     CascadeReason,
     ConstraintMode,
@@ -26,6 +29,7 @@ from ssop_codec import bodies, mesh_chunk, survey
 from ssop_router.core.decision import Decision as Made
 from ssop_router.core.frames import END_BIT, pack_frames, split_frames
 from ssop_router.core.ladder import Target
+from ssop_router.core.messages import write_accounting, write_decision
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import Outlet, finish
@@ -62,7 +66,6 @@ class Delivery:
         self,
         first: bytes,
         frames: int,
-        *,
         is_last: bool = False,
         stored: StoredAnswer | None = None,
         similarity: float = 0.0,
@@ -77,7 +80,7 @@ class Delivery:
             return self.forward(head + first, frames, is_last=is_last)
         return self._forward_apart(head, first, is_last=is_last)
 
-    def forward(self, chunk: bytes, frames: int, *, is_last: bool = False) -> Awaitable[None] | None:
+    def forward(self, chunk: bytes, frames: int, is_last: bool = False) -> Awaitable[None] | None:
         """Send chunk bytes as they are; `frames` of them are document frames.
 
         After the last ones the accounting goes along, since every message costs as much as its bytes. What is returned
@@ -177,32 +180,25 @@ class Delivery:
 
     def _accounting(self, more_frames: int) -> bytes:
         job = self._job
-        # What is zero is not on the wire, and costs as much to set as what is.
-        accounting = Accounting(usage=job.ending.usage, total_ms=job.elapsed_ms())
-        if job.is_billed:
-            accounting.is_billed = True
-        if job.admission_ms:
-            accounting.admission_ms = job.admission_ms
-        if job.retrieval_wait_ms:
-            accounting.retrieval_wait_ms = job.retrieval_wait_ms
-        if job.first_field_ms:
-            accounting.first_field_ms = job.first_field_ms
-        if frames := job.sends.frames + more_frames:
-            accounting.frames_sent = frames
-        if job.failed:
-            accounting.failed_attempts = len(job.failed)
-        if job.discarded_usage is not None:
-            accounting.discarded_usage.CopyFrom(job.discarded_usage)
-        if job.continuations:
-            accounting.continuations = len(job.continuations)
-        prefetches = job.intake.prefetches
-        if prefetches.started or job.prefetch_hits or job.rag_overlap_ms or prefetches.tokens:
-            accounting.rag_overlap_ms = job.rag_overlap_ms
-            accounting.prefetch_hits = job.prefetch_hits
-            accounting.prefetch_wasted = max(0, prefetches.started - job.prefetch_hits)
-            accounting.prefetches = prefetches.started
-            accounting.prefetch_tokens = prefetches.tokens
-        return mesh_chunk(_ACCOUNTING, accounting.SerializeToString())
+        prefetches, discarded = job.intake.prefetches, job.discarded_usage
+        accounting = write_accounting(
+            job.ending.usage.SerializeToString(),
+            job.is_billed,
+            job.admission_ms,
+            job.retrieval_wait_ms,
+            job.first_field_ms,
+            job.elapsed_ms(),
+            job.rag_overlap_ms,
+            job.prefetch_hits,
+            max(0, prefetches.started - job.prefetch_hits),
+            self._sends.frames + more_frames,
+            len(job.failed),
+            discarded.SerializeToString() if discarded is not None else None,
+            len(job.continuations),
+            prefetches.started,
+            prefetches.tokens,
+        )
+        return mesh_chunk(_ACCOUNTING, accounting)
 
     def _status(self, stored: StoredAnswer | None, similarity: float = 0.0) -> bytes:
         """The chunk of a STATUS frame."""
@@ -334,15 +330,16 @@ def pack_decision(facts: DecisionFacts) -> bytes:
         decision.weak_signals,
         complexity.abstention if complexity is not None else "",
     )
-    own = Decision(request_id=facts.request_id, decision_us=facts.decision_us)
-    if facts.cascade_confidence is not None:
-        own.cascade_confidence = facts.cascade_confidence
-    if complexity is not None and complexity.score is not None:
-        own.complexity = complexity.score
-    if score is not None:
-        own.score, own.score_spread, own.threshold = score.value, score.spread, score.threshold
-    # Bytes of two messages put together are those of one that holds what both hold.
-    return shared + own.SerializeToString()
+    return write_decision(
+        shared,
+        facts.request_id,
+        complexity.score if complexity is not None else None,
+        facts.decision_us,
+        score.value if score is not None else None,
+        score.spread if score is not None else 0.0,
+        score.threshold if score is not None else 0.0,
+        facts.cascade_confidence,
+    )
 
 
 @lru_cache(1_024)

@@ -7,7 +7,6 @@ from typing import Final
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.inference_pb2 import ContinueFrom, InferenceServiceGenerateRequest
 from ssop_chassis.errors import MeshError, forget_frames
-from ssop_codec.wire import bytes_field
 from ssop_router.attempt import Attempt, ContinuedAttempt
 from ssop_router.core.ladder import (
     Situation,
@@ -19,6 +18,7 @@ from ssop_router.core.ladder import (
     name_exhaustion,
     next_target,
 )
+from ssop_router.core.messages import write_request
 from ssop_router.delivery import Delivery
 from ssop_router.job import Ending, Job
 from ssop_router.lease import Lease, keep_lease
@@ -32,7 +32,6 @@ from ssop_router.similar import Similar
 from ssop_router.succession import Succession
 
 R = ErrorReason
-_PROMPT: Final = InferenceServiceGenerateRequest.PROMPT_FIELD_NUMBER
 GENERATE: Final = "/ssop.v1.InferenceService/Generate"
 
 
@@ -83,81 +82,63 @@ class Generator:
         itself.
         """
         failures: list[MeshError] = [cut_by] if cut_by is not None else []
-        succession = Succession(
-            self._nodes,
-            lambda failed: self.find_target(job, failed=failed),
-            wait_s=self._settings.continue_wait_ms / 1000,
-            max_attempts=self._regimes.now().decision.max_attempts,
-        )
+        succession: Succession | None = None
         while True:
-            is_begun = delivery.is_open
-            target = await self._choose(job, delivery, lease, failures, succession, has_reserve=has_reserve)
-            if target is None:
-                return
-            address = target.candidate.address
-            succession.begin(address)
-            if is_begun:
-                target = deepen(job.target, target)
-            else:
-                job.target = target
-            lease = keep_lease(lease, target)
-            if is_begun:
+            if delivery.is_open:
+                await delivery.catch_up()
+                succession = succession or self._begin_succession(job)
+                target = deepen(job.target, await self._find_successor(job, failures, succession))
+                lease = keep_lease(lease, target)
                 attempt: Attempt = ContinuedAttempt(
                     job, delivery, lease, target, failures[-1].reason_name, first_field_s=self._first_field_s
                 )
             else:
+                try:
+                    target = self.find_target(job, has_reserve=has_reserve)
+                except MeshError as error:
+                    if not has_reserve and await self._similar.serve_degraded(job, delivery, lease, error):
+                        return
+                    if (exhaustion := name_exhaustion(error, failures)) is error:
+                        # Its own cause would be a circle.
+                        raise
+                    raise exhaustion from error
+                if target.degraded_level and await self._similar.serve_degraded(job, delivery, lease):
+                    return
+                job.target = target
+                lease = keep_lease(lease, target)
                 attempt = Attempt(job, delivery, lease, first_field_s=self._first_field_s, on_commit=on_commit)
+            address = target.candidate.address
+            process = self._nodes.process(address)
             try:
                 await self.attempt(job, target, attempt)
             except MeshError as error:
                 self.note_failure(job, target, attempt, error)
                 forget_frames(error)
                 failures.append(error)
-                succession.fail(address, error, has_advanced=attempt.is_committed)
+                succession = succession or self._begin_succession(job)
+                succession.fail(address, process, error, has_advanced=attempt.is_committed)
             else:
                 return
 
-    async def _choose(
-        self,
-        job: Job,
-        delivery: Delivery,
-        lease: Lease | None,
-        failures: list[MeshError],
-        succession: Succession,
-        *,
-        has_reserve: bool,
-    ) -> Target | None:
-        """Where the next attempt goes; None where a similar answer has gone out instead. Raises as `generate`."""
-        is_begun = delivery.is_open
-        if is_begun:
-            await delivery.catch_up()
-        try:
-            if is_begun:
-                job.stage = "continuation"
-                # Whatever ends the wait, the caller is not the one who cut the answer.
-                job.is_interrupted = True
-                target = await succession.wait(job.failed, failures)
-                job.is_interrupted = False
-                return target
-            return await self._seek(job, delivery, lease, has_reserve=has_reserve)
-        except MeshError as error:
-            if is_begun:
-                raise self._interrupt(job, explain_end(failures, error)) from error
-            raise name_exhaustion(error, failures) from error
+    def _begin_succession(self, job: Job) -> Succession:
+        return Succession(
+            self._nodes,
+            lambda failed: self.find_target(job, failed=failed),
+            wait_s=self._settings.continue_wait_ms / 1000,
+            max_attempts=self._regimes.now().decision.max_attempts,
+        )
 
-    async def _seek(self, job: Job, delivery: Delivery, lease: Lease | None, *, has_reserve: bool) -> Target | None:
-        """Where an attempt before the first field goes; None where a similar answer has gone out instead.
-
-        Raises NO_BACKEND and DEGRADED_REFUSED.
-        """
+    async def _find_successor(self, job: Job, failures: list[MeshError], succession: Succession) -> Target:
+        """Where an answer that has begun goes on. Raises GENERATION_INTERRUPTED."""
+        job.stage = "continuation"
+        # Whatever ends the wait, the caller is not the one who cut the answer.
+        job.is_interrupted = True
         try:
-            target = self.find_target(job, has_reserve=has_reserve)
+            target = await succession.wait(job.failed, failures)
         except MeshError as error:
-            if has_reserve or not await self._similar.serve_degraded(job, delivery, lease, error):
-                raise
-            return None
-        is_worse = bool(target.degraded_level)
-        return None if is_worse and await self._similar.serve_degraded(job, delivery, lease) else target
+            raise self._interrupt(job, explain_end(failures, error)) from error
+        job.is_interrupted = False
+        return target
 
     def find_target(self, job: Job, *, has_reserve: bool = False, failed: tuple[str, ...] | None = None) -> Target:
         """Where the next attempt goes; `failed` are the nodes that it must not go to, those of the job where None.
@@ -212,10 +193,9 @@ class Generator:
         try:
             with (
                 Observation(self._nodes, target.candidate.address, job, attempt, self._metrics) as node,
-                self._limits.waiting() as wait,
                 attempt.patience,
             ):
-                attempt.on_first_field = wait.end
+                attempt.wait = self._limits.waiting()
                 await node.peer.stream(
                     GENERATE,
                     request,
@@ -235,23 +215,24 @@ class Generator:
             if attempt.is_client_gone:
                 raise
             if not attempt.is_finished:
-                raise _blame(error, job) from error
+                if (blamed := _blame(error, job)) is error:
+                    raise
+                raise blamed from error
         if not attempt.is_whole:
             raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "the node ended its stream without an end frame")
 
 
 def _make_request(job: Job, target: Target, attempt: Attempt) -> bytes:
     """The bytes of an InferenceServiceGenerateRequest."""
-    request = InferenceServiceGenerateRequest(request_id=job.request_id, model=target.candidate.model)
-    if job.passages:
-        request.passages.extend(job.passages)
-    if attempt.confidence_tokens:
-        request.confidence_tokens = attempt.confidence_tokens
+    request = write_request(job.request_id, target.candidate.model, job.parts.wire)
+    if not (job.passages or attempt.confidence_tokens or attempt.is_continued):
+        return request
+    more = InferenceServiceGenerateRequest(passages=job.passages, confidence_tokens=attempt.confidence_tokens)
     if attempt.is_continued:
         beginning = ContinueFrom(chunk=job.transcript.chunk, next_seq=job.transcript.last_seq + 1)
-        request.continue_from.CopyFrom(beginning)
-    # Put into the message the prompt would be copied, which costs more than all of this.
-    return request.SerializeToString() + bytes_field(_PROMPT, job.parts.wire)
+        more.continue_from.CopyFrom(beginning)
+    # Bytes of two messages put together are those of one that holds what both hold.
+    return request + more.SerializeToString()
 
 
 def _blame(error: MeshError, job: Job) -> MeshError:

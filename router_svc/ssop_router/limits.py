@@ -1,9 +1,12 @@
-"""The limits of tenants on this router: how busy the nodes are, and what holds while the shared ones can't be asked."""
+# cython: annotation_typing=False
+"""The limits of tenants on this router: how busy the nodes are, and what holds while the shared ones can't be asked.
+
+`limits.pxd` gives the types with which this very file is compiled.
+"""
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -17,28 +20,17 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.settings import RouterSettings
 
 R = ErrorReason
-_FULL: Final = frozenset({R.ERROR_REASON_OVERLOADED, R.ERROR_REASON_RATE_LIMITED})
 RATE_LIMIT: Final = "rate_limit"
 TOKEN_BUDGET: Final = "token_budget"  # noqa: S105 - the name of a limit
 _log = logging.getLogger(__name__)
 
 
 class Wait:
-    """A request that waits for its first field: until the block ends, at the latest."""
-
-    __slots__ = ("_limits", "_number")
+    """A request that waits for its first field. One of `end`, `refuse` and `drop` must follow; the first one counts."""
 
     def __init__(self, limits: "Limits") -> None:
         self._limits = limits
         self._number = limits.throttle.begin(limits.clock_ms())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if isinstance(error, MeshError) and error.reason in _FULL:
-            self.refuse()
-        self.drop()
 
     def end(self) -> None:
         """The first field came."""
@@ -75,7 +67,7 @@ class Limits:
         return self.throttle.share(self.clock_ms())
 
     def waiting(self) -> Wait:
-        """Count a request as waiting, until the block ends at the latest."""
+        """Count a request as waiting."""
         return Wait(self)
 
     def learn(self, told: bytes) -> None:

@@ -1,4 +1,8 @@
-"""The nodes: a status stream to each, its age, and the immutable snapshot that decisions read."""
+# cython: annotation_typing=False
+"""The nodes: a status stream to each, its age, and the immutable snapshot that decisions read.
+
+`nodes.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 import logging
@@ -184,8 +188,6 @@ def _view(status: ModelStatus) -> ModelView:
 class Occupation:
     """A place on a node, from the beginning of a block to its end."""
 
-    __slots__ = ("_address", "_node", "_nodes")
-
     def __init__(self, nodes: "Nodes", address: str) -> None:
         self._nodes = nodes
         self._address = address
@@ -321,16 +323,15 @@ class Nodes:
         if node.is_leaving:
             self._let_go(node)
 
-    def record(self, address: str, outcome: Outcome, latency_ms: float) -> None:
-        """An attempt at a node has ended, or given its first field, after so long."""
+    def finish(self, node: Node, outcome: Outcome, latency_ms: float) -> None:
+        """As `end`, of an attempt that counts for its node: it ended, or gave its first field, after so long."""
         now_ms = self._clock_ms()
         self.outcomes.record(outcome, now_ms)
-        node = self._nodes.get(address)
-        if node is None or node.is_leaving:
-            return
-        node.record(outcome, now_ms)
-        # Counted while it still is in flight.
-        self._place(node, self._rotation.record(address, outcome, latency_ms, node.in_flight))
+        if not node.is_leaving:
+            node.record(outcome, now_ms)
+            # Counted while it still is in flight.
+            self._place(node, self._rotation.record(node.peer.address, outcome, latency_ms, node.in_flight))
+        self.end(node)
 
     def _stand(self, address: str) -> None:
         self._place(self._nodes[address], self._rotation.standing(address))

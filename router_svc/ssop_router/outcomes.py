@@ -1,4 +1,8 @@
-"""How an attempt at a node counts. What the caller did is never the node's fault."""
+# cython: annotation_typing=False
+"""How an attempt at a node counts. What the caller did is never the node's fault.
+
+`outcomes.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 import time
@@ -10,8 +14,9 @@ from ssop.v1.frame_pb2 import IncompleteReason, Verdict
 from ssop_chassis.errors import MeshError
 from ssop_router.core.success import Outcome, judge
 from ssop_router.job import Ending, Job, Reading
+from ssop_router.limits import Wait
 from ssop_router.metrics import RouterMetrics
-from ssop_router.nodes import Node, Nodes, Occupation
+from ssop_router.nodes import Node, Nodes
 
 # A caller that gives a node less than this for its first field learns nothing about the node.
 _PATIENCE_S: Final = 1.0
@@ -19,11 +24,13 @@ _PATIENCE_S: Final = 1.0
 _NEARLY_S: Final = 0.05
 _BACKEND_FAILED: Final = IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED
 _INVALID: Final = Verdict.VERDICT_INVALID
+_FULL: Final = frozenset({ErrorReason.ERROR_REASON_OVERLOADED, ErrorReason.ERROR_REASON_RATE_LIMITED})
 
 
 class Progress(Protocol):
     """How far an attempt has come."""
 
+    wait: Wait | None
     is_committed: bool
     first_field_s: float | None
     is_finished: bool
@@ -31,34 +38,39 @@ class Progress(Protocol):
     reading: Reading
 
 
-class Observation(Occupation):
-    """An attempt's place on its node; records how it ended and after how many milliseconds. Errors pass through.
+class Observation:
+    """An attempt's place on its node; records how it ended and after how many milliseconds, and ends its wait for a
+    first field. Errors pass through.
 
     What counts is the time to the first field, whatever the length of the answer.
     """
 
-    __slots__ = ("_job", "_metrics", "_progress", "_started_s")
-
     def __init__(self, nodes: Nodes, address: str, job: Job, progress: Progress, metrics: RouterMetrics) -> None:
-        super().__init__(nodes, address)
+        self._nodes = nodes
+        self._address = address
+        self._node: Node | None = None
         self._job = job
         self._progress = progress
         self._metrics = metrics
         self._started_s = 0.0
 
     def __enter__(self) -> Node:
-        node = super().__enter__()
+        node = self._node = self._nodes.begin(self._address)
         self._started_s = time.monotonic()
         return node
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        outcome = _read(self._progress.reading.ending) if error is None else self._blame(error)
-        first_s = self._progress.first_field_s
+        progress = self._progress
+        if (wait := progress.wait) is not None:
+            if isinstance(error, MeshError) and error.reason in _FULL:
+                wait.refuse()
+            wait.drop()
+        outcome = _read(progress.reading.ending) if error is None else self._blame(error)
+        first_s = progress.first_field_s
         ended_s = time.monotonic() if first_s is None else first_s
-        self._metrics.attempt_outcomes.labels(outcome.value).inc()
-        # Counted while it still is in flight.
-        self._nodes.record(self._address, outcome, max(0.0, ended_s - self._started_s) * 1000)
-        super().__exit__(kind, error, None)
+        self._metrics.attempt_outcomes.labels(outcome).inc()
+        if self._node is not None:
+            self._nodes.finish(self._node, outcome, max(0.0, ended_s - self._started_s) * 1000)
 
     def _blame(self, error: BaseException) -> Outcome:
         progress = self._progress

@@ -115,10 +115,10 @@ class Rotation:
         breaker, window = self._pool.members[address].breaker, self._windows[address]
         trip: Trip | None = None
         if outcome is _SUCCESS:
-            window.serve(in_flight, now_ms)
-            trip = breaker.succeed(latency_ms, now_ms)
-            if trip is None and breaker.phase is _IN and window.is_open:
+            breaker.succeed(latency_ms, now_ms)
+            if window.is_open and breaker.phase is _IN:
                 return self._steady
+            window.serve(in_flight, now_ms)
         elif outcome is Outcome.FAILURE:
             trip = breaker.fail(latency_ms, now_ms)
         elif outcome is Outcome.BUSY:

@@ -35,12 +35,11 @@ class Succession:
         self._rests: dict[str, float] = {}
         self._cut_s: float | None = None
 
-    def begin(self, address: str) -> None:
-        """An attempt goes to this node."""
-        self._processes[address] = self._nodes.process(address)
-
-    def fail(self, address: str, error: MeshError, *, has_advanced: bool) -> None:
-        """It failed; `has_advanced`: not before it had sent something, so that the wait begins anew."""
+    def fail(self, address: str, process: int, error: MeshError, *, has_advanced: bool) -> None:
+        """An attempt failed at a node that was this process as it began; `has_advanced`: not before it had sent
+        something, so that the wait begins anew.
+        """
+        self._processes[address] = process
         if error.reason == R.ERROR_REASON_OVERLOADED:
             rest_ms = min(error.retry_after_ms or RETRY_AFTER_MS, RETRY_AFTER_MS)
             self._rests[address] = self._clock() + rest_ms / 1000

@@ -18,6 +18,8 @@ cdef class NativeCall(CallState):
     cdef bint _is_answer_packed
     cdef list _waiters
 
+    cpdef listen(self)
+
     cpdef news(self)
 
     cpdef leave(self)

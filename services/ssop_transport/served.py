@@ -53,6 +53,10 @@ class NativeCall(CallState):
                 raise unreadable(self.stream)
         return self._request
 
+    def listen(self) -> None:
+        """Hear of what comes from the client."""
+        self.stream.listener = self.news
+
     def news(self) -> None:
         """Something happened on the stream."""
         if self.stream.is_closed:

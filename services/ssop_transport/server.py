@@ -168,7 +168,7 @@ class NativeServer:
         if len(self._tasks) >= self._max_concurrent_calls:
             finish(call.stream, failed(too_many()))
             return
-        call.stream.listener = call.news
+        call.listen()
         # Named, since asyncio would make up a name for each.
         call.task = self._tasks[call] = asyncio.Task(self._serve(call), loop=self._loop, name=call.method)
 

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,10 +22,12 @@ def both_ways(name: str) -> list[object]:
 def run_both_ways(name: str, *classes: str) -> Any:
     """A fixture that a test module keeps as `way`: its tests run with these classes of a module both ways."""
 
-    @pytest.fixture(autouse=True, params=both_ways(name))
-    def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-        for one in classes:
-            monkeypatch.setattr(request.module, one, getattr(request.param, one))
+    @pytest.fixture(autouse=True, scope="module", params=both_ways(name))
+    def way(request: pytest.FixtureRequest) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for one in classes:
+                patch.setattr(request.module, one, getattr(request.param, one))
+            yield
 
     return way
 

@@ -181,9 +181,9 @@ class Simulation:
         self._in_flight[name] -= 1
         breaker = self.pool.members[name].breaker
         if is_good:
-            trip = breaker.succeed(latency_ms, self.now_ms)
-        else:
-            trip = breaker.fail(latency_ms, self.now_ms)
-            self._try(failed | {name})
+            breaker.succeed(latency_ms, self.now_ms)
+            return
+        trip = breaker.fail(latency_ms, self.now_ms)
+        self._try(failed | {name})
         if trip is not None:
             self._propose(name, trip)

@@ -13,7 +13,7 @@ from helpers.redis_server import RedisServer, redis_pair
 from helpers.scripted_mesh import SECRET, Answer, Mesh, R, ask, reason, run_router
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.memory import MemoryPeer
-from ssop_router.core.throttle import Throttle
+from ssop_router.limits import Limits
 
 
 @asynccontextmanager
@@ -96,7 +96,7 @@ async def test_a_dynamic_limit_follows_the_share_that_routers_say(monkeypatch: p
             assert under_test.metric("ssop_cache_rate_limit_rps") == 0
             assert admitted(await ask_many(mesh, 1)) == 1
             assert under_test.metric("ssop_cache_rate_limit_rps") == 0.04
-            monkeypatch.setattr(Throttle, "share", lambda *_: 0.25)
+            monkeypatch.setattr(Limits, "share", lambda *_: 0.25)
             # Seven of eight are left at the full rate; at a quarter, the burst is a quarter too.
             assert admitted(await ask_many(mesh, 6)) == 1
             assert under_test.metric("ssop_cache_rate_limit_rps") == 0.01
@@ -105,7 +105,7 @@ async def test_a_dynamic_limit_follows_the_share_that_routers_say(monkeypatch: p
 async def test_a_static_limit_ignores_load(monkeypatch: pytest.MonkeyPatch) -> None:
     with redis_pair() as (state, cache):
         async with run_with_cache(state, cache, max_rps=0.01, burst=4) as (mesh, under_test):
-            monkeypatch.setattr(Throttle, "share", lambda *_: 0.01)
+            monkeypatch.setattr(Limits, "share", lambda *_: 0.01)
             assert admitted(await ask_many(mesh, 6)) == 4
             assert under_test.metric("ssop_cache_rate_limit_rps") == 0.01
             await eventually(mesh.is_quiet)

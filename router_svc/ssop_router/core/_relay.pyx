@@ -16,10 +16,6 @@ from ssop_codec import FrameError
 cdef class Sends:
     """See the stub."""
 
-    cdef readonly Py_ssize_t frames, size_bytes, left_out
-    cdef readonly list chunks
-    cdef Py_ssize_t most_frames, noted_frames
-
     def __cinit__(self, Py_ssize_t most_frames=0):
         self.most_frames = most_frames
         self.chunks = []
@@ -31,10 +27,10 @@ cdef class Sends:
     def note_up_to(self, Py_ssize_t most_frames):
         self.most_frames = most_frames
 
-    def note(self, long long at_us, Py_ssize_t size_bytes, Py_ssize_t frames, bytes heads not None):
+    cpdef note(self, long long at_us, Py_ssize_t size_bytes, Py_ssize_t frames, bytes heads):
         self.put(at_us, size_bytes, frames, heads)
 
-    def count(self, Py_ssize_t frames, Py_ssize_t size_bytes):
+    cpdef count(self, Py_ssize_t frames, Py_ssize_t size_bytes):
         self.frames += frames
         self.size_bytes += size_bytes
 
@@ -51,12 +47,6 @@ cdef class Sends:
 
 cdef class Backlog:
     """See the stub."""
-
-    cdef public bint is_urgent
-    cdef readonly bint is_closed
-    cdef readonly Py_ssize_t size_bytes, total_bytes
-    cdef Py_ssize_t quiet_bytes, most_bytes
-    cdef list chunks
 
     def __cinit__(self, Py_ssize_t quiet_bytes, Py_ssize_t most_bytes):
         self.quiet_bytes = quiet_bytes
@@ -105,10 +95,6 @@ cdef class Backlog:
 cdef class Way:
     """See the stub."""
 
-    cdef object write
-    cdef uint64_t stream
-    cdef public bint is_shut
-
     def __cinit__(self, write, uint64_t stream, *_):
         self.write = write
         self.stream = stream
@@ -125,16 +111,6 @@ cdef class Way:
 
 cdef class Relay:
     """See the stub."""
-
-    cdef Course course
-    cdef Sends sends
-    cdef Way way
-    cdef Backlog backlog
-    cdef object clock
-    cdef double started_s
-    cdef uint64_t stream
-    cdef public bint is_passing
-    cdef public object patience, stall_s
 
     def connect(self, Course course not None, Sends sends not None, Way way, Backlog backlog, *, uint64_t stream,
                 clock, double started_s, patience):
@@ -173,8 +149,8 @@ cdef class Relay:
         self.patience.set(self.stall_s)
         return None
 
-    def look(self, bytes chunk not None):
+    cpdef object look(self, bytes chunk):
         raise NotImplementedError
 
-    def hold(self, pending):
+    cpdef object hold(self, pending):
         raise NotImplementedError

@@ -109,16 +109,24 @@ class Breaker:
 
     # --- what happens to the node
 
-    def succeed(self, latency_ms: float, now_ms: int) -> Trip | None:
+    def succeed(self, latency_ms: float, now_ms: int) -> None:
         """An attempt gave its first field after `latency_ms`, and went well."""
         self.failures_in_a_row = 0
-        return self._record(latency_ms, is_failure=False, now_ms=now_ms)
+        self._window.record(latency_ms, is_failure=False, now_ms=now_ms)
+        self._recent.append((now_ms, False))
 
     def fail(self, latency_ms: float, now_ms: int) -> Trip | None:
         """An attempt failed hard, `latency_ms` after it began."""
         self.failures_in_a_row += 1
         self._failed_after_ms = latency_ms
-        return self._record(latency_ms, is_failure=True, now_ms=now_ms)
+        self._window.record(latency_ms, is_failure=True, now_ms=now_ms)
+        self._recent.append((now_ms, True))
+        settings = self._settings
+        is_hinted = now_ms < self._hinted_until_ms
+        enough = min(settings.hinted_failures if is_hinted else 2**31, settings.consecutive_failures)
+        if self.failures_in_a_row >= enough:
+            return self._propose(Trip.CONSECUTIVE)
+        return self._propose(Trip.BURST) if self._is_burst(now_ms) else None
 
     def lose(self) -> Trip | None:
         """Its connection is lost and was not to be had again, or it says that it does not serve."""
@@ -265,18 +273,6 @@ class Breaker:
         if self.phase is Phase.IN and since_ms >= self._settings.relapse_ms:
             self._returned_ms = None
             self._backoff_ms = 0
-
-    def _record(self, latency_ms: float, *, is_failure: bool, now_ms: int) -> Trip | None:
-        self._window.record(latency_ms, is_failure=is_failure, now_ms=now_ms)
-        self._recent.append((now_ms, is_failure))
-        if not is_failure:
-            return None
-        settings = self._settings
-        is_hinted = now_ms < self._hinted_until_ms
-        enough = min(settings.hinted_failures if is_hinted else 2**31, settings.consecutive_failures)
-        if self.failures_in_a_row >= enough:
-            return self._propose(Trip.CONSECUTIVE)
-        return self._propose(Trip.BURST) if self._is_burst(now_ms) else None
 
     def _is_burst(self, now_ms: int) -> bool:
         recent = self._recent

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Outcomes of the last two minutes with their latencies: slots with logarithmic buckets. Pure.
 
 A percentile is right within 2 % (DDSketch's bucketing, Masson et al., VLDB 2019), whatever was recorded. An outcome
@@ -30,8 +31,6 @@ class WindowStats(NamedTuple):
 class _Slot:
     """What was recorded in one slot: outcomes by bucket, and how many of them were failures."""
 
-    __slots__ = ("buckets", "failures", "number")
-
     def __init__(self, number: int) -> None:
         self.number = number
         self.buckets: dict[int, int] = {}
@@ -51,7 +50,7 @@ class LatencyWindow:
         self._buckets: dict[int, int] = {}
         self._outcomes = self._failures = 0
 
-    def record(self, latency_ms: float, *, is_failure: bool, now_ms: int) -> None:
+    def record(self, latency_ms: float, is_failure: bool, now_ms: int) -> None:
         """An outcome, and how long it took."""
         number, bucket = now_ms // self._slot_ms, _bucket(latency_ms)
         if not self._kept or self._kept[-1].number < number:

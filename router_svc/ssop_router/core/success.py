@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """How attempts at nodes ended of late: counts that fade, and windows of fixed length. Pure: time is passed in.
 
 The fading counts say how likely the next attempt succeeds, with an uncertainty that grows back as they fade. The
@@ -8,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -21,7 +22,7 @@ FADED: Final = 0.05
 _KEPT_WINDOWS: Final = 12
 
 
-class Outcome(Enum):
+class Outcome(StrEnum):
     """How an attempt ended, as far as it says something about the node."""
 
     SUCCESS = "success"

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """How much of the full rate of requests the nodes can bear, from how long requests wait for their first field. Pure.
 
 A proportional-integral controller of the queueing delay (PIE, RFC 8033, section 4.2), here on the logarithm of a share
@@ -53,6 +54,7 @@ class Throttle:
         self._integral = 0.0
         self._share = 1.0
         self._stepped_ms = now_ms
+        self._interval_ms = settings.interval_ms
 
     @property
     def load(self) -> float:
@@ -70,7 +72,7 @@ class Throttle:
         self._step(now_ms)
         return number
 
-    def end(self, number: int, now_ms: int, *, is_refused: bool = False) -> None:
+    def end(self, number: int, now_ms: int, is_refused: bool = False) -> None:
         """It waits no more: its first field came, or a full node turned it away. A second end says nothing."""
         began_ms = self._waiting.pop(number, None)
         if began_ms is None:
@@ -92,7 +94,7 @@ class Throttle:
 
     def _step(self, now_ms: int) -> None:
         elapsed_ms = now_ms - self._stepped_ms
-        if elapsed_ms < self._settings.interval_ms:
+        if elapsed_ms < self._interval_ms:
             return
         self._stepped_ms = now_ms
         measured = self._measure(now_ms)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from helpers.as_written import both_ways
 from helpers.cascades import LITE_ANSWER, cascade, prepare
 from helpers.continuations import WHOLE, WHOLE_CHUNKS, asked_to_go_on, assert_whole, everywhere, first_try
 from helpers.eventually import eventually
@@ -32,8 +33,16 @@ from ssop.v1.router_pb2 import ResumeRequest
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
 from ssop_codec import Decoder
+from ssop_router import generation
 
 FULL = ask(model="grok-3", policy="no_cache")
+
+
+@pytest.fixture(autouse=True, params=both_ways("ssop_router.attempt"))
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts as they are compiled, and as their source runs."""
+    for one in ("Attempt", "ContinuedAttempt"):
+        monkeypatch.setattr(generation, one, getattr(request.param, one))
 
 
 async def test_another_node_of_the_tier_goes_on(mesh: Mesh) -> None:

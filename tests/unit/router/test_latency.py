@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.as_written import run_both_ways
 from ssop_router.core.latency import LatencyWindow
+
+way = run_both_ways("ssop_router.core.latency", "LatencyWindow")
 
 SLOT_MS, SLOTS = 1_000, 10
 LATENCIES = st.floats(0.01, 1e6) | st.sampled_from((0.0, 1.0, 1500.0, math.inf, math.nan))

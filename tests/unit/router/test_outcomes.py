@@ -7,6 +7,7 @@ import pytest
 
 from ssop_router.core.success import Outcome
 from ssop_router.job import Reading
+from ssop_router.limits import Wait
 from ssop_router.outcomes import _late
 
 
@@ -14,6 +15,7 @@ from ssop_router.outcomes import _late
 class Attempted:
     """How far an attempt came."""
 
+    wait: Wait | None = None
     first_field_s: float | None = None
     is_committed: bool = False
     is_finished: bool = False

@@ -2,8 +2,11 @@
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_router.core.success import NO_OUTCOMES, CacheRule, Outcome, Outcomes, judge
+
+way = run_both_ways("ssop_router.core.success", "NO_OUTCOMES", "Outcome", "Outcomes", "judge")
 
 R = ErrorReason
 RULE = CacheRule(windows=3, window_ms=10_000, min_outcomes=20, max_failure_ratio=0.15)

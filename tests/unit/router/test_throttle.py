@@ -4,7 +4,10 @@ import math
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop_router.core.throttle import Throttle, ThrottleSettings
+
+way = run_both_ways("ssop_router.core.throttle", "Throttle")
 
 SETTINGS = ThrottleSettings()
 

@@ -1,0 +1,21 @@
+cimport cython
+
+
+cdef class Observation:
+    cdef object _nodes
+    cdef object _address
+    cdef object _node
+    cdef object _job
+    cdef object _progress
+    cdef object _metrics
+    cdef double _started_s
+
+    cdef _blame(self, error)
+
+    cdef _hear(self, error)
+
+
+cpdef _read(ending)
+
+
+cpdef _late(progress, double started_s)
