@@ -42,7 +42,7 @@ $(BIN)/python:
 	$(PIP) install -U 'pip>=25.1'
 
 # Python sources are used where they are; only what is compiled or declared needs another installation.
-$(VENV)/.embedded: pyproject.toml $(CONSTRAINTS) $(WHEEL) $(if $(WHEEL),,$(COMPILED)) | $(BIN)/python
+$(VENV)/.embedded: pyproject.toml setup.py $(CONSTRAINTS) $(WHEEL) $(if $(WHEEL),,$(COMPILED)) | $(BIN)/python
 	@PYTHON=$(BIN)/python tools/check_machine.sh
 	@echo "installing into $(VENV); the first time this fetches the wheels of the engines"
 	$(if $(WHEEL),$(INSTALL) --force-reinstall --no-deps '$(WHEEL)')
@@ -108,7 +108,7 @@ protos: $(VENV)/protos/.done ## Make the stubs of protos/gen again
 .PHONY: ext
 ext: | $(BIN)/python ## Build the codec, the classifier's features and what else is compiled, in place
 	@$(BIN)/python -c 'import Cython, setuptools' 2>/dev/null || $(PIP) install 'setuptools>=77' 'Cython>=3.1,<4'
-	$(BIN)/python -W ignore -c 'import setuptools; setuptools.setup()' -q build_ext --inplace
+	$(BIN)/python -W ignore setup.py -q build_ext --inplace
 
 bench-%: $(VENV)/.test ## One benchmark: tests/bench/bench_NAME.py, with - for _
 	PYTHONPATH=tests $(BIN)/python tests/bench/bench_$(subst -,_,$*).py
