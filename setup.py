@@ -19,9 +19,11 @@ class BuildExtensions(build_ext):
     def build_extensions(self) -> None:
         """See build_ext."""
         jobs = len(os.sched_getaffinity(0))
-        cythonize(self.extensions, nthreads=jobs, language_level=3, quiet=True, force=self.force)
+        written = cythonize(self.extensions, nthreads=jobs, language_level=3, quiet=True, force=self.force)
         self.parallel = self.parallel or jobs
-        for extension in self.extensions:
+        for extension, as_c in zip(self.extensions, written, strict=True):
+            # It is written anew where any declaration that it draws on has changed.
+            extension.depends = [*extension.depends, *as_c.sources]
             is_python = all(source.endswith(".py") for source in extension.sources)
             # What the caller sets has the last word.
             extra = (*_FLAGS, *((_CALM,) if is_python else ()), *os.environ.get("CFLAGS", "").split())

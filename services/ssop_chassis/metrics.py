@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Metrics: names after OpenTelemetry (GenAI and gRPC conventions) in Prometheus form, on a registry that is passed in.
 
 Durations are in seconds. Labels never hold request ids, tenants' texts or anything else without a small bound.
@@ -55,7 +56,7 @@ class CallMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._started = Counter(GRPC_SERVER_STARTED, "Calls started.", ["grpc_method"], registry=registry)
-        self._in_flight = Gauge(SSOP_CALLS_IN_FLIGHT, "Calls that run.", registry=registry)
+        self._in_flight = Gauge(SSOP_CALLS_IN_FLIGHT, "Calls that run.", registry=registry).labels()
         self._duration = Histogram(
             GRPC_SERVER_DURATION,
             "Duration of calls.",

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What stands in gRPC's headers and trailers ("gRPC over HTTP2" and "HTTP to gRPC status mapping"). Pure."""
 
 import base64
@@ -5,6 +6,7 @@ import binascii
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from math import ceil
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -26,6 +28,8 @@ _PACKING_REQUEST: Final = ((b"grpc-encoding", compression.GZIP), ACCEPTS)
 _PACKING_ANSWER: Final = ((b"grpc-encoding", compression.GZIP),)
 _KEY: Final = re.compile(r"[0-9a-z_.-]+")
 _TIMEOUT_DIGITS: Final = 8
+_MOST_DIGITS: Final = 99_999_999
+_MOST_MILLIS_S: Final = _MOST_DIGITS / 1000
 _UNITS_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _OWN: Final = frozenset({"te", "content-type"})
 _HIDDEN, _BINARY, _PLAIN = range(3)
@@ -62,12 +66,9 @@ def is_grpc(content_type: bytes) -> bool:
 
 def encode_timeout(timeout_s: float) -> bytes:
     """`grpc-timeout`: at most eight digits, rounded up."""
-    millis = -int(-timeout_s * 1000 // 1)
-    if 0 < millis < 100_000_000:
-        return b"%dm" % millis
-    if millis <= 0:
-        return b"1m"
-    return b"%dS" % min(99_999_999, -(-millis // 1000))
+    if timeout_s > _MOST_MILLIS_S:
+        return b"%dS" % min(_MOST_DIGITS, ceil(timeout_s))
+    return f"{max(1, ceil(timeout_s * 1000))}m".encode()
 
 
 # Most calls of a client name one of few.
@@ -183,7 +184,7 @@ def _begin_request(scheme: bytes, authority: bytes, method: str, is_packing: boo
     )
 
 
-def response_headers(metadata: Metadata, *, is_packing: bool = False) -> Pairs:
+def response_headers(metadata: Metadata, is_packing: bool = False) -> Pairs:
     """The headers that begin an answer. Raises WireError."""
     packing = _PACKING_ANSWER if is_packing else ()
     return [(b":status", b"200"), (b"content-type", b"application/grpc"), *packing, *encode_metadata(metadata)]

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ssop.v1 import content_pb2, inference_pb2
@@ -145,8 +146,14 @@ def build_messages(
     if instruction and told[0].role == "system":
         told[0] = told[0]._replace(content=f"{told[0].content}\n\n{instruction}")
     elif instruction:
-        told.insert(0, ChatMessage("system", instruction))
+        told.insert(0, _system_turn(instruction))
     return tuple(told)
+
+
+# A schema's instruction is told with each of its requests.
+@lru_cache(16)
+def _system_turn(instruction: str) -> ChatMessage:
+    return ChatMessage("system", instruction)
 
 
 def _with_passages(turns: Sequence[ChatMessage], passages: Sequence[inference_pb2.Passage]) -> list[ChatMessage]:
