@@ -171,7 +171,7 @@ if is_reserving then
 end
 if has_new_rate then
   local rate = text(now_us + owed_us) .. ' ' .. text(interval_us)
-  call('SET', KEYS[4], rate, 'PX', text(math.ceil(owed_us / 1000) + SLACK_MS))
+  call('SET', KEYS[4], rate, 'PXAT', text(now_ms + math.ceil(owed_us / 1000) + SLACK_MS))
 end
-if has_new_fence then call('SET', KEYS[5], text(last_fence), 'PX', FENCE_MEMORY_MS) end
+if has_new_fence then call('SET', KEYS[5], text(last_fence), 'PXAT', text(now_ms + FENCE_MEMORY_MS)) end
 return reply
