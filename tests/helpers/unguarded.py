@@ -22,8 +22,8 @@ from ssop_router.settings import RouterSettings
 _LEASES: Final = [
     ("lease and lease.fence == fence and lease.state == 'open' and now_ms < lease.expires_ms", "true"),
     ("if not record then return nil end", "record = record or '0 open 0 0 0 0 -'"),
-    ("return false, false end", "return true, true end"),
-    ("is_held = now_ms < number(sub(record, #head + 1, #head + 13))", "is_held = true"),
+    ("return false, false, 0 end", "return true, true, now_ms end"),
+    ("return now_ms < expires_ms, sub(", "return true, sub("),
 ]
 EDITS: Final = {
     "fencing": {

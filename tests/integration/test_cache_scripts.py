@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,7 +22,7 @@ from ssop_cache.core.scripts import Limits, Outcome, Reply, ScriptCall
 from ssop_cache.core.twin import StateTwin
 from ssop_cache.deployment import Access, open_deployment
 from ssop_cache.metrics import CacheMetrics
-from ssop_cache.store import RedisStore
+from ssop_cache.store import RedisStore, load_scripts
 from ssop_chassis.attention import Attention
 
 CACHE_KEYS = [b"", b"\1" * 32, b"\2" * 32]
@@ -195,3 +195,21 @@ def test_twin_and_server_agree(server: RedisServer) -> None:
             max_examples=20, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+@pytest.mark.parametrize("lease_ms", [500, 60_000])
+def test_a_stored_answer_is_known_for_as_long_as_look_ups_may_be_late(server: RedisServer, lease_ms: int) -> None:
+    keys, key = Layout(1, "test").of_tenant("acme"), CACHE_KEYS[1]
+
+    def run(call: ScriptCall) -> Reply:
+        text = load_scripts()[call.script]
+        return cast("Reply", server.ask("EVAL", text, len(call.keys), *call.keys, *call.args))
+
+    (admission,) = read_admissions(run(scripts.admit(keys, Limits(), [Admit("r1", key, 1)], lease_ms=lease_ms)))
+    ending = Ending(key, admission.fence, is_complete=True, is_stored=True)
+    assert run(scripts.conclude(keys, Limits(), endings=[ending]))[2:] == [b"ok"]
+    look = "return {redis.call('TIME'), redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[1])}"
+    (seconds, us), left_ms, record = server.ask("EVAL", look, 1, keys.lease(key))
+    _, state, until_ms, *_ = record.split(b" ")
+    assert state == b"done"
+    assert int(seconds) * 1000 + int(us) // 1000 + left_ms >= int(until_ms)

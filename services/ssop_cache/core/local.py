@@ -81,7 +81,7 @@ class LocalAnswers:
         from before a flush, or too large.
         """
         tag, key = name
-        size_bytes = answer.size_bytes
+        size_bytes = len(answer.record) + ENTRY_BYTES
         before = self._entries.get(name)
         if before is not None and before.fence > answer.fence:
             return None
@@ -100,8 +100,8 @@ class LocalAnswers:
         while self.size_bytes > self.max_bytes:
             oldest = next(iter(self._entries))
             self._remove(oldest)
+            self.evictions += 1
             gone.append(oldest)
-        self.evictions += len(gone)
         return gone
 
     def drop(self, name: Name, below_fence: int) -> bool:

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 _MAGIC: Final = b"SSA1"
 _LENGTHS: Final = struct.Struct(">HHHHI")
+_SIZE: Final = struct.Struct(">I")
+"""What the lengths end with: that of the chunk."""
 
 
 class RecordError(ValueError):
@@ -33,16 +35,12 @@ def encode_record(record: AnswerRecord) -> bytes:
 def encode_head(tenant: str, wire_version: int, codec_version: str, model: str) -> Callable[[bytes], bytes]:
     """The records of a tenant's answers by one model: `encode_record` of each chunk. Raises as that."""
     parts = [name.encode() for name in (tenant, codec_version, model)]
-    lengths = [len(part) for part in parts]
-    names = b"".join(parts)
-
-    def encode(chunk: bytes) -> bytes:
-        try:
-            return _MAGIC + _LENGTHS.pack(wire_version, *lengths, len(chunk)) + names + chunk
-        except struct.error as error:
-            raise RecordError("a field is too long for a record") from error
-
-    return encode
+    names, write_size = b"".join(parts), _SIZE.pack
+    try:
+        start = _MAGIC + _LENGTHS.pack(wire_version, *map(len, parts), 0)[: -_SIZE.size]
+    except struct.error as error:
+        raise RecordError("a name is too long for a record") from error
+    return lambda chunk: b"".join((start, write_size(len(chunk)), names, chunk))
 
 
 def decode_record(data: bytes) -> AnswerRecord:

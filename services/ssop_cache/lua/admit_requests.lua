@@ -133,9 +133,7 @@ local function admit(request_key, lease_key, fingerprint, tokens, wish)
     -- Rises even after the store was lost: it is at least the time.
     fence = math.max(last_fence + 1, now_us)
     last_fence, has_new_fence = fence, true
-    records[lease_key] = write_lease(lease_key, {
-      fence = text(fence), state = 'open', expires_ms = until_ms, followed_ms = 0, bytes = 0, request = id,
-    })
+    records[lease_key] = open_lease(lease_key, format('%d', fence), until_ms, id)
   elseif outcome == 'lease' then
     lease.expires_ms = until_ms
     records[lease_key] = write_lease(lease_key, lease)
@@ -173,7 +171,7 @@ if is_reserving then
 end
 if has_new_rate then
   local rate = text(now_us + owed_us) .. ' ' .. text(interval_us)
-  call('SET', KEYS[4], rate, 'PX', text(math.ceil(owed_us / 1000) + SLACK_MS))
+  call('SET', KEYS[4], rate, 'PXAT', text(now_ms + math.ceil(owed_us / 1000) + SLACK_MS))
 end
-if has_new_fence then call('SET', KEYS[5], text(last_fence), 'PX', FENCE_MEMORY_MS) end
+if has_new_fence then call('SET', KEYS[5], text(last_fence), 'PXAT', text(now_ms + FENCE_MEMORY_MS)) end
 return reply

@@ -77,8 +77,12 @@ for one = 1, settlements do
   if seen[key] then
     -- `open` and `free` are of one length.
     local kept, last_ms = sub(record, 5, 22), sub(record, 23)
-    if number(last_ms) < remembered_ms then last_ms = text(remembered_ms) end
-    call('SET', key, 'settled' .. kept .. last_ms, 'PXAT', last_ms)
+    if number(last_ms) < remembered_ms then
+      last_ms = text(remembered_ms)
+      call('SET', key, 'settled' .. kept .. last_ms, 'PXAT', last_ms)
+    else
+      call('SET', key, 'settled' .. kept .. last_ms, 'KEEPTTL')
+    end
     seen[key] = nil
   end
 end
@@ -121,10 +125,10 @@ end
 local recheck_until_ms = now_ms + tonumber(ARGV[4])
 for one = first_lease, #KEYS do
   local lease_key, fence, outcome = KEYS[one], ARGV[at], 'lost'
-  local is_ours, is_alone = look_at_lease(found[one - 4], fence, now_ms)
+  local is_ours, is_alone, expires_ms = look_at_lease(found[one - 4], fence, now_ms)
   if is_ours and not seen[lease_key] then
     seen[lease_key] = is_alone
-    outcome = is_alone and close_lease(lease_key, fence, ARGV[at + 1], recheck_until_ms) or 'followed'
+    outcome = is_alone and close_lease(lease_key, fence, ARGV[at + 1], expires_ms, recheck_until_ms) or 'followed'
   end
   reply[#reply + 1] = outcome
   at = at + 2

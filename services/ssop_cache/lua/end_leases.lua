@@ -23,7 +23,7 @@ local function finish(lease_key, log_key, fence, ending, rest, channel)
   elseif lease.bytes > 0 then
     call('DEL', log_key)
   end
-  local outcome = close_lease(lease_key, fence, ending, now_ms + tonumber(ARGV[3]))
+  local outcome = close_lease(lease_key, fence, ending, lease.expires_ms, now_ms + tonumber(ARGV[3]))
   if is_followed then call('PUBLISH', channel, '') end
   return outcome
 end

@@ -7,14 +7,14 @@
 local reply = {}
 if #KEYS == 1 then return reply end
 local time = call('TIME')
-local now_ms = string.format('%d', math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000))
+local now_ms = math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000)
 local mark = call('HMGET', KEYS[1], 'epoch', 'floor')
 local epoch, is_marked = mark[1] or ARGV[1], mark[1]
 local after = tonumber(mark[2] or '-1')
-local head = ' ' .. now_ms .. ' ' .. #epoch .. ' ' .. epoch
+local head = ' ' .. string.format('%d', now_ms) .. ' ' .. #epoch .. ' ' .. epoch
 local before = call('MGET', unpack(KEYS, 2))
 
-local seen = {}
+local seen, last_ttl_ms, end_ms = {}, nil, nil
 local function put(key, value, fence, record, ttl_ms)
   if tonumber(fence) <= after then return 0 end
   local is_there = value or seen[key]
@@ -28,7 +28,9 @@ local function put(key, value, fence, record, ttl_ms)
     call('HSET', KEYS[1], 'epoch', epoch)
     is_marked = true
   end
-  call('SET', key, fence .. head .. record, 'PX', ttl_ms)
+  -- A server writes a command anew that says for how long, and those of a batch last as long.
+  if ttl_ms ~= last_ttl_ms then last_ttl_ms, end_ms = ttl_ms, string.format('%d', now_ms + tonumber(ttl_ms)) end
+  call('SET', key, fence .. head .. record, 'PXAT', end_ms)
   seen[key] = fence
   return is_there and 2 or 1
 end
