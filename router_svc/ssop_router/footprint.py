@@ -43,7 +43,7 @@ def leave(decision: Decision, decision_us: int, metrics: RouterMetrics) -> None:
     """Count a decision that is acted on, and note it on the trace."""
     probes.decided(decision.tier, 1000 * decision_us)
     metrics.decision_seconds.observe(decision_us / 1_000_000)
-    metrics.decisions.labels(Tier.Name(decision.tier), TierReason.Name(decision.tier_reason)).inc()
+    metrics.decisions_of[decision.tier, decision.tier_reason].inc()
     if decision.rule is not None:
         metrics.rules.labels(decision.rule.name).inc()
     if decision.complexity is not None:

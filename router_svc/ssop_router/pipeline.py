@@ -200,7 +200,7 @@ class Pipeline:
                 is_followed, cut_by = False, None
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
                     is_followed, admission, cut_by = await self._follow(job, delivery, key, collections)
-                if not is_followed and cut_by is None:
+                if job.question is not None and not is_followed and cut_by is None:
                     is_followed = await self._similar.serve_hit(job, delivery, admission.lease)
                 if not is_followed:
                     is_generated = job.is_billed = True
