@@ -62,6 +62,10 @@ class Admission(NamedTuple):
     lease: Lease | None = None
 
 
+NOT_ADMITTED: Final = Admission()
+"""Of a request that was not, or without a cache service."""
+
+
 def make_key(job: Job, collections: tuple[str, ...], index_version: str) -> bytes:
     """The canonical key of a request's answer."""
     return cache_key(describe_request(job, collections, index_version))
@@ -140,7 +144,7 @@ class Answers:
         without it would break a promise, that is a longer time: see Promises.
         """
         if self._cache is None:
-            return Admission()
+            return NOT_ADMITTED
         settings = self._settings
         output_tokens = job.features.max_output_tokens or settings.reserve_output_tokens
         generations = 2 if job.features.policy.is_cascade else 1

@@ -7,7 +7,7 @@ from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
 from ssop_chassis.errors import MeshError
-from ssop_router.answers import Admission, Answers, make_key
+from ssop_router.answers import NOT_ADMITTED, Admission, Answers, make_key
 from ssop_router.core.decision import is_cacheable
 from ssop_router.dependency import Unavailable
 from ssop_router.job import Job
@@ -107,7 +107,7 @@ class Entrance:
         if job.features.policy.is_cache_only:
             raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "the cache does not answer") from error
         self._admit_alone(job)
-        return Admission()
+        return NOT_ADMITTED
 
     def _admit_alone(self, job: Job, *, is_generating: bool = True) -> None:
         if job.is_admitted:

@@ -1,6 +1,5 @@
 """What a decision leaves behind: numbers for metrics, words for logs, an event on the trace."""
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -36,7 +35,10 @@ def describe_reasons(decision: Decision) -> dict[str, AttributeValue]:
 
 def _shorten(value: float) -> float:
     """To four places. `round(value, 4)` goes by way of a text, and costs ten times this."""
-    return round(value * _PLACES) / _PLACES if math.isfinite(value) else value
+    try:
+        return round(value * _PLACES) / _PLACES
+    except (OverflowError, ValueError):
+        return value  # no number, or an endless one
 
 
 def leave(decision: Decision, decision_us: int, metrics: RouterMetrics) -> None:
