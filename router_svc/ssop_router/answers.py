@@ -41,6 +41,8 @@ from ssop_router.settings import RouterSettings
 
 _SERVICE: Final = "/ssop.v1.CacheService/"
 _BYTES_PER_TOKEN: Final = 3
+_TEMPLATE_VERSION: Final = ""
+_WIRE_VERSION: Final = 1
 _MOST_RESERVED: Final = 2**32 - 1
 """What an AdmitRequest holds, in tokens: a limit of output that is next to none is not to be a fault."""
 _SETTLE_PAUSES_S: Final = (0.2, 1.0, 2.0)
@@ -60,6 +62,10 @@ class Admission(NamedTuple):
     lease: Lease | None = None
 
 
+NOT_ADMITTED: Final = Admission()
+"""Of a request that was not, or without a cache service."""
+
+
 def make_key(job: Job, collections: tuple[str, ...], index_version: str) -> bytes:
     """The canonical key of a request's answer."""
     return cache_key(describe_request(job, collections, index_version))
@@ -68,21 +74,23 @@ def make_key(job: Job, collections: tuple[str, ...], index_version: str) -> byte
 def describe_request(job: Job, collections: tuple[str, ...], index_version: str) -> CanonicalRequest:
     """All that shapes the answer. The tier stands for the model: names of it may differ, answers not."""
     parts, schema = job.parts, job.schema
+    # By place: names cost as much as all that is read here.
     return CanonicalRequest(
-        tenant=job.tenant,
-        scopes=job.principal.scopes,
-        model="cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
-        sampling=parts.sampling,
-        template_version="",
-        schema_hash=b"%d" % parts.is_format_asserted + schema.hash if schema is not None else b"",
-        index_version=index_version,
-        messages=parts.messages,
-        tools=parts.tools,
-        tool_choice=parts.tool_choice,
-        collections=collections,
-        retrieval_top_k=job.request.retrieval.top_k if collections else 0,
-        stream_buffer_bytes=parts.buffer_bytes,
-        codec_version=CODEC_VERSION,
+        job.tenant,
+        job.principal.scopes,
+        "cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
+        parts.sampling,
+        _TEMPLATE_VERSION,
+        (b"1" if parts.is_format_asserted else b"0") + schema.hash if schema is not None else b"",
+        index_version,
+        parts.messages,
+        parts.tools,
+        parts.tool_choice,
+        collections,
+        job.request.retrieval.top_k if collections else 0,
+        parts.buffer_bytes,
+        _WIRE_VERSION,
+        CODEC_VERSION,
     )
 
 
@@ -136,7 +144,7 @@ class Answers:
         without it would break a promise, that is a longer time: see Promises.
         """
         if self._cache is None:
-            return Admission()
+            return NOT_ADMITTED
         settings = self._settings
         output_tokens = job.features.max_output_tokens or settings.reserve_output_tokens
         generations = 2 if job.features.policy.is_cascade else 1

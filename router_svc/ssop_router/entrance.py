@@ -7,7 +7,7 @@ from ssop.v1.cache_pb2 import CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason, RetrievalReason
 from ssop_chassis.errors import MeshError
-from ssop_router.answers import Admission, Answers, make_key
+from ssop_router.answers import NOT_ADMITTED, Admission, Answers, make_key
 from ssop_router.core.decision import is_cacheable
 from ssop_router.dependency import Unavailable
 from ssop_router.job import Job
@@ -22,6 +22,7 @@ _MISS: Final = CacheReason.CACHE_REASON_MISS
 FROM_CACHE: Final = (_HIT, _FOLLOWER)
 _REASON_OF: Final = {CacheOutcome.CACHE_OUTCOME_HIT: _HIT, CacheOutcome.CACHE_OUTCOME_FOLLOW: _FOLLOWER}
 """Of outcomes with an answer that somebody else makes, or has made."""
+_WORD_OF: Final = {reason: name.removeprefix("CACHE_REASON_").lower() for name, reason in CacheReason.items()}
 
 
 class Entrance:
@@ -89,7 +90,7 @@ class Entrance:
             job.cache_reason = reason
         elif key and self._answers.is_configured:
             job.cache_reason = _MISS
-        job.mark("admitted", CacheReason.Name(job.cache_reason).removeprefix("CACHE_REASON_").lower())
+        job.mark("admitted", _WORD_OF[job.cache_reason])
         if reason is None and job.features.policy.is_cache_only:
             raise MeshError(R.ERROR_REASON_CACHE_MISS, "the policy allows the cache only, and it has no answer")
         return admission
@@ -106,7 +107,7 @@ class Entrance:
         if job.features.policy.is_cache_only:
             raise MeshError(R.ERROR_REASON_STORE_UNAVAILABLE, "the cache does not answer") from error
         self._admit_alone(job)
-        return Admission()
+        return NOT_ADMITTED
 
     def _admit_alone(self, job: Job, *, is_generating: bool = True) -> None:
         if job.is_admitted:

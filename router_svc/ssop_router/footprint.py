@@ -1,6 +1,5 @@
 """What a decision leaves behind: numbers for metrics, words for logs, an event on the trace."""
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -36,14 +35,17 @@ def describe_reasons(decision: Decision) -> dict[str, AttributeValue]:
 
 def _shorten(value: float) -> float:
     """To four places. `round(value, 4)` goes by way of a text, and costs ten times this."""
-    return round(value * _PLACES) / _PLACES if math.isfinite(value) else value
+    try:
+        return round(value * _PLACES) / _PLACES
+    except (OverflowError, ValueError):
+        return value  # no number, or an endless one
 
 
 def leave(decision: Decision, decision_us: int, metrics: RouterMetrics) -> None:
     """Count a decision that is acted on, and note it on the trace."""
     probes.decided(decision.tier, 1000 * decision_us)
     metrics.decision_seconds.observe(decision_us / 1_000_000)
-    metrics.decisions.labels(Tier.Name(decision.tier), TierReason.Name(decision.tier_reason)).inc()
+    metrics.decisions_of[decision.tier, decision.tier_reason].inc()
     if decision.rule is not None:
         metrics.rules.labels(decision.rule.name).inc()
     if decision.complexity is not None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -275,8 +274,3 @@ def _header(schema: Schema, buffer_bytes: int) -> Header:
                 header.MergeFrom(frame.header)
     header.stream_buffer_size = buffer_bytes or schema.auto_buffer_bytes
     return header
-
-
-def monotonic_ms() -> int:
-    """The monotonic clock, in milliseconds."""
-    return time.monotonic_ns() // 1_000_000

@@ -45,7 +45,7 @@ _NO_CASCADE: Final = CascadeReason.CASCADE_REASON_UNSPECIFIED
 _HIT: Final = CacheReason.CACHE_REASON_HIT
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Prefetches:
     """The prefetches of one request: calls that were made, those that started one, and the tokens of these."""
 
@@ -53,6 +53,10 @@ class Prefetches:
     in_flight: int = 0
     started: int = 0
     tokens: int = 0
+
+
+NO_PREFETCHES: Final = Prefetches()
+"""Never changed: of a request that came whole."""
 
 
 @dataclass(slots=True)
@@ -63,7 +67,7 @@ class Intake:
     principal: Principal
     timeout_s: float
     policy: str = ""
-    prefetches: Prefetches = field(default_factory=Prefetches)
+    prefetches: Prefetches = NO_PREFETCHES
     arrived_s: float = field(default_factory=time.monotonic)
 
 
@@ -304,7 +308,8 @@ class Job:
 
     def remaining_s(self) -> float:
         """Seconds until the deadline."""
-        return max(0.0, self.deadline_s - time.monotonic())
+        left_s = self.deadline_s - time.monotonic()
+        return left_s if left_s > 0 else 0.0
 
     def estimate_usage(self) -> Usage:
         """What a generation without an end consumed, about: an answer that is cut is not free."""

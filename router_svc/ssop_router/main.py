@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from ssop.v1 import keys_pb2
 from ssop_chassis.call import Peer, bind
+from ssop_chassis.deadline import monotonic_ms
 from ssop_chassis.identity import Principal
 from ssop_chassis.serving import Process, Serving, run_service, wall_clock_ms
 from ssop_chassis.settings import SettingsError
@@ -18,7 +19,6 @@ from ssop_router.assembly import OWN_PRINCIPAL, assemble
 from ssop_router.canned import load_canned
 from ssop_router.dependency import Dependency, InnerMetadata
 from ssop_router.discovery import Joining
-from ssop_router.inspection import monotonic_ms
 from ssop_router.key_admin import KeyServicer
 from ssop_router.keys import Keys, KeysFile, KeysStore
 from ssop_router.metrics import RouterMetrics

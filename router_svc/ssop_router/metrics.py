@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier
+from ssop.v1.mesh_pb2 import CacheReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.metrics import FIRST_TOKEN_BUCKETS_S
 from ssop_chassis.tallies import Counter, Gauge, Histogram
 
@@ -17,14 +17,14 @@ _SCORE_BUCKETS: Final = tuple(step / 10 for step in range(1, 11))
 C = TypeVar("C")
 
 
-class ByNumber(dict[int, C]):
-    """The children of a family by the numbers of an enum, each found once: for what every request counts."""
+class ByNumber(dict[Any, C]):
+    """The children of a family by the number of an enum, or several, each found once: for what every request counts."""
 
     def __init__(self, find: Callable[[Any], C]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, number: int) -> C:
+    def __missing__(self, number: Any) -> C:
         child = self[number] = self._find(number)
         return child
 
@@ -213,6 +213,7 @@ class RouterMetrics:
     def _begin(self) -> None:
         """A rate needs a zero to begin with; what each request counts is looked up in one step."""
         self.node_choices_of = ByNumber(lambda reason: self.node_choices.labels(NodeReason.Name(reason)))
+        self.decisions_of = ByNumber(lambda both: self.decisions.labels(Tier.Name(both[0]), TierReason.Name(both[1])))
         self.first_field_of = ByNumber(lambda tier: self.first_field_seconds.labels(Tier.Name(tier)))
         self.cache_outcomes_of = ByNumber(lambda reason: self.cache_outcomes.labels(CacheReason.Name(reason)))
         self.retrievals_of = ByNumber(lambda reason: self.retrievals.labels(RetrievalReason.Name(reason)))

@@ -10,7 +10,7 @@ from ssop_chassis.call import Carry
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError, as_mesh_error
 from ssop_chassis.logs import request_id
-from ssop_router.answers import Admission, Answers
+from ssop_router.answers import NOT_ADMITTED, Admission, Answers
 from ssop_router.background import Background
 from ssop_router.canned import CannedDocuments
 from ssop_router.cascade import Cascade
@@ -187,7 +187,7 @@ class Pipeline:
             collections = await entrance.find_collections(job)
         key = entrance.make_key(job, collections)
         job.question = self._similar.describe(job, key, collections)
-        admission = Admission()
+        admission = NOT_ADMITTED
         is_generated = False
         fetch = self._passages.begin(job, collections) if collections.names else None
         try:
@@ -201,7 +201,7 @@ class Pipeline:
                 is_followed, cut_by = False, None
                 if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
                     is_followed, admission, cut_by = await self._follow(job, delivery, key, collections)
-                if not is_followed and cut_by is None:
+                if job.question is not None and not is_followed and cut_by is None:
                     is_followed = await self._similar.serve_hit(job, delivery, admission.lease)
                 if not is_followed:
                     is_generated = job.is_billed = True
@@ -233,7 +233,7 @@ class Pipeline:
 
         With fields already sent the rest is to be generated, for the reason that comes third.
         """
-        admission = Admission()
+        admission = NOT_ADMITTED
         cut_by: MeshError | None = None
         for _ in range(_ADMISSIONS):
             job.stage = "follow"
@@ -259,7 +259,7 @@ class Pipeline:
             if job.cache_reason != CacheReason.CACHE_REASON_FOLLOWER:
                 return False, admission, cut_by
         job.cache_reason = CacheReason.CACHE_REASON_MISS
-        return False, Admission(), cut_by
+        return False, NOT_ADMITTED, cut_by
 
     async def _follow_leader(self, job: Job, delivery: Delivery, key: bytes, follower: Follower) -> bool:
         """Follow one leader; whether the answer has ended."""

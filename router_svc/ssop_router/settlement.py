@@ -1,5 +1,6 @@
 """What a request ended as: what it is charged and counted as, and the error that its verdict calls for."""
 
+from functools import lru_cache
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -11,6 +12,8 @@ from ssop_router.core.ladder import interrupt
 from ssop_router.job import Job
 
 R = ErrorReason
+_OK: Final = Verdict.VERDICT_OK
+_NO_TIER: Final = Tier.TIER_UNSPECIFIED
 _FROM_CACHE: Final = (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER)
 
 
@@ -28,26 +31,30 @@ def charge(job: Job, is_generated: bool) -> Usage:
 
 
 def count(job: Job, is_generated: bool) -> RequestCounts:
-    """What the request is counted as."""
+    """What the request is counted as; others may hold the same message."""
     # An answer that reached its limit of tokens is incomplete, and no error.
     is_answered = job.ending.has_ended and _find_fault(job) is None
-    tier = job.target.tier if is_generated and job.target is not None else Tier.TIER_UNSPECIFIED
+    tier = job.target.tier if is_generated and job.target is not None else _NO_TIER
     # Who followed in vain and generated after all was not served from the cache.
     is_cached = job.is_similar or (not is_generated and job.cache_reason in _FROM_CACHE)
-    # Each field costs its name: those that most requests leave out are not set at all.
-    counts = RequestCounts(tier=tier, is_failed=True) if not is_answered else RequestCounts(tier=tier)
-    if is_cached:
-        counts.is_cached = True
-    if job.degraded_level and is_answered:
-        counts.is_degraded = True
+    plain = _count_plain(tier, not is_answered, is_cached, bool(job.degraded_level) and is_answered)
     prefetches = job.intake.prefetches
-    if prefetches.started or job.prefetch_hits:
-        counts.prefetches = prefetches.started
-        counts.prefetch_hits = job.prefetch_hits
-        counts.prefetch_tokens = prefetches.tokens
+    if not (prefetches.started or job.prefetch_hits or job.discarded_usage is not None):
+        return plain
+    counts = RequestCounts()
+    counts.CopyFrom(plain)
+    counts.prefetches = prefetches.started
+    counts.prefetch_hits = job.prefetch_hits
+    counts.prefetch_tokens = prefetches.tokens
     if job.discarded_usage is not None:
         counts.discarded_usage.CopyFrom(job.discarded_usage)
     return counts
+
+
+@lru_cache(64)
+def _count_plain(tier: Tier.ValueType, is_failed: bool, is_cached: bool, is_degraded: bool) -> RequestCounts:
+    """What nearly all requests are counted as, made once for each kind of them. Never changed."""
+    return RequestCounts(tier=tier, is_failed=is_failed, is_cached=is_cached, is_degraded=is_degraded)
 
 
 def _add(usage: Usage, more: Usage | None) -> Usage:
@@ -76,6 +83,8 @@ def judge(job: Job) -> None:
 
 def _find_fault(job: Job) -> MeshError | None:
     ending = job.ending
+    if ending.verdict == _OK:
+        return None
     if ending.verdict == Verdict.VERDICT_INVALID:
         violation = ending.violation
         return MeshError(

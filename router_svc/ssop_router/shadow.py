@@ -60,10 +60,12 @@ class Shadows:
     def follow(self, job: Job) -> None:
         """A node has answered a request: copy it to the canary of its tier, where the settings want that."""
         target = job.target
-        if target is None or target.degraded_level or target.candidate.is_canary or not job.ending.has_ended:
+        canary = self._trials.find(target.tier) if target is not None else None
+        if target is None or canary is None:
             return
-        canary = self._trials.find(target.tier)
-        if canary is None or not is_shadowed(canary, job.tenant, job.request_id):
+        if target.degraded_level or target.candidate.is_canary or not job.ending.has_ended:
+            return
+        if not is_shadowed(canary, job.tenant, job.request_id):
             return
         candidate = self._find(job, canary) if self._running < _MOST else None
         if candidate is None:

@@ -31,6 +31,9 @@ cpdef _Wheel _wheel()
 cpdef running_loop()
 
 
+cpdef long long monotonic_ms()
+
+
 cdef class Alarm:
     cdef _Wheel _wheel
     cdef readonly object loop

@@ -11,6 +11,7 @@ of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), with one 
 import asyncio
 from math import inf
 from threading import get_ident
+from time import monotonic_ns
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -97,6 +98,11 @@ def running_loop() -> asyncio.AbstractEventLoop:
     if wheel is not None and wheel.thread == get_ident() and wheel.loop.is_running():
         return wheel.loop
     return _wheel().loop
+
+
+def monotonic_ms() -> int:
+    """Milliseconds of the clock that never goes back."""
+    return monotonic_ns() // 1_000_000
 
 
 class Alarm:

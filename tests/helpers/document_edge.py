@@ -13,6 +13,7 @@ from helpers.rag import RagUnderTest
 from helpers.sdk_clients import KEY
 from ssop.v1 import rag_pb2
 from ssop_chassis.call import bind
+from ssop_chassis.deadline import monotonic_ms
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.grpc_server import start_server
 from ssop_chassis.identity import Principal, Signer
@@ -21,7 +22,6 @@ from ssop_chassis.serving import wall_clock_ms
 from ssop_router.answers import Answers
 from ssop_router.background import Background
 from ssop_router.documents import DocumentEdge
-from ssop_router.inspection import monotonic_ms
 from ssop_router.limits import Limits
 from ssop_router.metrics import RouterMetrics
 from ssop_router.retrieval import Retrieval

@@ -35,6 +35,7 @@ from ssop.v1.content_pb2 import ContentPart, Message, OutputSchema, Prompt, Role
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
 from ssop_chassis.api_keys import KeyRecord, KeyRing, hash_key, make_key
 from ssop_chassis.call import Peer
+from ssop_chassis.deadline import monotonic_ms
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal, Secrets, Signer
@@ -42,7 +43,6 @@ from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_router.assembly import Router, assemble
 from ssop_router.canned import load_canned
 from ssop_router.core.complexity import ComplexityModel
-from ssop_router.inspection import monotonic_ms
 from ssop_router.scoring import Classifier
 from ssop_router.settings import RouterSettings
 from ssop_router.similar_settings import load_similar

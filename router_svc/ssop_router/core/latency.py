@@ -5,13 +5,14 @@ A percentile is right within 2 % (DDSketch's bucketing, Masson et al., VLDB 2019
 leaves with its slot: it counts for the window's length, less what of its slot had passed.
 """
 
-import math
 from collections import deque
+from math import ceil, log
 from typing import Final, NamedTuple
 
 _ERROR: Final = 0.02
 _GAMMA: Final = (1 + _ERROR) / (1 - _ERROR)
-_LOG_GAMMA: Final = math.log(_GAMMA)
+_LOG_GAMMA: Final = log(_GAMMA)
+_SHORTEST_MS: Final = 1e-3
 _LONGEST_MS: Final = 86_400_000.0
 
 
@@ -52,12 +53,13 @@ class LatencyWindow:
 
     def record(self, latency_ms: float, is_failure: bool, now_ms: int) -> None:
         """An outcome, and how long it took."""
-        number, bucket = now_ms // self._slot_ms, _bucket(latency_ms)
-        if not self._kept or self._kept[-1].number < number:
+        number, bucket, kept = now_ms // self._slot_ms, _bucket(latency_ms), self._kept
+        if not kept or kept[-1].number < number:
             self._expire(number)
-            self._kept.append(_Slot(number))
-        slot, buckets = self._kept[-1], self._buckets
-        slot.buckets[bucket] = slot.buckets.get(bucket, 0) + 1
+            kept.append(_Slot(number))
+        slot, buckets = kept[-1], self._buckets
+        of_slot = slot.buckets
+        of_slot[bucket] = of_slot.get(bucket, 0) + 1
         buckets[bucket] = buckets.get(bucket, 0) + 1
         self._outcomes += 1
         if is_failure:
@@ -95,14 +97,16 @@ def _bucket(latency_ms: float) -> int:
     """Number of the bucket; what is no time counts as the longest."""
     if not latency_ms <= _LONGEST_MS:
         latency_ms = _LONGEST_MS
-    return math.ceil(math.log(max(latency_ms, 1e-3)) / _LOG_GAMMA)
+    elif latency_ms < _SHORTEST_MS:
+        latency_ms = _SHORTEST_MS
+    return ceil(log(latency_ms) / _LOG_GAMMA)
 
 
 def _percentile(buckets: dict[int, int], outcomes: int, share: float) -> float:
     """By nearest rank."""
-    left = math.ceil(share * outcomes)
+    left = ceil(share * outcomes)
     for bucket in sorted(buckets):
         left -= buckets[bucket]
         if left <= 0:
-            return 2 * math.pow(_GAMMA, bucket) / (_GAMMA + 1)
+            return 2 * _GAMMA**bucket / (_GAMMA + 1)
     return 0.0
