@@ -103,9 +103,9 @@ class Attempt(Relay):
         self.is_finished = False
         self.is_client_gone = False
         self.reading = job.reading = Reading()
-        self._stream = stream_number(job.request_id)
         outlet = delivery.outlet
         self._outlet = outlet if isinstance(outlet, DirectOutlet) else None
+        self._stream = stream_number(job.request_id) if self._outlet is None else self._outlet.stream
         self.connect(
             job.transcript,
             job.sends,

@@ -30,6 +30,7 @@ from ssop_router.core.decision import Decision as Made
 from ssop_router.core.frames import END_BIT, pack_frames, split_frames
 from ssop_router.core.ladder import Target
 from ssop_router.core.messages import write_accounting, write_decision
+from ssop_router.core.tuples import make
 from ssop_router.job import Ending, Job, Reading
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import Outlet, finish
@@ -289,17 +290,20 @@ class DecisionFacts(NamedTuple):
 def gather(job: Job) -> DecisionFacts:
     """The facts as they are now."""
     policy = job.features.policy
-    return DecisionFacts(
-        job.request_id,
-        job.decision,
-        policy.text,
-        policy.is_cascade,
-        job.target,
-        job.cache_reason,
-        job.retrieval_reason,
-        job.decision_us,
-        job.cascade_reason,
-        job.cascade.confidence if job.cascade is not None else None,
+    return make(
+        DecisionFacts,
+        (
+            job.request_id,
+            job.decision,
+            policy.text,
+            policy.is_cascade,
+            job.target,
+            job.cache_reason,
+            job.retrieval_reason,
+            job.decision_us,
+            job.cascade_reason,
+            job.cascade.confidence if job.cascade is not None else None,
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from ssop_router.core.ladder import (
     next_target,
 )
 from ssop_router.core.messages import write_request
+from ssop_router.core.tuples import make
 from ssop_router.delivery import Delivery
 from ssop_router.job import Ending, Job
 from ssop_router.lease import Lease, keep_lease
@@ -145,14 +146,17 @@ class Generator:
 
         Raises NO_BACKEND and DEGRADED_REFUSED.
         """
-        situation = Situation(
-            job.features,
-            job.decision,
-            self._nodes.snapshot(),
-            self._regimes.now().decision,
-            job.max_degraded_level,
-            job.failed if failed is None else failed,
-            has_reserve,
+        situation = make(
+            Situation,
+            (
+                job.features,
+                job.decision,
+                self._nodes.snapshot(),
+                self._regimes.now().decision,
+                job.max_degraded_level,
+                job.failed if failed is None else failed,
+                has_reserve,
+            ),
         )
         return next_target(situation, self._clock_ms(), self._rng)
 

@@ -58,6 +58,7 @@ cdef class Nodes:
 
     cdef _let_go(self, Node node)
 
+    @cython.locals(node=Node, views=list)
     cpdef snapshot(self)
 
     @cython.locals(node=Node)

@@ -23,6 +23,7 @@ from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
 from ssop_router.core.snapshot import ModelView, NodeView, Snapshot
 from ssop_router.core.success import Outcome, Outcomes
+from ssop_router.core.tuples import make
 from ssop_router.rotation import Rotation, Standing
 
 _WATCH: Final = "/ssop.v1.InferenceService/WatchStatus"
@@ -128,21 +129,23 @@ class Node:
             if models is None:
                 models = self._read()
             weight, limit, reason = self.standing
-            # By place: names cost as much as the view.
-            self._view = NodeView(
-                self.peer.address,
-                self.name,
-                models,
-                self.seen_at_ms,
-                self.is_connected,
-                self.in_flight,
-                self._memory_free_ratio,
-                self._expected_tiers,
-                weight == 0,
-                reason,
-                self._outcomes.view(),
-                weight,
-                limit,
+            self._view = make(
+                NodeView,
+                (
+                    self.peer.address,
+                    self.name,
+                    models,
+                    self.seen_at_ms,
+                    self.is_connected,
+                    self.in_flight,
+                    self._memory_free_ratio,
+                    self._expected_tiers,
+                    weight == 0,
+                    reason,
+                    self._outcomes.view(),
+                    weight,
+                    limit,
+                ),
             )
         return self._view
 
@@ -297,7 +300,11 @@ class Nodes:
     def snapshot(self) -> Snapshot:
         """The nodes as they are known now."""
         if self._snapshot is None:
-            self._snapshot = Snapshot(tuple([node.view() for node in self._nodes.values() if node.is_known]))
+            views = []
+            for node in self._nodes.values():
+                if node.is_known:
+                    views.append(node.view())  # noqa: PERF401 - a comprehension has no types of its own
+            self._snapshot = make(Snapshot, (tuple(views),))
         return self._snapshot
 
     def occupy(self, address: str) -> "Occupation":

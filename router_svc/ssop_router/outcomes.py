@@ -24,6 +24,8 @@ _PATIENCE_S: Final = 1.0
 _NEARLY_S: Final = 0.05
 _BACKEND_FAILED: Final = IncompleteReason.INCOMPLETE_REASON_BACKEND_FAILED
 _INVALID: Final = Verdict.VERDICT_INVALID
+# Looking a member up in its enum costs as much as judging.
+_SUCCESS: Final = Outcome.SUCCESS
 _FULL: Final = frozenset({ErrorReason.ERROR_REASON_OVERLOADED, ErrorReason.ERROR_REASON_RATE_LIMITED})
 
 
@@ -97,7 +99,7 @@ def _read(ending: Ending) -> Outcome:
     if not ending.has_ended or ending.incomplete_reason == _BACKEND_FAILED:
         return Outcome.FAILURE
     # What a model writes against the schema says nothing about whether its node works.
-    return Outcome.NEUTRAL if ending.verdict == _INVALID else Outcome.SUCCESS
+    return Outcome.NEUTRAL if ending.verdict == _INVALID else _SUCCESS
 
 
 def _late(progress: Progress, started_s: float) -> Outcome:

@@ -65,6 +65,9 @@ class Way:
     """Where chunks go: to `write`, until it is shut. `stream` is told to the kernel's tracers."""
 
     is_shut: bool
+    @property
+    def stream(self) -> int:
+        """See `ssop_codec.probes.stream_number`."""
     def __init__(self, write: Callable[[bytes], Awaitable[None] | None], stream: int, *more: Any) -> None: ...
     def send(self, chunk: bytes, frames: int) -> Awaitable[None] | None:
         """Send a chunk with so many document frames. What is returned is awaited before the next one."""

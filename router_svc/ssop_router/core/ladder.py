@@ -19,12 +19,14 @@ from ssop_router.core.decision import (
     Features,
 )
 from ssop_router.core.snapshot import Snapshot
+from ssop_router.core.tuples import make
 
 R = ErrorReason
 SIMILAR_LEVEL: Final = 1
 BACKUP_LEVEL: Final = 2
 CANNED_LEVEL: Final = 3
 RETRY_AFTER_MS: Final = 1_000
+_NOT_DEGRADED: Final = DegradedReason.DEGRADED_REASON_UNSPECIFIED
 
 # What a node says about the request itself: another node would say the same, and the node is well.
 _CALLERS_FAULT: Final = frozenset(
@@ -49,7 +51,7 @@ class Target(NamedTuple):
     tier: Tier.ValueType
     node_reason: NodeReason.ValueType
     degraded_level: int = 0
-    degraded_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
+    degraded_reason: DegradedReason.ValueType = _NOT_DEGRADED
 
 
 class Situation(NamedTuple):
@@ -154,7 +156,7 @@ def _same_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target 
     candidate, reason = _find(situation, tier, now_ms, rng)
     if candidate is None:
         return None
-    return Target(candidate, tier, reason)
+    return make(Target, (candidate, tier, reason, 0, _NOT_DEGRADED))
 
 
 def _backup_tier(situation: Situation, now_ms: int, rng: random.Random) -> Target | None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop_router.core.tuples import make
 
 R = ErrorReason
 # Before anything is known a node is taken to work; so much evidence outweighs that belief.
@@ -155,7 +156,7 @@ class Outcomes:
     def view(self) -> SuccessView:
         """What decisions read; the same object until the next outcome."""
         if self._view is None:
-            self._view = SuccessView(self._successes, self._failures, self._at_ms, self._half_life_ms)
+            self._view = make(SuccessView, (self._successes, self._failures, self._at_ms, self._half_life_ms))
         return self._view
 
     def windows(self) -> tuple[Window, ...]:
