@@ -255,7 +255,7 @@ class Session:
                 await self._pipeline.serve(job, write, carry_apart)
                 await _finish_sending(job, entry)
             except MeshError as raised:
-                error = raised
+                error = entry.correct(raised)
             except Exception as raised:  # noqa: BLE001 - ends its request only, with a status, as a call's would
                 _log.error("a request of a session failed", extra={"cause": describe(raised)})
                 error = as_mesh_error(raised)
