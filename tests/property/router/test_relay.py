@@ -72,8 +72,8 @@ class _Side:
             def look(self, chunk: bytes) -> None:
                 log.append(("look", chunk))
 
-            def hold(self, pending: Any, frames: int, size_bytes: int) -> Any:
-                log.append(("hold", pending, frames, size_bytes))
+            def hold(self, pending: Any) -> Any:
+                log.append(("hold", pending))
                 return pending
 
         parts = (self.course, self.sends, self.way, self.backlog)
