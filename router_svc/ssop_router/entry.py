@@ -1,12 +1,15 @@
 """One request of a session while its prompt arrives: text, credit, and the prefetches that were begun for it."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 from ssop.v1.content_pb2 import ContentPart, Role
 from ssop.v1.router_pb2 import GenerateRequest
-from ssop_chassis.errors import invalid_request
+from ssop_chassis.errors import MeshError, invalid_request
+from ssop_codec import scan_heads
 from ssop_router.core.arrival import Arrival, Timing
+from ssop_router.core.frames import FIRST_MESH_KIND
 from ssop_router.features import last_user_text
 from ssop_router.job import Prefetches
 from ssop_router.validation import check_prompt_size
@@ -27,6 +30,7 @@ class Entry:
         self._has_credit = asyncio.Event()
         self._is_over = False
         self._sending: asyncio.Task[None] | None = None
+        self._waiting: deque[bytes] = deque()
 
     def add(self, piece: str, max_prompt_bytes: int, now_ms: float) -> None:
         """Append text to the last user message. Raises MESSAGE_TOO_LARGE."""
@@ -56,6 +60,7 @@ class Entry:
 
     def send(self, chunk: bytes, write: Callable[[bytes], Awaitable[None]]) -> "asyncio.Task[None]":
         """Write a chunk after those before it, once the client can take its bytes; never, where it is over by then."""
+        self._waiting.append(chunk)
         self._sending = asyncio.get_running_loop().create_task(self._send_after(self._sending, chunk, write))
         return self._sending
 
@@ -69,6 +74,14 @@ class Entry:
         self._is_over = True
         self._has_credit.set()
 
+    def correct(self, error: MeshError) -> MeshError:
+        """The error that ended it, with the `last_seq` of what the client had room for."""
+        heads = (head for chunk in self._waiting for head in scan_heads(chunk))
+        first_seq = next((seq for kind, seq, _ in heads if kind < FIRST_MESH_KIND), None)
+        if first_seq is None or int(error.metadata.get("last_seq", 0)) < first_seq:
+            return error
+        return MeshError(error.reason, error.message, metadata={**error.metadata, "last_seq": str(first_seq - 1)})
+
     async def _send_after(
         self, before: "asyncio.Task[None] | None", chunk: bytes, write: Callable[[bytes], Awaitable[None]]
     ) -> None:
@@ -78,6 +91,7 @@ class Entry:
             self._has_credit.clear()
             await self._has_credit.wait()
         if not self._is_over:
+            self._waiting.popleft()
             self._credit_bytes -= len(chunk)
             await write(chunk)
 

@@ -266,12 +266,12 @@ class Pipeline:
         try:
             await self._answers.follow(job, key, follower.take)
         except (MeshError, Unavailable) as error:
-            is_final = isinstance(error, MeshError) and error.reason in (
-                R.ERROR_REASON_CANCELLED,
-                R.ERROR_REASON_DEADLINE_EXCEEDED,
-            )
-            if is_final and not job.ending.has_ended:
-                raise
+            reason = error.reason if isinstance(error, MeshError) else None
+            if not job.ending.has_ended:
+                if reason == R.ERROR_REASON_DEADLINE_EXCEEDED:
+                    raise deadline_error(job) from error
+                if reason == R.ERROR_REASON_CANCELLED:
+                    raise
         # The stream may have ended while the client was waited for.
         await delivery.catch_up()
         return job.ending.has_ended

@@ -87,7 +87,9 @@ class Recording:
 
     def attach(self, reader: object, after_seq: int) -> None:
         """A client begins to read, and another one stops. Raises GENERATION_INTERRUPTED where chunks are gone."""
-        if self._dropped and after_seq < self._first_kept_seq() - 1:
+        # Each document of an answer that may call tools has numbers of its own.
+        is_numbered = not self.job.request.prompt.tools
+        if self._dropped and not (is_numbered and after_seq >= self._first_kept_seq() - 1):
             raise MeshError(
                 R.ERROR_REASON_GENERATION_INTERRUPTED,
                 "the frames after this one are no longer kept",
@@ -195,7 +197,7 @@ class Recordings:
         """
         reader = object()
         if after_seq and recording.job.request.prompt.tools:
-            # Each document of such an answer has numbers of its own, so that one number says too little.
+            # One number says too little of several documents.
             after_seq = 0
         recording.attach(reader, after_seq or 0)
         if recording.timer is not None:

@@ -27,6 +27,7 @@ from ssop_router.core.ladder import RETRY_AFTER_MS
 from ssop_router.dependency import InnerMetadata
 from ssop_router.entry import Entry
 from ssop_router.job import Intake, Job
+from ssop_router.outlet import Write
 from ssop_router.pipeline import Pipeline
 from ssop_router.prefetching import SCOPE, Prefetching
 from ssop_router.retrieval import Retrieval
@@ -252,10 +253,9 @@ class Session:
         async def run() -> None:
             error: MeshError | None = None
             try:
-                await self._pipeline.serve(job, write, carry_apart)
-                await _finish_sending(job, entry)
+                await self._serve(job, entry, write)
             except MeshError as raised:
-                error = raised
+                error = entry.correct(raised)
             except Exception as raised:  # noqa: BLE001 - ends its request only, with a status, as a call's would
                 _log.error("a request of a session failed", extra={"cause": describe(raised)})
                 error = as_mesh_error(raised)
@@ -278,6 +278,22 @@ class Session:
 
         entry.task = asyncio.get_running_loop().create_task(run())
         entry.task.add_done_callback(end)
+
+    async def _serve(self, job: Job, entry: Entry, write: Write) -> None:
+        """Serve a request until its client has had room for all of it. Raises what `Pipeline.serve` raises."""
+        is_kept = bool(job.request.resume_window_ms)
+        try:
+            # What is read from a recording ends with the client's call elsewhere; others end with their own deadline.
+            with Deadline(job.remaining_s() if is_kept else None):
+                await self._pipeline.serve(job, write, carry_apart)
+            with Deadline(job.remaining_s()):
+                await entry.finish_sending()
+        except TimeoutError as error:
+            late = deadline_error(job)
+            if is_kept:
+                # More is recorded than was sent.
+                late.metadata = {key: value for key, value in late.metadata.items() if key != "last_seq"}
+            raise late from error
 
     async def _cancel(self, request_id: str) -> None:
         if request_id not in self._entries:
@@ -326,15 +342,6 @@ class Session:
     async def _write_in_turn(self, message: bytes) -> None:
         async with self._writing:
             await self._call.write(message)
-
-
-async def _finish_sending(job: Job, entry: Entry) -> None:
-    """Wait until the client has had room for all chunks. Raises DEADLINE_EXCEEDED."""
-    try:
-        with Deadline(job.remaining_s()):
-            await entry.finish_sending()
-    except TimeoutError as error:
-        raise deadline_error(job) from error
 
 
 def _copy(detail: AnyMessage) -> AnyMessage:

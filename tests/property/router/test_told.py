@@ -162,7 +162,8 @@ def unsteady(library: Library, rng: random.Random) -> Script:
                 raise MeshError(R.ERROR_REASON_BACKEND_FAILED, "scripted")
             elif chance < 0.18:
                 await asyncio.Event().wait()
-            elif chance < 0.21:
+            elif chance < 0.21 and rest[0].seq > 1:
+                # Between two documents that would be an answer.
                 return
             await call.write(Chunk(frames=rest[:size]).SerializeToString(deterministic=True))
             rest = rest[size:]
@@ -238,7 +239,7 @@ class World:
         error = await self._run(reader, serve())
         is_ok = error is None and not reader.is_gone
         self.check(tenant, request, reader.frames, is_ok=is_ok)
-        self._check_last_seq(request, error, reader.documents)
+        self._check_error(request, error, reader.documents)
         had = reader.documents
         while request.resume_window_ms and rng.random() < 0.7:
             if rng.random() < 0.5:
@@ -257,7 +258,7 @@ class World:
 
         error = await self._run(reader, serve())
         self.check(tenant, request, reader.frames, is_ok=error is None and not reader.is_gone, had=kept)
-        self._check_last_seq(request, error, kept + reader.documents)
+        self._check_error(request, error, kept + reader.documents)
         return kept + reader.documents
 
     async def _run(self, reader: Reader, work: Coroutine[Any, Any, None]) -> BaseException | None:
@@ -271,11 +272,15 @@ class World:
         return error
 
     @staticmethod
-    def _check_last_seq(request: GenerateRequest, error: BaseException | None, documents: Frames) -> None:
-        if isinstance(error, MeshError):
-            assert error.reason != R.ERROR_REASON_INTERNAL
-            if not request.prompt.tools:
-                assert int(error.metadata.get("last_seq", 0)) <= len(documents)
+    def _check_error(request: GenerateRequest, error: BaseException | None, documents: Frames) -> None:
+        """What an error says is so, and what it has to say is there."""
+        if not isinstance(error, MeshError):
+            return
+        assert error.reason != R.ERROR_REASON_INTERNAL
+        assert error.reason != R.ERROR_REASON_DEADLINE_EXCEEDED or "stage" in error.metadata
+        assert error.reason != R.ERROR_REASON_GENERATION_INTERRUPTED or "last_seq" in error.metadata
+        if not request.prompt.tools:
+            assert int(error.metadata.get("last_seq", 0)) <= len(documents)
 
     async def talk(self, number: int) -> None:
         """A session with some requests, whose prompts come in pieces and whose client has little room."""
@@ -299,8 +304,9 @@ class World:
             giving.cancel()
             await asyncio.wait({giving})
         for request_id, request in requests.items():
-            error = client.finished[request_id]
-            self.check(tenant, request, client.frames.get(request_id, []), is_ok=error is None)
+            error, frames = client.finished[request_id], client.frames.get(request_id, [])
+            self.check(tenant, request, frames, is_ok=error is None)
+            self._check_error(request, error, cut(frames))
 
     async def _give(self, client: SessionClient, names: list[str]) -> None:
         while True:

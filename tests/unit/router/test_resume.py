@@ -9,9 +9,14 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.scripted_mesh import GOOD, RESUME, Answer, Mesh, R, answering, ask, encode, read_all, run_router
-from ssop.v1.frame_pb2 import FrameKind
+from ssop.v1.content_pb2 import Tool
+from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
 from ssop.v1.router_pb2 import ResumeRequest
 from ssop_chassis.call import Call
+from ssop_chassis.errors import MeshError
+from ssop_chassis.identity import Principal
+from ssop_router.job import Intake
+from ssop_router.resume import Recording
 
 
 @pytest.fixture
@@ -176,3 +181,22 @@ async def test_generation_that_a_drain_cuts_is_settled(mesh: Mesh) -> None:
     await mesh.router.background.finish(0.05)
     assert "cut" in mesh.cache.settled
     assert [commit.is_complete for commit in mesh.cache.commits] == [False]
+
+
+async def test_calls_whose_beginning_is_gone_are_not_sent_again(mesh: Mesh) -> None:
+    """Each document has numbers of its own, so that a later one begins with 1, too."""
+    chunks = [
+        Chunk(frames=[Frame(seq=1, kind=FrameKind.FRAME_KIND_HEADER, document=number)]).SerializeToString()
+        for number in (1, 2)
+    ]
+    job = mesh.router.pipeline.accept(Intake(ask(), Principal("acme", "k", frozenset({"lite", "full", "ssop"})), 60))
+    job.request.prompt.tools.append(Tool(name="look", parameters_schema="{}"))
+    recording, reader = Recording(job, mesh.router.pipeline._recordings, limit_bytes=len(chunks[0])), object()
+    recording.attach(reader, 0)
+    for chunk in chunks:
+        recording.put(chunk, 1)
+        assert await recording.next(reader) == chunk
+    with pytest.raises(MeshError) as caught:
+        recording.attach(object(), 0)
+    assert caught.value.reason == R.ERROR_REASON_GENERATION_INTERRUPTED
+    mesh.router.pipeline.discard(job)

@@ -116,9 +116,10 @@ async def test_credit_holds_chunks_back(mesh: Mesh) -> None:
         assert client.is_whole("a")
 
 
-async def test_request_without_credit_meets_its_own_deadline(mesh: Mesh) -> None:
+@pytest.mark.parametrize("resume_window_ms", [0, 60_000])
+async def test_request_without_credit_meets_its_own_deadline(mesh: Mesh, resume_window_ms: int) -> None:
     async with open_session(mesh) as client:
-        await client.begin("a", credit=1, timeout_ms=60)
+        await client.begin("a", credit=1, timeout_ms=60, resume_window_ms=resume_window_ms)
         await client.until_finished("a")
         error = client.finished["a"]
         assert error is not None

@@ -8,7 +8,7 @@ import pytest
 
 from helpers import session_client
 from helpers.eventually import eventually
-from helpers.scripted_mesh import GOOD, Mesh, R, ask, encode, node_status_chunk, run_router
+from helpers.scripted_mesh import GOOD, Mesh, R, ask, encode, hanging, node_status_chunk, run_router
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
 from ssop.v1.router_pb2 import SessionBegin, SessionCredit
 from ssop_chassis.call import Arity, Call, Method, Service
@@ -142,11 +142,11 @@ async def test_an_answer_of_which_pieces_are_missing_is_no_answer(way: Way, slow
 BUFFERS = pytest.mark.parametrize("buffer_bytes", [64, 4096], ids=["pieces", "one_chunk"])
 
 
-async def begin(client: session_client.Client, buffer_bytes: int) -> None:
-    """A request of a session whose client has no room for a chunk yet."""
+async def begin(client: session_client.Client, buffer_bytes: int, *, credit_bytes: int = 1) -> None:
+    """A request of a session whose client has no room for all of it yet."""
     request = ask(timeout_ms=int(REQUEST_S * 900))
     request.prompt.stream_buffer_size = buffer_bytes
-    await client.send("a", begin=SessionBegin(request=request, is_complete=True, initial_credit_bytes=1))
+    await client.send("a", begin=SessionBegin(request=request, is_complete=True, initial_credit_bytes=credit_bytes))
 
 
 @BUFFERS
@@ -175,6 +175,36 @@ async def test_what_never_gets_credit_is_no_answer(buffer_bytes: int) -> None:
     assert error is not None
     assert error.reason == R.ERROR_REASON_DEADLINE_EXCEEDED
     assert "a" not in client.frames
+
+
+async def test_an_error_names_the_last_frame_that_there_was_credit_for() -> None:
+    async with run_hurried_router() as mesh, session_client.open_session(mesh) as client:
+        for node in mesh.nodes.values():
+            node.script = write_at_once
+        await begin(client, 64, credit_bytes=200)
+        await client.until_finished("a")
+    error, frames = client.finished["a"], client.frames["a"]
+    assert error is not None
+    sent = [frame for frame in frames if frame.kind < FrameKind.FRAME_KIND_DECISION]
+    assert 0 < len(sent) < len(WHOLE)
+    assert error.metadata["last_seq"] == str(sent[-1].seq)
+
+
+async def test_a_follower_that_runs_out_of_time_says_where_and_after_which_frame() -> None:
+    """Its leader goes on, and has more time."""
+    client = Client()
+    async with run_hurried_router() as mesh:
+        for node in mesh.nodes.values():
+            node.script = hanging(after=2)
+        leader = asyncio.ensure_future(serve(mesh, Client(), timeout_s=2 * REQUEST_S))
+        await eventually(lambda: any(node.running for node in mesh.nodes.values()))
+        with pytest.raises(MeshError) as caught:
+            await serve(mesh, client)
+        leader.cancel()
+        await asyncio.wait({leader})
+    assert caught.value.reason == R.ERROR_REASON_DEADLINE_EXCEEDED
+    assert caught.value.metadata["stage"] == "follow"
+    assert caught.value.metadata.get("last_seq", "0") == str(len(client.documents))
 
 
 async def test_a_recording_takes_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
