@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.eventually import eventually
 from helpers.scripted_mesh import SECRET, R, ScriptedNode
 from ssop.v1.mesh_pb2 import Tier
@@ -18,6 +19,8 @@ from ssop_chassis.memory import MemoryPeer
 from ssop_router.core.success import Outcomes
 from ssop_router.nodes import Node, Nodes
 from ssop_router.rotation import Rotation, Standing
+
+way = run_both_ways("ssop_router.nodes", "Node", "Nodes")
 
 
 class Clock:

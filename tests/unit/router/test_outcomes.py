@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop_router.core.success import Outcome
 from ssop_router.job import Reading
 from ssop_router.limits import Wait
 from ssop_router.outcomes import _late
+
+way = run_both_ways("ssop_router.outcomes", "_late")
 
 
 @dataclass
