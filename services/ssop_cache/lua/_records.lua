@@ -66,7 +66,7 @@ local function close_lease(key, fence, ending, expires_ms, recheck_until_ms)
   if ending == 'stored' then
     local until_ms = text(recheck_until_ms)
     local record = fence .. ' done ' .. until_ms .. ' 0 0 0 '
-    -- To say when a key goes costs as much as a pattern: a third of the command.
+    -- To say when a key goes is a third of what the command costs.
     if recheck_until_ms <= expires_ms + LEASE_SLACK_MS then
       call('SET', key, record, 'KEEPTTL')
     else
