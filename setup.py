@@ -19,7 +19,8 @@ class BuildExtensions(build_ext):
     def build_extensions(self) -> None:
         """See build_ext."""
         jobs = len(os.sched_getaffinity(0))
-        written = cythonize(self.extensions, nthreads=jobs, language_level=3, quiet=True, force=self.force)
+        roots = sorted({folder for extension in self.extensions for folder in extension.include_dirs})
+        written = cythonize(self.extensions, nthreads=jobs, include_path=roots, language_level=3, force=self.force)
         self.parallel = self.parallel or jobs
         for extension, as_c in zip(self.extensions, written, strict=True):
             # It is written anew where any declaration that it draws on has changed.
@@ -31,4 +32,6 @@ class BuildExtensions(build_ext):
         super().build_extensions()
 
 
-setup(cmdclass={"build_ext": BuildExtensions})
+# The processes that write C may import this file.
+if __name__ == "__main__":
+    setup(cmdclass={"build_ext": BuildExtensions})
