@@ -16,6 +16,10 @@ _WORD_OF_TIER: Final[Mapping[Tier.ValueType, str]] = {
 _TIER_OF_WORD: Final = {word: tier for tier, word in _WORD_OF_TIER.items()}
 _TOKENS: Final = ("input_tokens", "output_tokens", "cached_input_tokens")
 _NAMES: Final = {tier: tuple(f"{tier}.{name}" for name in _TOKENS) for tier in _TIER_OF_WORD}
+_DAY_COUNTERS, _TIER_COUNTERS = (
+    frozenset(field.name for field in message.DESCRIPTOR.fields if field.type == field.TYPE_UINT64)
+    for message in (DayUsage, TierUsage)
+)
 _EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
 
 
@@ -52,9 +56,9 @@ def read_days(fields: Mapping[str, int], *, days: int, now_ms: int) -> list[DayU
             continue
         day = int(number)
         word, _, name = counter.rpartition(".")
-        if not word and name in DayUsage.DESCRIPTOR.fields_by_name:
+        if not word and name in _DAY_COUNTERS:
             setattr(found[day], name, amount)
-        elif word in _TIER_OF_WORD and name in TierUsage.DESCRIPTOR.fields_by_name:
+        elif word in _TIER_OF_WORD and name in _TIER_COUNTERS:
             usage = tiers.setdefault((day, word), TierUsage(tier=_TIER_OF_WORD[word]))
             setattr(usage, name, amount)
     for (day, _), usage in sorted(tiers.items(), key=lambda item: (item[0][0], item[1].tier)):
