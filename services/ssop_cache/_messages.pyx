@@ -12,6 +12,8 @@ from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from ssop_codec._wire cimport get_varint, put_varint
+
 from ssop_cache import _messages_py
 from ssop_cache.core.asked import AdmitAsked, CommitAsked, EntryAsked, Settlement
 
@@ -47,23 +49,9 @@ cdef struct Settled:
 # --- reading: each function says False where the twin is to read
 
 
-cdef bint take_varint(Bytes* data, uint64_t* value) noexcept:
-    cdef int shift = 0
-    cdef uint8_t byte
-    value[0] = 0
-    while data.at < data.end and shift < 63:
-        byte = data.at[0]
-        data.at += 1
-        value[0] |= <uint64_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            return True
-        shift += 7
-    return False
-
-
 cdef bint take_short(Bytes* data, uint64_t* value) noexcept:
     cdef const uint8_t* start = data.at
-    return take_varint(data, value) and data.at - start <= MAX_SHORT
+    return not get_varint(&data.at, data.end, value) and data.at - start <= MAX_SHORT
 
 
 cdef bint take_part(Bytes* data, Bytes* part) noexcept:
@@ -117,7 +105,7 @@ cdef object read_admit(Bytes data):
             memcpy(&rate_share, data.at, 8)
             data.at += 8
             continue
-        if not take_varint(&data, &value):
+        if get_varint(&data.at, data.end, &value):
             return None
         if tag == 0x18 and is_small(value):
             reserve_tokens = value
@@ -141,7 +129,7 @@ cdef bint read_numbers(Bytes data, uint64_t* numbers, int most) noexcept:
     """Fields that are numbers; those of the first are counted from 1."""
     cdef uint64_t tag, value
     while data.at < data.end:
-        if not take_short(&data, &tag) or not take_varint(&data, &value):
+        if not take_short(&data, &tag) or get_varint(&data.at, data.end, &value):
             return False
         if tag & 7 or tag < 8 or tag >> 3 > <uint64_t>most or not is_small(value):
             return False
@@ -225,7 +213,7 @@ cdef object read_commit(Bytes data):
             else:
                 return None
             continue
-        if not take_varint(&data, &value):
+        if get_varint(&data.at, data.end, &value):
             return None
         if tag == 0x10:
             fencing_token = value
@@ -285,15 +273,6 @@ def read_batch(bytes message not None):
 
 
 # --- writing
-
-
-cdef inline uint8_t* put_varint(uint8_t* at, uint64_t value) noexcept:
-    while value > 0x7F:
-        at[0] = <uint8_t>(value & 0x7F) | 0x80
-        at += 1
-        value >>= 7
-    at[0] = <uint8_t>value
-    return at + 1
 
 
 def write_admitted(unsigned int outcome, uint64_t fence, int64_t budget_left, bytes limits not None):

@@ -8,6 +8,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
+from ssop_codec._wire cimport get_varint, put_varint, varint_size
+
 from ssop_router.core.envelope import Admitted, Outcome
 
 # What a named tuple's own `__new__` does, without a Python function.
@@ -21,23 +23,6 @@ cdef enum:
     FIXED64 = 1
     BYTES = 2
     FIXED32 = 5
-
-
-cdef inline Py_ssize_t varint_size(uint64_t value) noexcept:
-    cdef Py_ssize_t size = 1
-    while value > 0x7F:
-        value >>= 7
-        size += 1
-    return size
-
-
-cdef inline uint8_t *put_varint(uint8_t *at, uint64_t value) noexcept:
-    while value > 0x7F:
-        at[0] = <uint8_t>(value & 0x7F | 0x80)
-        value >>= 7
-        at += 1
-    at[0] = <uint8_t>value
-    return at + 1
 
 
 # Numbers of fields here are below 16: a tag is one byte.
@@ -197,17 +182,7 @@ cdef int damaged() except -1:
 
 
 cdef int take_varint(Cursor *cursor, uint64_t *value) except -1:
-    cdef int shift = 0
-    cdef uint8_t byte
-    value[0] = 0
-    while cursor.at < cursor.end and shift < 70:
-        byte = cursor.at[0]
-        cursor.at += 1
-        value[0] |= <uint64_t>(byte & 0x7F) << shift
-        if not byte & 0x80:
-            return 0
-        shift += 7
-    return damaged()
+    return damaged() if get_varint(&cursor.at, cursor.end, value) else 0
 
 
 cdef int take_field(Cursor *cursor, Field *field) except -1:

@@ -10,6 +10,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from ssop_codec._wire cimport get_varint
+
 from ssop.v1.content_pb2 import Role
 
 from ssop_router.core._parts_py import MAX_PLAIN
@@ -62,17 +64,9 @@ cdef struct Options:
 
 
 cdef int read_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) except -1:
-    cdef int shift = 0
-    cdef uint8_t byte
-    value[0] = 0
-    while at[0] < end and shift < 64:
-        byte = at[0][0]
-        at[0] += 1
-        value[0] |= <uint64_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            return 0
-        shift += 7
-    raise ValueError("a number that is cut or longer than 64 bits")
+    if get_varint(at, end, value):
+        raise ValueError("a number that is cut or longer than 64 bits")
+    return 0
 
 
 cdef int skip_group(const uint8_t** at, const uint8_t* end) except -1:

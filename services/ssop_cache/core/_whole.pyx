@@ -9,6 +9,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint64_t
 
+from ssop_codec._wire cimport get_varint
+
 from ssop_cache.core import _whole_py
 
 cdef enum:
@@ -52,20 +54,6 @@ cdef struct Seen:
     uint64_t[MAX_NUMBER] numbers        # by the number of their field
 
 
-cdef bint take_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) noexcept:
-    cdef int shift = 0
-    cdef uint8_t byte
-    value[0] = 0
-    while at[0] < end and shift < 63:
-        byte = at[0][0]
-        at[0] += 1
-        value[0] |= <uint64_t>(byte & 0x7F) << shift
-        if byte < 0x80:
-            return True
-        shift += 7
-    return False
-
-
 cdef bint is_text(const uint8_t* at, Py_ssize_t size) noexcept:
     cdef Py_ssize_t place
     cdef uint8_t all_of = 0
@@ -88,7 +76,7 @@ cdef bint is_message(int kind, const uint8_t* at, const uint8_t* end, Seen* seen
     cdef uint64_t tag, value
     cdef int content, number, last = 0
     while at < end:
-        if not take_varint(&at, end, &tag) or tag >= MAX_NUMBER << 3:
+        if get_varint(&at, end, &tag) or tag >= MAX_NUMBER << 3:
             return False
         number = <int>(tag >> 3)
         content = FIELDS[kind][number]
@@ -96,7 +84,7 @@ cdef bint is_message(int kind, const uint8_t* at, const uint8_t* end, Seen* seen
             return False
         last = number
         if content == NUMBER:
-            if tag & 7 or not take_varint(&at, end, &value):
+            if tag & 7 or get_varint(&at, end, &value):
                 return False
             if seen is not NULL:
                 seen.numbers[number] = value
@@ -105,7 +93,7 @@ cdef bint is_message(int kind, const uint8_t* at, const uint8_t* end, Seen* seen
                 return False
             at += 8
         elif content:
-            if tag & 7 != 2 or not take_varint(&at, end, &value) or value > <uint64_t>(end - at):
+            if tag & 7 != 2 or get_varint(&at, end, &value) or value > <uint64_t>(end - at):
                 return False
             if content == TEXT:
                 if not is_text(at, <Py_ssize_t>value):
@@ -127,7 +115,7 @@ cdef bint is_plain(const uint8_t* at, const uint8_t* end) noexcept:
         if at[0] != 0x0A:
             return False
         at += 1
-        if not take_varint(&at, end, &size) or size > <uint64_t>(end - at):
+        if get_varint(&at, end, &size) or size > <uint64_t>(end - at):
             return False
         frame.numbers[SEQ] = frame.numbers[KIND] = inner.numbers[VERDICT] = 0
         if not is_message(FRAME, at, at + size, &frame, &inner):

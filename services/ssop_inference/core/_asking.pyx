@@ -9,6 +9,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from ssop_codec._wire cimport get_varint
+
 from ssop_inference.core.prompt import SPEAKERS, ChatMessage
 from ssop_inference.core.request import DEFAULT_SAMPLING, Asked, SamplingOptions
 
@@ -32,35 +34,17 @@ cdef tuple roles = tuple([SPEAKERS.get(number) for number in range(ROLES)])
 cdef object new_tuple = tuple.__new__
 
 
-cdef int read_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) noexcept:
-    """0, and the place behind it; -1 where it is cut or longer than 64 bits."""
-    cdef const uint8_t* p = at[0]
-    cdef uint64_t found = 0
-    cdef int shift = 0
-    while p < end and shift < 64:
-        if shift == 63 and p[0] > 1:
-            return -1
-        found |= <uint64_t>(p[0] & 0x7F) << shift
-        if p[0] < 0x80:
-            at[0] = p + 1
-            value[0] = found
-            return 0
-        p += 1
-        shift += 7
-    return -1
-
-
 cdef int read_field(const uint8_t** at, const uint8_t* end, Field* field) noexcept:
     """0, and the place behind it; -1 where it is none that plain requests have."""
     cdef uint64_t tag
-    if read_varint(at, end, &tag) or tag >> 3 > 15:
+    if get_varint(at, end, &tag) or tag >> 3 > 15:
         return -1
     field.number = <uint32_t>(tag >> 3)
     field.wire = <uint32_t>(tag & 7)
     if field.wire == VARINT:
-        return read_varint(at, end, &field.value)
+        return get_varint(at, end, &field.value)
     if field.wire == BYTES:
-        if read_varint(at, end, &field.size):
+        if get_varint(at, end, &field.size):
             return -1
     elif field.wire == FLOAT:
         field.size = 4
