@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import struct
+import weakref
 from typing import Any
 
 import pytest
@@ -458,3 +459,27 @@ async def test_call_that_ends_before_its_first_turn_is_not_served(is_stopped: bo
         client.send(frame(RST_STREAM, 0, 1, struct.pack("!I", 8)))
     await end(server, client)
     assert not served
+
+
+@pytest.mark.parametrize("has_begun", [False, True], ids=["new", "running"])
+async def test_call_whose_client_went_leaves_nothing_to_the_collector(has_begun: bool) -> None:
+    begun = asyncio.Event()
+
+    async def serve(_: Call) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    server = await start(Arity.UNARY, serve)
+    client = Client(server)
+    gc.disable()
+    try:
+        client.send(call(1, path(b"M")) + message(1, b"question"))
+        gone = weakref.ref(next(iter(server._tasks)))
+        if has_begun:
+            await begun.wait()
+        client.send(frame(RST_STREAM, 0, 1, struct.pack("!I", 8)))
+        await settle()
+        assert gone() is None
+    finally:
+        gc.enable()
+    await end(server, client)
