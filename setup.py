@@ -31,4 +31,6 @@ class BuildExtensions(build_ext):
         super().build_extensions()
 
 
-setup(cmdclass={"build_ext": BuildExtensions})
+# Processes that write C may read this file, too.
+if __name__ == "__main__":
+    setup(cmdclass={"build_ext": BuildExtensions})

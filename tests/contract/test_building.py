@@ -1,7 +1,10 @@
-"""What the build puts beside the sources: `make clean` removes it, and git and source distributions do without it."""
+"""What the build makes of what pyproject.toml declares, and where it leaves that."""
 
+import importlib.util
+import os
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -14,6 +17,61 @@ SOURCES: Final = [Path(extension["sources"][0]) for extension in EXTENSIONS]
 WRITTEN: Final = {source.with_suffix(".c") for source in SOURCES}
 """What Cython writes."""
 BUILT: Final = {source.with_suffix(".cpython-311-x86_64-linux-gnu.so") for source in SOURCES}
+
+PROJECT: Final = """
+[project]
+name = "three"
+version = "0"
+[tool.setuptools]
+py-modules = []
+[[tool.setuptools.ext-modules]]
+name = "base"
+sources = ["base.py"]
+optional = true
+extra-compile-args = ["{flag}"]
+[[tool.setuptools.ext-modules]]
+name = "above"
+sources = ["above.py"]
+depends = ["above.pxd", "base.pxd"]
+optional = true
+[[tool.setuptools.ext-modules]]
+name = "aside"
+sources = ["aside.py"]
+optional = true
+"""
+FILES: Final = {
+    "base.py": "class Base:\n    def __init__(self):\n        self.value = 1.0\n",
+    "base.pxd": "cdef class Base:\n    cdef public double value\n",
+    "above.py": "from base import Base\n\n\nclass Above(Base):\n    pass\n",
+    "above.pxd": "from base cimport Base\n\ncdef class Above(Base):\n    pass\n",
+    "aside.py": "",
+    # As interpreters do that have no other way.
+    "sitecustomize.py": "import multiprocessing\nmultiprocessing.set_start_method('forkserver')\n",
+}
+
+
+def build(folder: Path, flag: str) -> set[str]:
+    """The modules that are compiled of three, one of which stands above another, which is compiled with a flag."""
+    shutil.copy(ROOT / "setup.py", folder)
+    for name, text in {**FILES, "pyproject.toml": PROJECT.format(flag=flag)}.items():
+        (folder / name).write_text(text)
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    return {path.name.partition(".")[0] for path in folder.glob("*.so")}
+
+
+needs_cython = pytest.mark.skipif(importlib.util.find_spec("Cython") is None, reason="there is no Cython")
+
+
+@needs_cython
+def test_modules_are_compiled_whatever_way_processes_start(tmp_path: Path) -> None:
+    assert build(tmp_path, "-O0") == {"above", "aside", "base"}
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
