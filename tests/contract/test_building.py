@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,6 +73,34 @@ needs_cython = pytest.mark.skipif(importlib.util.find_spec("Cython") is None, re
 @needs_cython
 def test_modules_are_compiled_whatever_way_processes_start(tmp_path: Path) -> None:
     assert build(tmp_path, "-O0") == {"above", "aside", "base"}
+
+
+@needs_cython
+def test_module_above_one_that_can_not_be_compiled_runs_as_it_is_written(tmp_path: Path) -> None:
+    assert build(tmp_path, "--no-such-flag") == {"aside"}
+    said = subprocess.run(
+        [sys.executable, "-c", "import above; print(above.Above().value)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert said.stdout == "1.0\n"
+
+
+def test_what_a_module_is_compiled_with_is_declared() -> None:
+    optional = {extension["name"] for extension in EXTENSIONS if extension.get("optional")}
+    undeclared = set()
+    for extension, source in zip(EXTENSIONS, SOURCES, strict=True):
+        if source.suffix == ".py":
+            types = (ROOT / source.with_suffix(".pxd")).read_text()
+            below = set(re.findall(r"^from (\S+) cimport", types, re.MULTILINE)) & optional
+            declared = ["." + str(Path(path).with_suffix("")).replace("/", ".") for path in extension["depends"]]
+            undeclared |= {
+                (extension["name"], name) for name in below if not any(path.endswith(f".{name}") for path in declared)
+            }
+    assert undeclared == set()
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
