@@ -1,6 +1,5 @@
 """What the build makes of what pyproject.toml declares, and where it leaves that."""
 
-import importlib.util
 import os
 import re
 import shutil
@@ -67,15 +66,12 @@ def build(folder: Path, flag: str) -> set[str]:
     return {path.name.partition(".")[0] for path in folder.glob("*.so")}
 
 
-needs_cython = pytest.mark.skipif(importlib.util.find_spec("Cython") is None, reason="there is no Cython")
-
-
-@needs_cython
+@pytest.mark.needs("cython")
 def test_modules_are_compiled_whatever_way_processes_start(tmp_path: Path) -> None:
     assert build(tmp_path, "-O0") == {"above", "aside", "base"}
 
 
-@needs_cython
+@pytest.mark.needs("cython")
 def test_module_above_one_that_can_not_be_compiled_runs_as_it_is_written(tmp_path: Path) -> None:
     assert build(tmp_path, "--no-such-flag") == {"aside"}
     said = subprocess.run(
@@ -103,7 +99,7 @@ def test_what_a_module_is_compiled_with_is_declared() -> None:
     assert undeclared == set()
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+@pytest.mark.needs("make")
 def test_clean_leaves_the_sources_alone(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
     for path in (*SOURCES, *WRITTEN, *BUILT):
