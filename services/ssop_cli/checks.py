@@ -35,10 +35,12 @@ MIN_DISK_BYTES: Final = 2 * 1024**3
 MIN_MEMORY_BYTES: Final = 1024**3
 _ASK_S: Final = 2.0
 COMPILED: Final = (
-    *(f"ssop_router.core.{name}" for name in ("_choice", "_envelopes", "_form", "_parts", "_relay", "_sieve")),
+    *(f"ssop_router.core.{name}" for name in ("_choice", "_envelopes", "_form", "_messages", "_parts", "_relay")),
+    *(f"ssop_router.core.{name}" for name in ("_sieve", "latency", "success", "throttle")),
+    *(f"ssop_router.{name}" for name in ("attempt", "delivery", "limits", "nodes", "outcomes")),
     *("ssop_cache._messages", "ssop_cache.core._names", "ssop_cache.core._whole"),
-    *("ssop_chassis.deadline", "ssop_chassis.tallies"),
-    *(f"ssop_inference.core.{name}" for name in ("_asking", "buffer", "document", "prompt", "throughput")),
+    *(f"ssop_chassis.{name}" for name in ("deadline", "dispatch", "metrics", "tallies")),
+    *(f"ssop_inference.core.{name}" for name in ("_asking", "buffer", "document", "prompt", "throughput", "tokens")),
     *(f"ssop_inference.{name}" for name in ("delivery", "outbox", "replay", "slots")),
 )
 """What services run for every request, and do as Python where it is not compiled. Other extensions have own checks."""

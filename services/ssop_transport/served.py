@@ -89,8 +89,9 @@ class NativeCall(CallState):
         self.stream.reset()
 
     def let_go(self) -> None:
-        """Its work is done: nobody is asked any more. What asks may hold the call: circles are dear to collect."""
+        """Its work is done: nobody asks or is asked any more. Both may hold the call: circles are dear to collect."""
         self.task = self._outlives = None
+        self.stream.leave()
 
     async def _wait(self) -> None:
         # A session reads and writes at the same time, so that there may be several who wait.

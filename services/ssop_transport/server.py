@@ -175,7 +175,8 @@ class NativeServer:
     async def _serve(self, call: NativeCall) -> None:
         try:
             if call.task is None:
-                # Its client went before it began.
+                # Its client went before it began; one that is still there, while the server stops, may ask elsewhere.
+                call.stream.reset(wire.REFUSED_STREAM)
                 return
             call.has_begun = True
             error = await self._dispatcher.dispatch(call.served, call)

@@ -94,6 +94,11 @@ def _native_transport() -> str | None:
     return None if is_native_built() else "the native transport is not built: libnghttp2-dev is not installed"
 
 
+def _compiler() -> str | None:
+    absent = next((name for name in ("Cython", "setuptools") if not _has_module(name)), None)
+    return f"the package {absent} is not installed" if absent else _program("gcc")()
+
+
 def _chromium() -> str | None:
     if not _has_module("playwright"):
         return "the package playwright is not installed"
@@ -111,6 +116,7 @@ def _openai_node() -> str | None:
 COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "buf": _program("buf"),
     "cargo": _program("cargo"),
+    "cython": _compiler,
     "dpdk": _dpdk,
     "hosts": _hosts,
     "gcc": _program("gcc"),
@@ -125,6 +131,7 @@ COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
     "h2spec": _program("h2spec"),
     "redis_7_0": _program("redis-server"),
     "sdt": _sdt,
+    "make": _program("make"),
     "maven": lambda: _program("mvn")() or _program("javac")(),
     "suites": _suites,
     "chromium": _chromium,

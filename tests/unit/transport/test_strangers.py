@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import struct
+import weakref
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from ssop_chassis.call import Arity, Call
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.transport import server_starter
 from ssop_transport import compression
+from ssop_transport.wire import REFUSED_STREAM
 from unit.chassis.transports import one_method
 
 pytestmark = pytest.mark.needs("native_transport")
@@ -458,3 +460,39 @@ async def test_call_that_ends_before_its_first_turn_is_not_served(is_stopped: bo
         client.send(frame(RST_STREAM, 0, 1, struct.pack("!I", 8)))
     await end(server, client)
     assert not served
+
+
+async def test_client_is_told_that_a_server_which_stops_never_looked_at_its_call() -> None:
+    async def serve(call: Call) -> None:
+        await call.write(b"answer")
+
+    server = await start(Arity.UNARY, serve)
+    client = Client(server)
+    client.send(call(1, path(b"M")) + message(1, b"question"))
+    await server.stop(0)
+    assert client.frames(RST_STREAM, 1) == [struct.pack("!I", REFUSED_STREAM)]
+    await end(server, client)
+
+
+@pytest.mark.parametrize("has_begun", [False, True], ids=["new", "running"])
+async def test_call_whose_client_went_leaves_nothing_to_the_collector(has_begun: bool) -> None:
+    begun = asyncio.Event()
+
+    async def serve(_: Call) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    server = await start(Arity.UNARY, serve)
+    client = Client(server)
+    gc.disable()
+    try:
+        client.send(call(1, path(b"M")) + message(1, b"question"))
+        gone = weakref.ref(next(iter(server._tasks)))
+        if has_begun:
+            await begun.wait()
+        client.send(frame(RST_STREAM, 0, 1, struct.pack("!I", 8)))
+        await settle()
+        assert gone() is None
+    finally:
+        gc.enable()
+    await end(server, client)
