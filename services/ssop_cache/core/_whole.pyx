@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Whether an answer is fit to be stored, read in one pass without an object for each frame.
 
-It knows what answers consist of. Whatever else is in one (a field of a later version, one out of order, a verdict other
-than OK, what is cut) is left to the twin.
+It knows what answers consist of. Whatever else is in one (a field of a later version, one out of order, a number that is
+written longer than it is or that its field does not hold, a verdict other than OK, what is cut) is left to the twin.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -25,12 +25,13 @@ cdef enum:
     FRAME = 10
     MESSAGES = 11
     MAX_NUMBER = 24         # of a field, and one
+    MAX_UINT32 = 0xFFFFFFFF
     KIND_END = 5
     VERDICT_OK = 1
     # Numbers of the fields of a frame and of its end.
     SEQ = 1
     KIND = 2
-    CONTENT_END = 17
+    FIELD_NODE = 3
     VERDICT = 1
 
 # What is in the fields of each message, by its number; 0: not known here.
@@ -61,7 +62,7 @@ cdef bint take_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) n
         at[0] += 1
         value[0] |= <uint64_t>(byte & 0x7F) << shift
         if byte < 0x80:
-            return True
+            return byte > 0 or shift == 0
         shift += 7
     return False
 
@@ -129,11 +130,13 @@ cdef bint is_plain(const uint8_t* at, const uint8_t* end) noexcept:
         at += 1
         if not take_varint(&at, end, &size) or size > <uint64_t>(end - at):
             return False
-        frame.numbers[SEQ] = frame.numbers[KIND] = inner.numbers[VERDICT] = 0
+        frame.numbers[SEQ] = frame.numbers[KIND] = frame.numbers[FIELD_NODE] = inner.numbers[VERDICT] = 0
         if not is_message(FRAME, at, at + size, &frame, &inner):
             return False
         seq += 1
         if frame.numbers[SEQ] != seq or not 0 < frame.numbers[KIND] <= KIND_END:
+            return False
+        if frame.numbers[FIELD_NODE] > MAX_UINT32:
             return False
         if frame.numbers[KIND] == KIND_END and inner.numbers[VERDICT] != VERDICT_OK:
             return False
