@@ -11,6 +11,8 @@ from ssop_router.core._relay import Way
 Write = Callable[[bytes], Awaitable[None] | None]
 """Sends a chunk, which is the transport's from then on. What is returned is awaited before the next one, and that may
 be cut; None where there is room at once."""
+Drain = Callable[[], Awaitable[None]]
+"""Waits until the client has had room for all that was written."""
 
 
 async def finish(pending: Awaitable[None] | None) -> None:

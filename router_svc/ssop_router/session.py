@@ -281,18 +281,17 @@ class Session:
 
     async def _serve(self, job: Job, entry: Entry, write: Write) -> None:
         """Serve a request until its client has had room for all of it. Raises what `Pipeline.serve` raises."""
-        is_kept = bool(job.request.resume_window_ms)
+        if not job.request.resume_window_ms:
+            await self._pipeline.serve(job, write, carry_apart, entry.finish_sending)
+            return
         try:
             # What is read from a recording ends with the client's call elsewhere; others end with their own deadline.
-            with Deadline(job.remaining_s() if is_kept else None):
-                await self._pipeline.serve(job, write, carry_apart)
             with Deadline(job.remaining_s()):
-                await entry.finish_sending()
+                await self._pipeline.serve(job, write, carry_apart)
         except TimeoutError as error:
             late = deadline_error(job)
-            if is_kept:
-                # More is recorded than was sent.
-                late.metadata = {key: value for key, value in late.metadata.items() if key != "last_seq"}
+            # More is recorded than was sent.
+            late.metadata = {key: value for key, value in late.metadata.items() if key != "last_seq"}
             raise late from error
 
     async def _cancel(self, request_id: str) -> None:

@@ -69,14 +69,20 @@ class GrpcCall(CallState):
             await before
         await self.write(message)
 
-    async def finish_sending(self) -> MeshError | None:
-        """Wait until what was sent is the transport's; the error of a call that has no time for that."""
-        if self._sending is not None:
-            try:
-                async with asyncio.timeout(self.remaining_s()):
-                    await self._sending
-            except TimeoutError as error:
-                return as_mesh_error(error)
+    async def finish_sending(self, error: MeshError | None) -> MeshError | None:
+        """Wait until what was sent is the transport's. The error that the call ends with: the one that it has, or that
+        of a call that has no time for that.
+        """
+        if self._sending is None:
+            return error
+        # Not awaited: whoever cancels this would cancel a write, and one that failed is not to hide the call's error.
+        await asyncio.wait({self._sending}, timeout=self.remaining_s())
+        if error is not None:
+            return error
+        if not self._sending.done():
+            self._sending.cancel()
+            return as_mesh_error(TimeoutError())
+        self._sending.result()
         return None
 
     async def send_initial_metadata(self, metadata: Metadata) -> None:
@@ -148,9 +154,7 @@ class _Handlers(grpc.GenericRpcHandler):
         return serve
 
     async def _finish(self, method: Method, call: GrpcCall, context: Any) -> None:
-        error = await self._dispatcher.dispatch(method, call)
-        if error is None:
-            error = await call.finish_sending()
+        error = await call.finish_sending(await self._dispatcher.dispatch(method, call))
         trailing = tuple(call.trailing.items())
         if error is None:
             context.set_trailing_metadata(trailing)

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Whether an answer is fit to be stored, read in one pass without an object for each frame.
 
-It knows what answers consist of. Whatever else is in one (a field of a later version, one out of order, a verdict other
-than OK, what is cut) is left to the twin.
+It knows what answers consist of. Whatever else is in one (a field of a later version, one out of order, a number that is
+written longer than it is or that its field does not hold, a verdict other than OK, what is cut) is left to the twin.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -27,12 +27,13 @@ cdef enum:
     FRAME = 10
     MESSAGES = 11
     MAX_NUMBER = 24         # of a field, and one
+    MAX_UINT32 = 0xFFFFFFFF
     KIND_END = 5
     VERDICT_OK = 1
     # Numbers of the fields of a frame and of its end.
     SEQ = 1
     KIND = 2
-    CONTENT_END = 17
+    FIELD_NODE = 3
     VERDICT = 1
 
 # What is in the fields of each message, by its number; 0: not known here.
@@ -52,6 +53,12 @@ for _message, _fields in {
 
 cdef struct Seen:
     uint64_t[MAX_NUMBER] numbers        # by the number of their field
+
+
+cdef bint take_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) noexcept:
+    """False, too, where it is written longer than it is."""
+    cdef const uint8_t* start = at[0]
+    return not get_varint(at, end, value) and ((at[0] - 1)[0] > 0 or at[0] - start == 1)
 
 
 cdef bint is_text(const uint8_t* at, Py_ssize_t size) noexcept:
@@ -76,7 +83,7 @@ cdef bint is_message(int kind, const uint8_t* at, const uint8_t* end, Seen* seen
     cdef uint64_t tag, value
     cdef int content, number, last = 0
     while at < end:
-        if get_varint(&at, end, &tag) or tag >= MAX_NUMBER << 3:
+        if not take_varint(&at, end, &tag) or tag >= MAX_NUMBER << 3:
             return False
         number = <int>(tag >> 3)
         content = FIELDS[kind][number]
@@ -84,7 +91,7 @@ cdef bint is_message(int kind, const uint8_t* at, const uint8_t* end, Seen* seen
             return False
         last = number
         if content == NUMBER:
-            if tag & 7 or get_varint(&at, end, &value):
+            if tag & 7 or not take_varint(&at, end, &value):
                 return False
             if seen is not NULL:
                 seen.numbers[number] = value
@@ -93,7 +100,7 @@ cdef bint is_message(int kind, const uint8_t* at, const uint8_t* end, Seen* seen
                 return False
             at += 8
         elif content:
-            if tag & 7 != 2 or get_varint(&at, end, &value) or value > <uint64_t>(end - at):
+            if tag & 7 != 2 or not take_varint(&at, end, &value) or value > <uint64_t>(end - at):
                 return False
             if content == TEXT:
                 if not is_text(at, <Py_ssize_t>value):
@@ -115,13 +122,15 @@ cdef bint is_plain(const uint8_t* at, const uint8_t* end) noexcept:
         if at[0] != 0x0A:
             return False
         at += 1
-        if get_varint(&at, end, &size) or size > <uint64_t>(end - at):
+        if not take_varint(&at, end, &size) or size > <uint64_t>(end - at):
             return False
-        frame.numbers[SEQ] = frame.numbers[KIND] = inner.numbers[VERDICT] = 0
+        frame.numbers[SEQ] = frame.numbers[KIND] = frame.numbers[FIELD_NODE] = inner.numbers[VERDICT] = 0
         if not is_message(FRAME, at, at + size, &frame, &inner):
             return False
         seq += 1
         if frame.numbers[SEQ] != seq or not 0 < frame.numbers[KIND] <= KIND_END:
+            return False
+        if frame.numbers[FIELD_NODE] > MAX_UINT32:
             return False
         if frame.numbers[KIND] == KIND_END and inner.numbers[VERDICT] != VERDICT_OK:
             return False

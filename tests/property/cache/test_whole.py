@@ -75,6 +75,33 @@ def answer_of(frames: list[Frame], ends: list[End], first_seq: int) -> bytes:
 ANSWERS = st.builds(
     answer_of, st.lists(FRAMES, max_size=4), st.lists(ENDS, max_size=2), st.sampled_from([1, 1, 1, 1, 0, 2])
 )
+PADDING = st.sampled_from([0, 0, 0, 0, 1, 4, 6])
+
+
+def write_number(value: int, padding: int = 0) -> bytes:
+    """A varint, with so many bytes more than it needs."""
+    groups = [value >> shift & 0x7F for shift in range(0, max(1, value.bit_length()), 7)] + [0] * padding
+    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
+
+
+@st.composite
+def oddly_written(draw: st.DrawFn) -> bytes:
+    """A value and an end, of which each tag, length and number may be written oddly."""
+
+    def field(number: int, content: int | bytes) -> bytes:
+        is_number = isinstance(content, int)
+        tag = write_number(number << 3 | (0 if is_number else 2), draw(PADDING))
+        if isinstance(content, int):
+            return tag + write_number(content, draw(PADDING))
+        return tag + write_number(len(content), draw(PADDING)) + content
+
+    head = st.sampled_from([0, 0, 0, 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1])
+    value = field(1, 1) + field(2, FRAME_KIND_VALUE) + field(3, draw(head)) + field(10, draw(head))
+    verdict = field(1, VERDICT_OK) + field(3, draw(head)) + field(4, draw(head))
+    end = field(1, 2) + field(2, FRAME_KIND_END) + field(3, draw(head)) + field(17, verdict)
+    return field(1, value) + field(1, end)
+
+
 OK = answer_of([Frame(kind=FRAME_KIND_VALUE, string_value="a")], [End(verdict=VERDICT_OK)], 1)
 
 
@@ -104,6 +131,12 @@ def test_bytes_that_were_changed_are_judged_alike(chunk: bytes, at: float, chang
     place = int(at * len(chunk))
     changed = chunk[:place] + change + chunk[place + cut :]
     assert _whole.is_whole(changed) == _whole_py.is_whole(changed)
+
+
+@given(oddly_written())
+def test_an_answer_that_protobuf_would_not_write_so_is_judged_alike(chunk: bytes) -> None:
+    """Numbers with more bytes than they need, and larger ones than their fields hold."""
+    assert _whole.is_whole(chunk) == _whole_py.is_whole(chunk)
 
 
 @given(st.binary(max_size=60))

@@ -5,7 +5,7 @@ import gc
 import struct
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,6 +47,27 @@ async def test_stream_hands_over_messages_in_order_and_returns_trailers(serving:
         trailers = await peer.stream(METHOD, b"", received.append, timeout_s=5, metadata=SIGNED)
     assert received == [str(number).encode() for number in range(100)]
     assert trailers["x-total"] == "100"
+
+
+@pytest.mark.parametrize(
+    "error", [None, MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, "cut")], ids=["well", "badly"]
+)
+async def test_what_was_sent_comes_before_the_end_of_its_call(serving: Serve, error: MeshError | None) -> None:
+    """The wait for a message may be cut in the turn in which it begins."""
+    messages = [b"1", b"2", b"3"]
+
+    async def send(call: Call) -> None:
+        for message in messages:
+            if (pending := call.send(message)) is not None:
+                asyncio.ensure_future(pending).cancel()
+        if error is not None:
+            raise error
+
+    received: list[bytes] = []
+    async with serving(one_method(Arity.SERVER_STREAM, send)) as peer:
+        with pytest.raises(MeshError) if error is not None else nullcontext():
+            await peer.stream(METHOD, b"", received.append, timeout_s=5, metadata=SIGNED)
+    assert received == messages
 
 
 async def test_handler_sees_the_principal_that_was_signed(serving: Serve) -> None:

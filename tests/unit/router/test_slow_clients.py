@@ -10,6 +10,7 @@ from helpers import session_client
 from helpers.eventually import eventually
 from helpers.scripted_mesh import GOOD, Mesh, R, ask, encode, hanging, node_status_chunk, run_router
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
+from ssop.v1.mesh_pb2 import Receipt
 from ssop.v1.router_pb2 import SessionBegin, SessionCredit
 from ssop_chassis.call import Arity, Call, Method, Service
 from ssop_chassis.deadline import Deadline
@@ -175,6 +176,22 @@ async def test_what_never_gets_credit_is_no_answer(buffer_bytes: int) -> None:
     assert error is not None
     assert error.reason == R.ERROR_REASON_DEADLINE_EXCEEDED
     assert "a" not in client.frames
+
+
+@BUFFERS
+async def test_an_answer_that_never_gets_credit_counts_as_what_its_client_hears(buffer_bytes: int) -> None:
+    """Neither as answered, nor are its frames lost."""
+    async with run_hurried_router() as mesh, session_client.open_session(mesh) as client:
+        for node in mesh.nodes.values():
+            node.script = write_at_once
+        await begin(client, buffer_bytes)
+        await client.until_finished("a")
+        await client.send("a", receipt=Receipt())
+        await client.stream.finish_writing()
+        assert not await client.read()
+    assert mesh.metric("ssop_router_requests_total", outcome="OK") == 0
+    assert mesh.metric("ssop_router_requests_total", outcome="DEADLINE_EXCEEDED") == 1
+    assert mesh.metric("ssop_router_frames_lost_total") == 0
 
 
 async def test_an_error_names_the_last_frame_that_there_was_credit_for() -> None:
