@@ -143,10 +143,10 @@ def test_an_edge_that_is_killed_half_way_leaves_nothing_running(
 ) -> None:
     long = {"type": "object", "properties": {"text": {"type": "string", "minLength": 900, "maxLength": 1000}}}
     body = {"prompt": "Tell a long story.", "output_schema": {**long, "required": ["text"]}, "policy": "no_cache"}
+    wait_until(lambda: client.mesh_status().in_flight == 0, 60, "nothing else runs")
     with http.stream("POST", "/v1/generate", json=body) as response:
         lines = response.iter_lines()
         next(lines)
-        wait_until(lambda: client.mesh_status().in_flight == 1, 60, "nothing else runs")
         pid = mesh.signal("gateway", signal.SIGKILL)
         with pytest.raises(httpx.TransportError):
             list(lines)
