@@ -90,6 +90,12 @@ def _ebpf() -> str | None:
     return _program("clang")() or _sdt()
 
 
+def _bpftrace() -> str | None:
+    if os.geteuid() != 0:
+        return "not root, and the kernel takes probes from nobody else"
+    return _program("bpftrace")()
+
+
 def _native_transport() -> str | None:
     return None if is_native_built() else "the native transport is not built: libnghttp2-dev is not installed"
 
@@ -114,6 +120,7 @@ def _openai_node() -> str | None:
 
 
 COMPONENTS: Final[Mapping[str, Callable[[], str | None]]] = {
+    "bpftrace": _bpftrace,
     "buf": _program("buf"),
     "cargo": _program("cargo"),
     "cython": _compiler,

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import shutil
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,10 +10,6 @@ import pytest
 
 from helpers.eventually import eventually
 from ssop_codec import Decoder, Encoder
-
-can_trace = pytest.mark.skipif(
-    shutil.which("bpftrace") is None or os.geteuid() != 0, reason="no bpftrace on the PATH, or not root"
-)
 
 
 def send(number: int) -> list[tuple[int, int]]:
@@ -38,7 +33,7 @@ def program() -> str:
 
 
 @pytest.mark.needs("sdt")
-@can_trace
+@pytest.mark.needs("bpftrace")
 async def test_a_tracer_sees_each_frame_sent_and_received_once(tmp_path: Path) -> None:
     numbers = itertools.count(2**32 + os.getpid() * 1_000)
     seen = tmp_path / "seen"
