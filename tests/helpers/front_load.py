@@ -67,7 +67,10 @@ class Clients:
         self._channel = grpc.aio.secure_channel("127.0.0.1:443", credentials, options=options)
         self._generate: Any = self._channel.unary_stream("/ssop.v1.RouterService/Generate")
         context = ssl.create_default_context(cafile=str(ca))
-        self._http = httpx.AsyncClient(verify=context, timeout=TIMEOUT_S)
+        # One that is used again may be closed in that very moment: a worker of nginx that goes closes idle connections,
+        # and HTTP/1.1 has no word for it.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._http = httpx.AsyncClient(verify=context, timeout=TIMEOUT_S, limits=limits)
 
     async def close(self) -> None:
         """Drop the connections."""
