@@ -146,7 +146,7 @@ def _drill(folder: Path, faults: Sequence[str], *, scale: float, seed: int = 7) 
 
 
 def _black_out(rig: Rig, prometheus: Prometheus, seed: int) -> None:
-    """No node and no stored answer, under load, until somebody is woken and a while longer; then all is well again."""
+    """No node and no stored answer, under load, until somebody is woken; then all is well again."""
     with Load(find_access(rig.places, None, {}), seed) as load:
         for name in ("inference", "inference-2", "cache"):
             if name in rig.wires:

@@ -51,9 +51,10 @@ class Prometheus:
     address: str
     process: "subprocess.Popen[bytes]"
 
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """Series of an instant query. Raises AssertionError where it is refused."""
-        return list(self._ask("query", query=expression)["result"])
+    def query(self, expression: str, at_s: float | None = None) -> list[dict[str, Any]]:
+        """Series of an instant query, now or at a time of the wall clock. Raises AssertionError where it is refused."""
+        at = {} if at_s is None else {"time": str(at_s)}
+        return list(self._ask("query", query=expression, **at)["result"])
 
     def value(self, expression: str) -> float | None:
         """The value of an expression of one series; None where there is none."""
@@ -62,10 +63,10 @@ class Prometheus:
 
     def firings(self, from_s: float, to_s: float, severity: str = "page") -> list[str]:
         """Alerts of a severity that began to fire between two times of the wall clock: a name for each time."""
-        span = {"start": str(from_s - 2 * _RESTART_S), "end": str(to_s), "step": "0.5"}
-        text = f'ALERTS{{alertstate="firing",severity="{severity}"}}'
+        # The samples as they were taken: a grid of steps has none of those between its last step and now.
+        span_ms = math.ceil(1_000 * (to_s - from_s + 2 * _RESTART_S))
         found: list[str] = []
-        for series in self._ask("query_range", query=text, **span)["result"]:
+        for series in self.query(f'ALERTS{{alertstate="firing",severity="{severity}"}}[{span_ms}ms]', at_s=to_s):
             times = [float(at) for at, _ in series["values"]]
             begins = [at for before, at in zip([-math.inf, *times], times, strict=False) if at - before > _RESTART_S]
             found += [series["metric"]["alertname"]] * sum(at >= from_s for at in begins)
