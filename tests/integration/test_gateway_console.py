@@ -245,6 +245,43 @@ async def test_the_mesh_is_watched(page: Page, scripted: ScriptedRouter) -> None
     await until(page, "document.querySelector('#mesh dd')?.textContent === '4'")
 
 
+async def test_nothing_else_is_asked_while_an_answer_comes(page: Page, scripted: ScriptedRouter) -> None:
+    go_on = asyncio.Event()
+    chunks = document_chunks(PERSON)
+
+    async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
+        for chunk in [*told(), *chunks[:2]]:
+            yield chunk
+        await go_on.wait()
+        for chunk in [*chunks[2:], accounting_chunk()]:
+            yield chunk
+
+    scripted.script = script
+    await ask(page)
+    await page.get_by_text("1 field is complete.").wait_for()
+    assert await page.is_disabled("#explain")
+    await page.evaluate("document.querySelector('#explain').dispatchEvent(new Event('click'))")
+    go_on.set()
+    await page.get_by_text("verdict: ok").wait_for()
+    assert len(await cells(page)) == 4
+    await until(page, "!document.querySelector('#explain').disabled")
+
+
+async def test_watching_begun_anew_goes_on_once(page: Page, scripted: ScriptedRouter) -> None:
+    scripted.unary["GetMeshStatus"] = pb.GetMeshStatusResponse(in_flight=3)
+    await page.fill("#key", KEY)
+    await page.evaluate("""() => {
+      const [ask, wait] = [fetch, setTimeout];
+      Object.assign(window, { waiting: 0, others: [] });
+      window.fetch = (...words) => (window.others.push(window.waiting), ask(...words));
+      window.setTimeout = (work) => (window.waiting++, wait(() => (window.waiting--, work()), 50));
+    }""")
+    for _ in range(3):
+        await page.click("#watch")
+    await until(page, "window.others.length >= 20")
+    assert not any((await page.evaluate("window.others"))[5:])
+
+
 async def test_the_key_is_kept_in_memory_alone(page: Page, scripted: ScriptedRouter) -> None:
     scripted.script = as_script([*told(), *document_chunks(PERSON), accounting_chunk()])
     await ask(page)

@@ -1,13 +1,16 @@
 """The opinion page in headless Chromium, in front of records in memory and a real desk."""
 
 import asyncio
+import contextlib
 import random
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import Error as PlaywrightError
 
 from helpers.browser import Page, open_browser, open_page
 from helpers.eventually import eventually
@@ -173,6 +176,70 @@ async def test_what_posts_hold_is_text_and_never_markup(page: Page) -> None:
     assert await page.inner_text("#post-text") == EVIL
     assert await page.locator("img, main script, dialog script").count() == 0
     assert await page.title() == "Opinion · SSOP Mesh"
+    assert page.faults == []
+
+
+async def hold_next(page: Page, pattern: str) -> tuple[asyncio.Event, Callable[[], Awaitable[None]]]:
+    """Keep back the answer of the next question that fits: it has been asked; let it through and be seen."""
+    is_asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def keep_back(route: Any) -> None:
+        response = await route.fetch()
+        is_asked.set()
+        await go_on.wait()
+        # A page that gave the question up has nobody to answer.
+        with contextlib.suppress(PlaywrightError):
+            await route.fulfill(response=response)
+
+    async def let_through() -> None:
+        go_on.set()
+        await page.unroute_all(behavior="wait")
+        # What has come to the page before these has been looked at after them.
+        for _ in range(5):
+            await page.evaluate("fetch(location.href).then((response) => response.text())")
+
+    await page.route(re.compile(pattern), keep_back, times=1)
+    return is_asked, let_through
+
+
+async def test_the_answer_of_an_older_search_does_not_replace_a_newer_ones(page: Page) -> None:
+    await begin(page)
+    await page.get_by_text("records found").wait_for()
+    is_asked, let_through = await hold_next(page, r"/v1/opinion/records\?")
+    await page.fill("#text", "Post")
+    await page.keyboard.press("Enter")
+    await is_asked.wait()
+    await page.fill("#text", "onerror")
+    await page.keyboard.press("Enter")
+    await page.get_by_text("1 records found.").wait_for()
+    await let_through()
+    assert await page.inner_text("#found") == "1 records found."
+    assert await page.locator("#results li").count() == 1
+    assert page.faults == []
+
+
+async def test_more_is_asked_for_once_however_often_it_is_pressed(page: Page) -> None:
+    await begin(page)
+    await until(page, "document.querySelectorAll('#results li').length === 25")
+    is_asked, let_through = await hold_next(page, r"offset=25")
+    await page.click("#more")
+    await is_asked.wait()
+    await page.click("#more")
+    await until(page, "document.querySelectorAll('#results li').length === 50")
+    await let_through()
+    assert await page.locator("#results li").count() == 50
+
+
+async def test_figures_of_the_key_before_are_not_shown(opinion: Opinion, page: Page) -> None:
+    await begin(page)
+    is_asked, let_through = await hold_next(page, r"/v1/opinion/summary")
+    await page.select_option("#hours", "1")
+    await is_asked.wait()
+    await page.fill("#key", OTHER_KEY)
+    await page.keyboard.press("Tab")
+    await until(page, "Number(document.querySelector('#n-posts').textContent) <= 1")
+    await let_through()
+    assert int(await page.inner_text("#n-posts")) <= 1
     assert page.faults == []
 
 

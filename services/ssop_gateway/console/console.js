@@ -30,6 +30,7 @@ const EXAMPLES = {
 
 let running = null;
 let watching = null;
+let listing = null;
 
 function element(name, text, className) {
   const made = document.createElement(name);
@@ -224,44 +225,41 @@ function showAccounting(told) {
   ]);
 }
 
-async function ask() {
+// One question at a time: what another one is told would stand among its answer.
+async function answer(state, work) {
   const body = readForm();
   if (body === null || running) return;
   clear();
   running = new AbortController();
-  $("send").disabled = true;
+  $("send").disabled = $("explain").disabled = true;
   $("stop").disabled = false;
-  $("state").textContent = "Asking …";
-  const view = new AnswerView();
+  $("state").textContent = state;
   try {
-    const response = await call("/v1/generate", body, running.signal, "application/x-ndjson");
-    for await (const frame of readLines(response)) view.take(frame);
-    if (!view.hasEnd) throw new MeshError({ reason: "FRAME_LOSS", message: "the answer was cut" });
+    await work(body, running.signal);
   } catch (error) {
     const isStopped = error.name === "AbortError";
     $("state").textContent = isStopped ? "Stopped." : "It failed.";
     if (!isStopped) $("fault").textContent = error.message;
   } finally {
     running = null;
-    $("send").disabled = false;
+    $("send").disabled = $("explain").disabled = false;
     $("stop").disabled = true;
   }
 }
 
-async function explain() {
-  const body = readForm();
-  if (body === null) return;
-  clear();
-  try {
-    const told = await (await call("/v1/explain", body)).json();
-    showDecision(told.decision ?? {});
-    for (const line of told.explanation ?? []) $("explanation").append(element("li", line));
-    $("state").textContent = "Explained; nothing was generated.";
-  } catch (error) {
-    $("state").textContent = "It failed.";
-    $("fault").textContent = error.message;
-  }
-}
+const ask = () => answer("Asking …", async (body, signal) => {
+  const view = new AnswerView();
+  const response = await call("/v1/generate", body, signal, "application/x-ndjson");
+  for await (const frame of readLines(response)) view.take(frame);
+  if (!view.hasEnd) throw new MeshError({ reason: "FRAME_LOSS", message: "the answer was cut" });
+});
+
+const explain = () => answer("Explaining …", async (body, signal) => {
+  const told = await (await call("/v1/explain", body, signal)).json();
+  showDecision(told.decision ?? {});
+  for (const line of told.explanation ?? []) $("explanation").append(element("li", line));
+  $("state").textContent = "Explained; nothing was generated.";
+});
 
 function showNodes(nodes) {
   const body = $("nodes").tBodies[0];
@@ -307,22 +305,24 @@ function showMesh(told) {
   $("mesh-state").textContent = `As of ${new Date().toLocaleTimeString()}.`;
 }
 
-async function look() {
-  try {
-    showMesh(await (await call("/v1/mesh/status")).json());
-  } catch (error) {
-    $("mesh-state").textContent = error.message;
+async function watch(signal) {
+  while (!signal.aborted) {
+    try {
+      showMesh(await (await call("/v1/mesh/status", undefined, signal)).json());
+    } catch (error) {
+      if (signal.aborted) return;
+      $("mesh-state").textContent = error.message;
+    }
+    await new Promise((resolve) => setTimeout(resolve, WATCH_MS));
   }
-  if (watching !== null) watching = setTimeout(look, WATCH_MS);
 }
 
 function toggleWatch() {
-  const isOn = watching === null;
-  $("watch").setAttribute("aria-pressed", String(isOn));
-  $("watch").textContent = isOn ? "Watching" : "Watch";
-  clearTimeout(watching);
-  watching = isOn ? 0 : null;
-  if (isOn) look();
+  watching?.abort();
+  watching = watching ? null : new AbortController();
+  $("watch").setAttribute("aria-pressed", String(watching !== null));
+  $("watch").textContent = watching ? "Watching" : "Watch";
+  if (watching) watch(watching.signal);
 }
 
 function setTheme(isDark) {
@@ -331,9 +331,11 @@ function setTheme(isDark) {
 }
 
 async function listModels() {
+  listing?.abort();
+  const { signal } = listing = new AbortController();
   if (!$("key").value.trim()) return;
   try {
-    const told = await (await call("/v1/models")).json();
+    const told = await (await call("/v1/models", undefined, signal)).json();
     $("models").replaceChildren(...["auto", ...told.data.map((model) => model.id)].map((name) => {
       const option = element("option");
       option.value = name;
@@ -341,7 +343,7 @@ async function listModels() {
     }));
     $("fault").textContent = "";
   } catch (error) {
-    $("fault").textContent = error.message;
+    if (!signal.aborted) $("fault").textContent = error.message;
   }
 }
 

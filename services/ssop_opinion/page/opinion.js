@@ -7,7 +7,6 @@ const REFRESH_MS = 5000;
 const LIVE_POSTS = 50;
 const PAGE = 25;
 const live = new Map();
-let watching = null;
 let isPaused = false;
 let timer = 0;
 let asked = { query: "", offset: 0 };
@@ -35,6 +34,22 @@ class PageError extends Error {
   }
 }
 
+// Of the questions of one kind the newest alone is answered on the page: an older one's answer may come after it.
+class Newest {
+  #asking = new AbortController();
+
+  begin() {
+    this.#asking.abort();
+    this.#asking = new AbortController();
+    return this.#asking.signal;
+  }
+}
+
+const watching = new Newest();
+const figures = new Newest();
+const searching = new Newest();
+const opening = new Newest();
+
 async function call(path, options = {}) {
   const headers = { authorization: `Bearer ${$("key").value.trim()}` };
   const response = await fetch(path, { ...options, headers, cache: "no-store" });
@@ -43,7 +58,7 @@ async function call(path, options = {}) {
   throw new PageError(told.error ?? { reason: `HTTP ${response.status}`, message: response.statusText });
 }
 
-const ask = async (path) => (await call(path)).json();
+const ask = async (path, signal) => (await call(path, { signal })).json();
 
 function time(ms) {
   return ms ? new Date(ms).toLocaleString([], { dateStyle: "short", timeStyle: "medium" }) : "";
@@ -247,12 +262,10 @@ function fieldArrived(event) {
 }
 
 async function watch() {
-  watching?.abort();
-  const mine = new AbortController();
-  watching = mine;
-  while (!mine.signal.aborted) {
+  const signal = watching.begin();
+  while (!signal.aborted) {
     try {
-      const response = await call("/v1/opinion/events", { signal: mine.signal });
+      const response = await call("/v1/opinion/events", { signal });
       $("live-state").textContent = "Watching.";
       for await (const event of readEvents(response)) {
         if (event.type === "lost") $("live-state").textContent = `Watching; ${event.count} events came too fast to show.`;
@@ -266,7 +279,7 @@ async function watch() {
       }
       $("live-state").textContent = "The stream ended; it is taken up again.";
     } catch (error) {
-      if (mine.signal.aborted) return;
+      if (signal.aborted) return;
       $("live-state").textContent = `Not watching: ${error.message}`;
       if (["KEY_INVALID", "TENANT_UNKNOWN"].includes(error.reason)) return;
     }
@@ -275,11 +288,13 @@ async function watch() {
 }
 
 async function openRecord(key) {
+  const signal = opening.begin();
   try {
-    const { record, frames } = await ask(`/v1/opinion/record?key=${encodeURIComponent(key)}`);
+    const { record, frames } = await ask(`/v1/opinion/record?key=${encodeURIComponent(key)}`, signal);
     showRecord(record, frames);
     if (!$("post").open) $("post").showModal();
   } catch (error) {
+    if (signal.aborted) return;
     $("fault").textContent = error.message;
   }
 }
@@ -331,6 +346,7 @@ function searchFor(term) {
 }
 
 async function runSearch(offset = 0) {
+  const signal = searching.begin();
   if (offset === 0) {
     const query = new URLSearchParams({ limit: PAGE });
     if ($("text").value.trim()) query.set("text", $("text").value.trim());
@@ -339,7 +355,7 @@ async function runSearch(offset = 0) {
     asked = { query: query.toString(), offset: 0 };
   }
   try {
-    const { total, records } = await ask(`/v1/opinion/records?${asked.query}&offset=${offset}`);
+    const { total, records } = await ask(`/v1/opinion/records?${asked.query}&offset=${offset}`, signal);
     asked.offset = offset + records.length;
     const items = records.map(recordItem);
     if (offset === 0) $("results").replaceChildren(...items);
@@ -348,6 +364,7 @@ async function runSearch(offset = 0) {
     $("more").hidden = asked.offset >= Math.min(total, 9800) || !records.length;
     $("fault").textContent = "";
   } catch (error) {
+    if (signal.aborted) return;
     $("found").textContent = "";
     $("fault").textContent = error.message;
   }
@@ -356,11 +373,11 @@ async function runSearch(offset = 0) {
 // --- all of it
 
 async function showEverything() {
-  if (!$("key").value.trim()) return;
+  const signal = figures.begin();
+  if (!$("key").value.trim()) return false;
+  const paths = [`/v1/opinion/summary?hours=${$("hours").value}`, "/v1/opinion/alerts", "/v1/opinion/channels"];
   try {
-    const [summary, { alerts }, channels] = await Promise.all([
-      ask(`/v1/opinion/summary?hours=${$("hours").value}`), ask("/v1/opinion/alerts"), ask("/v1/opinion/channels"),
-    ]);
+    const [summary, { alerts }, channels] = await Promise.all(paths.map((path) => ask(path, signal)));
     showTiles(summary);
     drawSeries(summary);
     drawBars($("entities"), summary.entities, "main_entity");
@@ -370,9 +387,12 @@ async function showEverything() {
     showChannels(channels);
     $("fault").textContent = "";
     $("state").textContent = `As of ${new Date().toLocaleTimeString()}.`;
+    return true;
   } catch (error) {
+    if (signal.aborted) return false;
     $("fault").textContent = error.message;
     $("state").textContent = "Not up to date.";
+    return false;
   }
 }
 
@@ -395,8 +415,8 @@ async function begin() {
   arriving.clear();
   $("live").replaceChildren();
   $("results").replaceChildren();
-  await showEverything();
-  if ($("fault").textContent) return;
+  for (const one of [watching, searching, opening]) one.begin();
+  if (!(await showEverything())) return;
   watch();
   runSearch();
   clearTimeout(timer);
