@@ -18,7 +18,7 @@ from helpers.ledger import LedgerFault, check_charges, check_final, check_one_ha
 from helpers.redis_server import redis_pair
 from helpers.replay_model import BUFFER_BYTES, SCHEMA, SEED_CHARS, Question, write_document, write_text
 from helpers.replay_nodes import running_replay_nodes
-from helpers.router_fleet import Fleet, run_fleet
+from helpers.router_fleet import PATIENCE_MS, Fleet, run_fleet
 from helpers.scripted_mesh import SECRET
 from ssop_codec import FrameKind
 from ssop_sdk import AsyncSsopClient, RetryPolicy, SsopError
@@ -261,7 +261,15 @@ async def run_kill_mesh(folder: Path, *, without: str = "") -> AsyncIterator[Kil
     limits = {"budget_tokens": 10**9, "budget_window_ms": MONTH_MS}
     with redis_pair() as servers, running_replay_nodes(folder, TIERS, secret, without=without) as addresses:
         async with run_fleet(
-            folder, {}, routers=1, servers=servers, cache=limits, addresses=addresses, health=HEALTH, max_attempts=10
+            folder,
+            {},
+            routers=1,
+            servers=servers,
+            cache=limits,
+            store_ms=PATIENCE_MS,
+            addresses=addresses,
+            health=HEALTH,
+            max_attempts=10,
         ) as fleet:
             mesh = KillMesh(fleet, folder)
             router = fleet.routers[0]

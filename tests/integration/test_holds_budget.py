@@ -15,7 +15,7 @@ from helpers.eventually import eventually
 from helpers.ledger import Books, LedgerFault, check_budget, check_charges
 from helpers.machine import stretched
 from helpers.redis_server import RedisServer, redis_pair
-from helpers.router_fleet import Fleet, Reply, run_fleet
+from helpers.router_fleet import PATIENCE_MS, Fleet, Reply, run_fleet
 from helpers.scripted_mesh import SECRET, R, ask
 from helpers.scripted_node import ScriptedNode, answering, hanging
 from ssop.v1 import cache_pb2, mesh_pb2
@@ -27,9 +27,8 @@ from ssop_chassis.serving import wall_clock_ms
 USED_TOKENS = 10
 """What an answer of a scripted node takes."""
 OUTPUT_TOKENS = 32
-LEASE_MS = round(stretched(1_500))
-"""A router renews its leases many times within it, also where it gets little of the machine."""
-SHORT_MS = round(stretched(500))
+LEASE_MS = 4_000
+"""A router renews its leases many times within it, also where it gets nothing of the machine for seconds."""
 MONTH_MS = 2_678_400_000
 Servers = tuple[RedisServer, RedisServer]
 
@@ -81,10 +80,8 @@ async def test_four_routers_with_1000_requests_each_use_not_one_token_too_many(
     servers: Servers, tmp_path: Path
 ) -> None:
     budget = 20_000
-    # Whether the store answers in time is not asked here: 4,000 ask it at once.
-    limits = {"budget_tokens": budget, "budget_window_ms": MONTH_MS, "redis_timeout_ms": 10_000}
-    patience: dict[str, Any] = {"admission_timeout_ms": 10_000, "settle_timeout_ms": 10_000}
-    async with run_fleet(tmp_path, full_node(), servers=servers, cache=limits, **patience) as fleet:
+    limits = {"budget_tokens": budget, "budget_window_ms": MONTH_MS}
+    async with run_fleet(tmp_path, full_node(), servers=servers, cache=limits, store_ms=PATIENCE_MS) as fleet:
         async with watching(fleet) as seen:
             requests = [(fleet.routers[number % 4], question(number)) for number in range(4_000)]
             replies = list(await asyncio.gather(*(router.ask(request) for router, request in requests)))
@@ -107,8 +104,9 @@ async def test_what_a_killed_router_had_reserved_is_back_within_its_lease(server
     nodes = full_node()
     nodes["full-1"].script = hanging(after=2)
     limits = {"budget_tokens": 60, "budget_window_ms": MONTH_MS}
+    lasts: dict[str, Any] = {"lease_ms": LEASE_MS, "reservation_ms": LEASE_MS}
     async with run_fleet(
-        tmp_path, nodes, servers=servers, routers=2, cache=limits, lease_ms=LEASE_MS, reservation_ms=LEASE_MS
+        tmp_path, nodes, servers=servers, routers=2, cache=limits, store_ms=PATIENCE_MS, **lasts
     ) as fleet:
         first, second = fleet.routers
         call = first.open(ask_cached())
@@ -146,11 +144,13 @@ async def test_generation_longer_than_a_lease_stays_reserved(servers: Servers, t
     nodes = full_node()
     nodes["full-1"].script = hanging(after=2)
     limits = {"budget_tokens": 60, "budget_window_ms": MONTH_MS}
-    async with run_fleet(tmp_path, nodes, servers=servers, routers=2, cache=limits, reservation_ms=SHORT_MS) as fleet:
+    async with run_fleet(
+        tmp_path, nodes, servers=servers, routers=2, cache=limits, store_ms=PATIENCE_MS, reservation_ms=LEASE_MS
+    ) as fleet:
         call = fleet.routers[0].open(question(), timeout_s=60)
         assert await call.read() is not grpc.aio.EOF
-        # Its signs of life have kept the reservation for three times as long by now.
-        await asyncio.sleep(3 * SHORT_MS / 1000)
+        # Its signs of life have kept the reservation for longer than it lasts by itself.
+        await asyncio.sleep(1.5 * LEASE_MS / 1000)
         refused = await fleet.routers[1].ask(question(1))
         assert refused.error is not None
         assert refused.error.reason == R.ERROR_REASON_QUOTA_EXHAUSTED
@@ -160,7 +160,9 @@ async def test_generation_longer_than_a_lease_stays_reserved(servers: Servers, t
 async def settle_twice(servers: Servers, folder: Path, without: str) -> None:
     """Callers that did not hear that a settlement has worked repeat it."""
     limits = {"budget_tokens": 1_000_000, "budget_window_ms": MONTH_MS}
-    async with run_fleet(folder, full_node(), servers=servers, routers=1, cache=limits, without=without) as fleet:
+    async with run_fleet(
+        folder, full_node(), servers=servers, routers=1, cache=limits, store_ms=PATIENCE_MS, without=without
+    ) as fleet:
         requests = [question(number) for number in range(20)]
         replies = list(await asyncio.gather(*(fleet.routers[0].ask(request) for request in requests)))
         generated = answered(replies)

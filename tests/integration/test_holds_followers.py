@@ -12,9 +12,8 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.ledger import check_flight, check_terminal
-from helpers.machine import stretched
 from helpers.redis_server import RedisServer, redis_pair
-from helpers.router_fleet import FleetRouter, Reply, run_fleet
+from helpers.router_fleet import PATIENCE_MS, FleetRouter, Reply, run_fleet
 from helpers.router_process import as_error
 from helpers.scripted_mesh import ask
 from helpers.scripted_node import SCHEMA, ScriptedNode, encode, going_on, node_status_chunk
@@ -23,7 +22,8 @@ from ssop.v1.frame_pb2 import FrameKind
 from ssop_chassis.call import Call
 from ssop_sdk import AsyncSsopClient
 
-LEASE_MS = round(stretched(1_500))
+LEASE_MS = 4_000
+"""A router renews its leases many times within it, also where it gets nothing of the machine for seconds."""
 GOOD = '{"mood":"fine","score":3}'
 Servers = tuple[RedisServer, RedisServer]
 CLIENT = """
@@ -90,7 +90,7 @@ class Reader:
 async def test_followers_of_a_killed_router_get_the_rest_for_one_more_call(servers: Servers, tmp_path: Path) -> None:
     model = HalfWay()
     nodes = {"full-1": ScriptedNode("full-1", [mesh_pb2.TIER_FULL], model)}
-    async with run_fleet(tmp_path, nodes, servers=servers, routers=3, lease_ms=LEASE_MS) as fleet:
+    async with run_fleet(tmp_path, nodes, servers=servers, routers=3, lease_ms=LEASE_MS, store_ms=PATIENCE_MS) as fleet:
         leader = Reader(fleet.routers[0])
         await eventually(lambda: leader.has_field)
         followers = [Reader(fleet.routers[number]) for number in (1, 2, 1, 2)]

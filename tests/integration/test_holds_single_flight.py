@@ -11,16 +11,16 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.ledger import LedgerFault, check_flight, check_newest
-from helpers.machine import stretched
 from helpers.redis_server import RedisServer, redis_pair
-from helpers.router_fleet import Fleet, Reply, run_fleet
+from helpers.router_fleet import PATIENCE_MS, Fleet, Reply, run_fleet
 from helpers.scripted_mesh import ask
 from helpers.scripted_node import ScriptedNode, encode, node_status_chunk
 from ssop.v1 import mesh_pb2
 from ssop_chassis import grpc_peer, grpc_server
 from ssop_chassis.call import Call
 
-LEASE_MS = round(stretched(1_500))
+LEASE_MS = 4_000
+"""A router renews its leases many times within it, also where it gets nothing of the machine for seconds."""
 Servers = tuple[RedisServer, RedisServer]
 
 
@@ -62,7 +62,7 @@ def start(fleet: Fleet, number: int, count: int) -> "list[asyncio.Task[Reply]]":
 
 async def test_1000_misses_on_four_routers_are_one_model_call(servers: Servers, tmp_path: Path) -> None:
     model = Model("fine")
-    async with run_fleet(tmp_path, nodes_of(model), servers=servers) as fleet:
+    async with run_fleet(tmp_path, nodes_of(model), servers=servers, store_ms=PATIENCE_MS, lease_ms=60_000) as fleet:
         tasks = [task for number in range(4) for task in start(fleet, number, 250)]
         await eventually(lambda: model.calls > 0)
         model.open()
@@ -74,7 +74,7 @@ async def test_1000_misses_on_four_routers_are_one_model_call(servers: Servers, 
 
 async def test_leader_that_is_killed_costs_one_more_call(servers: Servers, tmp_path: Path) -> None:
     model = Model("never", "fine")
-    async with run_fleet(tmp_path, nodes_of(model), servers=servers) as fleet:
+    async with run_fleet(tmp_path, nodes_of(model), servers=servers, store_ms=PATIENCE_MS, lease_ms=LEASE_MS) as fleet:
         led = start(fleet, 0, 1)
         await eventually(lambda: model.calls == 1)
         tasks = [task for number in (1, 2, 3) for task in start(fleet, number, 333)]
@@ -115,6 +115,7 @@ async def outlive_the_lease(servers: Servers, folder: Path, without: str) -> Non
         nodes_of(model),
         servers=servers,
         lease_ms=LEASE_MS,
+        store_ms=PATIENCE_MS,
         routers=3,
         without=without,
         # The copies on the host have a guard of their own.
