@@ -204,7 +204,7 @@ async def test_thousand_at_once_never_pass_the_budget(servers: Servers, tenant: 
 
 
 async def test_abandoned_requests_leave_nothing_after_the_lease(servers: Servers, tenant: str) -> None:
-    async with running_cache(*servers, budget_tokens=10**6) as under_test:
+    async with running_cache(*servers, budget_tokens=10**6, budget_window_ms=MONTH_MS) as under_test:
         client = under_test.client(tenant)
         await asyncio.gather(
             *(client.admit(f"r{n}", n.to_bytes(32, "big"), tokens=5, lease_ms=50) for n in range(2000))

@@ -192,7 +192,7 @@ async def test_eviction_of_answers_touches_no_lease(servers: Servers) -> None:
 
 async def test_full_state_refuses_and_still_settles(servers: Servers) -> None:
     state, _ = servers
-    async with running_cache(*servers, budget_tokens=10**6) as under_test:
+    async with running_cache(*servers, budget_tokens=10**6, budget_window_ms=MONTH_MS) as under_test:
         client = under_test.client()
         await client.admit("a", tokens=50, lease_ms=60_000)
         state.ask("CONFIG", "SET", "maxmemory", "1")

@@ -290,13 +290,13 @@ async def test_keys_that_ended_are_purged_after_their_time(servers: tuple[RedisS
     state.ask("DEL", *KEY_RECORDS)
     now_ms = int(state.ask("TIME")[0]) * 1000
     async with running_cache(*servers) as under_test:
-        ended = {"gone": now_ms - 10_000, "kept": now_ms - 1_000, "good": 0}
+        ended = {"gone": now_ms - 2 * DAY_MS, "kept": now_ms - 1_000, "good": 0}
         for key_id, revoked_at_ms in ended.items():
             record = pb.KeyRecord(info=pb.KeyInfo(key_id=key_id, tenant="acme", revoked_at_ms=revoked_at_ms))
             await under_test.cache.state.run(scripts.write_key(key_id, b"", record.SerializeToString(), most=9))
         before, *_ = await under_test.cache.state.run(scripts.read_keys(0))
         counter = Counter("purged", "Purged.", registry=CollectorRegistry())
-        purge = KeyPurge(under_test.cache.state, counter, kept_ms=5_000, interval_ms=1)
+        purge = KeyPurge(under_test.cache.state, counter, kept_ms=DAY_MS, interval_ms=1)
         assert await purge.purge() == 1
         assert await purge.purge() == 0
         after, *records = await under_test.cache.state.run(scripts.read_keys(0))
