@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,22 +60,24 @@ async def is_idle(node: UpstreamNode) -> None:
 Begin = Callable[[], Awaitable[Callable[[], Awaitable[Any]]]]
 
 
-async def freed_within_s(node: UpstreamNode, vendor: Vendor, begin: Begin) -> float:
-    """How long after a cancel the server saw its client go: the best of three, since other processes run here too.
+async def is_freed_at_once(node: UpstreamNode, vendor: Vendor, begin: Begin) -> bool:
+    """Whether the server saw its client go right after a cancel, once in three times: other processes run here too.
 
     `begin` starts a call and gives what cancels it.
     """
-    took_s = FREED_WITHIN_S + 1
+    took_s: list[float] = []
     for _ in range(3):
         cancel = await begin()
         request = generation_of(node, vendor)
         started_s = time.monotonic()
         await cancel()
         await is_idle(node)
-        took_s = min(took_s, await request.when_freed() - started_s)
-        if took_s <= stretched(FREED_WITHIN_S):
-            break
-    return took_s
+        took_s.append(await request.when_freed() - started_s)
+        # Looked at once, since it changes with the load.
+        if took_s[-1] <= stretched(FREED_WITHIN_S):
+            return True
+    print(f"freed after {took_s} s")
+    return False
 
 
 @asynccontextmanager
@@ -114,13 +117,13 @@ async def waiting_call(node: UpstreamNode, vendor: Vendor) -> Callable[[], Await
 @every_vendor
 async def test_cancel_before_the_first_token_frees_the_server(vendor: Vendor) -> None:
     async with hanging(vendor) as node:
-        assert await freed_within_s(node, vendor, lambda: waiting_call(node, vendor)) <= stretched(FREED_WITHIN_S)
+        assert await is_freed_at_once(node, vendor, lambda: waiting_call(node, vendor))
 
 
 @every_vendor
 async def test_cancel_before_the_head_of_the_answer_frees_the_server(vendor: Vendor) -> None:
     async with upstream_node(vendor, lambda _: [Hang()]) as node:
-        assert await freed_within_s(node, vendor, lambda: waiting_call(node, vendor)) <= stretched(FREED_WITHIN_S)
+        assert await is_freed_at_once(node, vendor, lambda: waiting_call(node, vendor))
 
 
 @every_vendor
@@ -130,7 +133,7 @@ async def test_cancel_in_the_middle_frees_the_server(vendor: Vendor) -> None:
         async def start() -> Callable[[], Awaitable[Any]]:
             return (await begin(node, SCHEMA, messages=1)).aclose
 
-        assert await freed_within_s(node, vendor, start) <= stretched(FREED_WITHIN_S)
+        assert await is_freed_at_once(node, vendor, start)
 
 
 @every_vendor
@@ -148,7 +151,7 @@ async def test_cancel_of_a_caller_that_waits_for_the_whole_frees_the_server(vend
 
             return cancel
 
-        assert await freed_within_s(node, vendor, start) <= stretched(FREED_WITHIN_S)
+        assert await is_freed_at_once(node, vendor, start)
 
 
 @every_vendor
@@ -412,6 +415,8 @@ async def test_caller_that_does_not_read_is_no_stall_of_the_server() -> None:
             await generation.read()
             # The buffer is full by now, and stays so for longer than a server may stall.
             await asyncio.sleep(0.4)
+            # The server is in this process too, and what holds both of them up is no pause of the caller's.
+            node.backend._options = replace(node.backend._options, stall_timeout_s=60.0)
             text = b""
             while tokens := await generation.read():
                 text += b"".join(token.text for token in tokens)
@@ -433,8 +438,10 @@ async def test_calls_over_the_queue_are_overloaded() -> None:
             await call.aclose()
 
 
-async def test_connection_is_kept_from_call_to_call() -> None:
+async def test_connection_is_kept_from_call_to_call(monkeypatch: pytest.MonkeyPatch) -> None:
     vendor = VENDORS["vllm"]
+    # The end of a body comes late where the server, which is in this process, is held up.
+    monkeypatch.setattr("ssop_inference.upstream._END_S", 60.0)
 
     def answer(request: Request) -> list[Step]:
         *steps, end = vendor.stream(("ok",))(request)

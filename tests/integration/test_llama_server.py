@@ -126,9 +126,11 @@ async def test_probabilities_are_given_with_the_fields(server: LlamaServer) -> N
         assert all(field.sum_logprob <= 0 for field in scored)
 
 
-async def freed_within_s(server: LlamaServer, running: NodeUnderTest, begin: Callable[[], Awaitable[Any]]) -> float:
-    """The best of five: other processes run here too. `begin` starts a call and gives what cancels it."""
-    took_s = []
+async def is_freed_within(
+    bound_s: float, server: LlamaServer, running: NodeUnderTest, begin: Callable[[], Awaitable[Any]]
+) -> bool:
+    """Once in five times: other processes run here too. `begin` starts a call and gives what cancels it."""
+    took_s: list[float] = []
     for _ in range(5):
         cancel = await begin()
         async with asyncio.timeout(60):
@@ -138,9 +140,11 @@ async def freed_within_s(server: LlamaServer, running: NodeUnderTest, begin: Cal
         await cancel()
         took_s.append(await freed_after_s(server, started_s))
         await eventually(lambda: not backend_of(running).generations)
-        if took_s[-1] <= stretched(FREED_WITHIN_S):
-            break
-    return min(took_s)
+        # Looked at once, since it changes with the load.
+        if took_s[-1] <= stretched(bound_s):
+            return True
+    print(f"freed after {took_s} s")
+    return False
 
 
 async def begin(running: NodeUnderTest, text: str, *, messages: int) -> Callable[[], Awaitable[Any]]:
@@ -154,15 +158,13 @@ async def begin(running: NodeUnderTest, text: str, *, messages: int) -> Callable
 
 async def test_cancel_in_the_middle_frees_the_slot(server: LlamaServer) -> None:
     async with node_of(server) as running:
-        took_s = await freed_within_s(server, running, lambda: begin(running, LONG, messages=4))
-        assert took_s <= stretched(FREED_WITHIN_S)
+        assert await is_freed_within(FREED_WITHIN_S, server, running, lambda: begin(running, LONG, messages=4))
 
 
 async def test_cancel_before_the_first_token_frees_the_slot(server: LlamaServer) -> None:
     async with node_of(server) as running:
         # The server looks between two batches of a prompt, and how long these take is not the node's to say.
-        took_s = await freed_within_s(server, running, lambda: begin(running, UNREAD, messages=0))
-        assert took_s <= stretched(BATCHES_WITHIN_S)
+        assert await is_freed_within(BATCHES_WITHIN_S, server, running, lambda: begin(running, UNREAD, messages=0))
 
 
 async def test_cancel_of_a_caller_that_waits_for_the_whole_frees_the_slot(server: LlamaServer) -> None:
@@ -177,7 +179,7 @@ async def test_cancel_of_a_caller_that_waits_for_the_whole_frees_the_slot(server
 
             return cancel
 
-        assert await freed_within_s(server, running, start) <= stretched(FREED_WITHIN_S)
+        assert await is_freed_within(FREED_WITHIN_S, server, running, start)
 
 
 async def test_more_calls_than_slots_wait_their_turn(server: LlamaServer) -> None:
@@ -210,7 +212,8 @@ async def test_calls_in_a_row_lose_no_connection(server: LlamaServer) -> None:
 
 
 async def test_stopped_server_is_a_stall_and_serves_again_when_it_goes_on(server: LlamaServer) -> None:
-    async with node_of(server, stall_timeout_ms=300, first_token_timeout_ms=5_000) as running:
+    # Longer than a busy machine takes for a token.
+    async with node_of(server, stall_timeout_ms=3_000, first_token_timeout_ms=30_000) as running:
         async with running.client.open(user_prompt(LONG, max_output_tokens=400, temperature=0.8)) as stream:
             for _ in range(3):
                 await stream.read()
