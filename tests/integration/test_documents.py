@@ -52,7 +52,9 @@ CITED = {
 
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
-    with run_mesh(tmp_path_factory.mktemp("documents"), {"rag": {"prefetch_ttl_ms": 60_000}}) as mesh:
+    # A machine that is busy would have its prefetches shed.
+    changes = {"rag": {"prefetch_ttl_ms": 60_000, "prefetch_max_stretch": 0}}
+    with run_mesh(tmp_path_factory.mktemp("documents"), changes) as mesh:
         yield mesh
 
 
