@@ -28,6 +28,8 @@ Servers = tuple[RedisServer, RedisServer]
 KEY, OTHER = b"\1" * 32, b"\2" * 32
 LOCAL, SHARED = CacheLevel.CACHE_LEVEL_LOCAL, CacheLevel.CACHE_LEVEL_SHARED
 SYNC_MS = 10
+STALE_S = 60.0
+"""A level that heard of no changes for a second asks Redis; so does one whose process is held up for that long."""
 
 
 @pytest.fixture
@@ -43,9 +45,10 @@ def level_of(host: CacheUnderTest) -> Any:
 
 
 @asynccontextmanager
-async def host(servers: Servers, **settings: Any) -> AsyncIterator[CacheUnderTest]:
-    """A cache service whose level follows the log."""
+async def host(servers: Servers, *, stale_s: float = STALE_S, **settings: Any) -> AsyncIterator[CacheUnderTest]:
+    """A cache service whose level follows the log, and is believed for `stale_s` after it has looked."""
     async with running_cache(*servers, local_sync_ms=SYNC_MS, **settings) as running:
+        level_of(running)._stale_s = stale_s
         await eventually(lambda: level_of(running).is_synced)
         yield running
 
@@ -353,7 +356,7 @@ async def test_service_that_stops_while_it_writes_leaves_a_folder_that_is_true(
 
 
 async def test_host_that_stopped_looking_does_not_count_as_told(servers: Servers) -> None:
-    async with host(servers) as here:
+    async with host(servers, stale_s=1.0) as here:
         await here.client().store("a", KEY, answer("one"))
         level_of(here)._tasks[0].cancel()
         await eventually(lambda: not level_of(here).is_synced)
@@ -370,7 +373,7 @@ async def test_hit_on_the_host_needs_no_cache_instance(servers: Servers) -> None
 
 async def test_without_news_redis_is_asked_first(servers: Servers) -> None:
     state, cache = servers
-    async with host(servers, redis_timeout_ms=1_000) as here:
+    async with host(servers, stale_s=1.0, redis_timeout_ms=1_000) as here:
         await here.client().store("a", KEY, answer("one"))
         state.freeze()
         await eventually(lambda: not level_of(here).is_synced)
@@ -380,7 +383,7 @@ async def test_without_news_redis_is_asked_first(servers: Servers) -> None:
 
 
 async def test_frozen_redis_keeps_nobody_waiting_whose_answer_the_host_has(servers: Servers) -> None:
-    async with host(servers, redis_timeout_ms=2_000) as here:
+    async with host(servers, stale_s=1.0, redis_timeout_ms=2_000) as here:
         client = here.client()
         await client.store("a", KEY, answer("one"))
         for server in servers:
@@ -408,7 +411,7 @@ async def test_frozen_redis_keeps_nobody_waiting_whose_answer_the_host_has(serve
 
 async def test_what_redis_no_longer_has_is_not_served_by_a_host_without_news(servers: Servers) -> None:
     state, cache = servers
-    async with host(servers) as here:
+    async with host(servers, stale_s=1.0) as here:
         await here.client().store("a", KEY, answer("one"))
         state.freeze()
         await eventually(lambda: not level_of(here).is_synced)
@@ -434,6 +437,6 @@ async def test_record_under_a_wrong_name_is_not_served(servers: Servers) -> None
         layout = Layout(WIRE_VERSION, CODEC_VERSION)
         record = local.answers.peek((layout.of_tenant("acme").tag, KEY)).record
         name = (layout.of_tenant("umbrella").tag, KEY)
-        local.put(name, record, fence=1, age_ms=0, ttl_ms=1_000, is_newer=False, changes=local.changes)
+        local.put(name, record, fence=1, age_ms=0, ttl_ms=60_000, is_newer=False, changes=local.changes)
         assert (await here.client("umbrella").lookup(KEY)).outcome == MISS
         assert here.metric("ssop_cache_answers_unusable_total") == 1

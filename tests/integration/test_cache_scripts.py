@@ -205,9 +205,16 @@ def test_a_stored_answer_is_known_for_as_long_as_look_ups_may_be_late(server: Re
         text = load_scripts()[call.script]
         return cast("Reply", server.ask("EVAL", text, len(call.keys), *call.keys, *call.args))
 
-    (admission,) = read_admissions(run(scripts.admit(keys, Limits(), [Admit("r1", key, 1)], lease_ms=lease_ms)))
-    ending = Ending(key, admission.fence, is_complete=True, is_stored=True)
-    assert run(scripts.conclude(keys, Limits(), endings=[ending]))[2:] == [b"ok"]
+    outcomes: Reply = []
+    # The short lease is over by the end of it where this process is held up meanwhile.
+    for number in range(20):
+        asked = [Admit(f"r{number}", key, 1)]
+        (admission,) = read_admissions(run(scripts.admit(keys, Limits(), asked, lease_ms=lease_ms)))
+        ending = Ending(key, admission.fence, is_complete=True, is_stored=True)
+        outcomes = run(scripts.conclude(keys, Limits(), endings=[ending]))[2:]
+        if outcomes == [b"ok"]:
+            break
+    assert outcomes == [b"ok"]
     look = "return {redis.call('TIME'), redis.call('PTTL', KEYS[1]), redis.call('GET', KEYS[1])}"
     (seconds, us), left_ms, record = server.ask("EVAL", look, 1, keys.lease(key))
     _, state, until_ms, *_ = record.split(b" ")
