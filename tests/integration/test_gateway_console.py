@@ -278,8 +278,10 @@ async def test_watching_begun_anew_goes_on_once(page: Page, scripted: ScriptedRo
     }""")
     for _ in range(3):
         await page.click("#watch")
-    await until(page, "window.others.length >= 20")
-    assert not any((await page.evaluate("window.others"))[5:])
+    # On a busy machine many turns go by before the second click, and the third finds the last of them waiting.
+    begun = await page.evaluate("window.others.length")
+    await until(page, f"window.others.length >= {begun + 20}")
+    assert not any((await page.evaluate("window.others"))[begun + 2 :])
 
 
 async def test_the_key_is_kept_in_memory_alone(page: Page, scripted: ScriptedRouter) -> None:
