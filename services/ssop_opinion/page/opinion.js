@@ -414,6 +414,9 @@ async function refresh() {
 }
 
 async function begin() {
+  // What the page asks by itself must not take the place of these questions.
+  clearTimeout(timer);
+  clearTimeout(soon);
   live.clear();
   arriving.clear();
   $("live").replaceChildren();
