@@ -3,7 +3,6 @@
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from helpers.redis_server import BINARIES, START_S
+from helpers.redis_server import BINARIES, START_S, make_folder
 from ssop_cache.redis_process import Role, redis_command
 from ssop_cli.embedded import free_port
 
@@ -87,7 +86,7 @@ class Group:
 
     def __init__(self, version: str) -> None:
         self.binary = BINARIES[version]()
-        self.folder = Path(tempfile.mkdtemp(prefix="ssop-group-"))
+        self.folder = make_folder("ssop-group-")
         self.servers: list[TcpServer] = []
 
     def __enter__(self) -> Self:

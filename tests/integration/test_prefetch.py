@@ -68,7 +68,11 @@ async def test_passages_are_there_when_a_typed_question_is_sent(
     mesh: LiveMesh, client: SsopClient, question: str
 ) -> None:
     plain = [found.document_id for found in client.index.search(question)]
-    reason, status, accounting = await type_in(mesh, question, pause_s=stretched(2.5))
+    # A pause says that somebody is done where it is longer than those before, one of the machine's among them.
+    for pause_s in (2.5, 10.0, 20.0):
+        reason, status, accounting = await type_in(mesh, question, pause_s=stretched(pause_s))
+        if reason == RetrievalReason.RETRIEVAL_REASON_PREFETCHED:
+            break
     assert [passage.document_id for passage in status.passages] == plain
     assert QUESTIONS[question] in plain
     assert reason == RetrievalReason.RETRIEVAL_REASON_PREFETCHED

@@ -16,7 +16,7 @@ from helpers.eventually import eventually
 from helpers.machine import stretched
 from helpers.redis_groups import ClusterGroup, TcpServer
 from helpers.redis_server import RedisServer
-from helpers.router_fleet import Fleet, Reply, run_fleet
+from helpers.router_fleet import Fleet, Reply, measure_s, run_fleet
 from helpers.scripted_mesh import ask
 from helpers.scripted_node import ScriptedNode
 from ssop.v1 import mesh_pb2
@@ -27,12 +27,12 @@ from ssop_cache.store import RoleError
 from ssop_chassis.errors import MeshError
 from ssop_codec.constants import CODEC_VERSION, WIRE_VERSION
 
-TIMEOUT_MS = 300
+TIMEOUT_MS = 1_000
+"""Shorter than what a test waits for, and longer than a busy machine keeps a server from answering."""
 SLACK_S = 0.5
 """What two shared cores may be late."""
-PATIENT_MS = 1_000
-"""Where the bound is not the point: two shared cores and a disk that is synced for each write stall for longer."""
-FAILOVER_S = 10.0
+PATIENT_MS = 10_000
+"""Where the bound is not the point: who is spared is to see no error of the machine's making."""
 KEY = b"\7" * 32
 
 
@@ -69,10 +69,11 @@ async def test_levels_and_similar_answers_work_on_a_cluster(group: ClusterGroup,
             assert (await there.client(tenant).lookup(KEY)).answer.chunk == answer(tenant)
             assert (await there.client(tenant).find_similar("How far is it?")).answer.chunk == answer(tenant)
         await here.client("tenant-1").flush()
-        local = there.cache.answers.local
-        assert local is not None
-        await eventually(lambda: len(local.answers) == 3)
-        assert not (await there.client("tenant-1").lookup(KEY)).answer.chunk
+
+        async def is_forgotten() -> bool:
+            return not (await there.client("tenant-1").lookup(KEY)).answer.chunk
+
+        await measure_s(is_forgotten, 60)
         assert (await there.client("tenant-2").lookup(KEY)).answer.chunk == answer("tenant-2")
 
 
@@ -184,10 +185,12 @@ async def test_killed_master_costs_the_tenants_of_others_nothing(group: ClusterG
     assert waited_s < stretched(1)
 
 
-async def test_frozen_master_costs_a_request_its_bound_and_others_nothing(
-    group: ClusterGroup, cache: RedisServer
-) -> None:
-    async with running_cache(None, cache, **group.settings | {"redis_timeout_ms": TIMEOUT_MS}) as under_test:
+async def test_frozen_master_costs_a_request_its_bound_and_others_nothing(cache: RedisServer) -> None:
+    async with AsyncExitStack() as stack:
+        # Without a replica that would take the place of the one that is frozen, however long this takes.
+        group = stack.enter_context(ClusterGroup(has_replicas=False))
+        told = group.settings | {"redis_timeout_ms": TIMEOUT_MS}
+        under_test = await stack.enter_async_context(running_cache(None, cache, **told))
         frozen, other = group.masters[:2]
         hit = under_test.client(tenants_of(group, frozen, 1)[0])
         spared = under_test.client(tenants_of(group, other, 1)[0])

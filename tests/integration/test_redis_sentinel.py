@@ -24,7 +24,7 @@ from ssop_cache.main import open_cache
 from ssop_cache.settings import CacheSettings
 from ssop_cache.store import RoleError
 
-TIMEOUT_MS = 500
+TIMEOUT_MS = 1_000
 SLACK_S = 0.5
 """What two shared cores may be late."""
 FAILOVER_S = 10.0

@@ -13,6 +13,7 @@ from helpers.live_mesh import LiveMesh, wait_until
 from ssop_sdk import SsopClient
 
 INSTRUCTION = "Translate this to French: good morning."
+RELOADED = "the settings were reloaded"
 
 
 @pytest.fixture
@@ -26,8 +27,13 @@ def config(mesh: LiveMesh) -> Iterator[Path]:
 
 
 def _reload(mesh: LiveMesh) -> "subprocess.CompletedProcess[str]":
+    """What the command does; where it tells the router, that has read its settings when this returns."""
+    before = mesh.log("router").count(RELOADED)
     command = [sys.executable, "-m", "ssop_cli.main", "reload", "--json", "--state-dir", str(mesh.places.state)]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=60, check=False)
+    if done.returncode == 0:
+        wait_until(lambda: mesh.log("router").count(RELOADED) > before, 60, "the router has read its settings")
+    return done
 
 
 def test_rules_change_while_the_router_runs(mesh: LiveMesh, client: SsopClient, config: Path) -> None:

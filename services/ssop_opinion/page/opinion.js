@@ -372,12 +372,14 @@ async function runSearch(offset = 0) {
 
 // --- all of it
 
-async function showEverything() {
+// `isWelcome` is asked when the answers are there: much may have begun since they were asked for.
+async function showEverything(isWelcome = () => true) {
   const signal = figures.begin();
   if (!$("key").value.trim()) return false;
   const paths = [`/v1/opinion/summary?hours=${$("hours").value}`, "/v1/opinion/alerts", "/v1/opinion/channels"];
   try {
     const [summary, { alerts }, channels] = await Promise.all(paths.map((path) => ask(path, signal)));
+    if (!isWelcome()) return false;
     showTiles(summary);
     drawSeries(summary);
     drawBars($("entities"), summary.entities, "main_entity");
@@ -399,18 +401,22 @@ async function showEverything() {
 let soon = 0;
 function refreshSoon() {
   clearTimeout(soon);
-  soon = setTimeout(showEverything, 300);
+  soon = setTimeout(() => showEverything(), 300);
 }
+
+// What somebody is about to press must not move away under the finger.
+const isIdle = () => !(document.activeElement?.closest("#alerts, .bars") || isPaused || document.hidden);
 
 async function refresh() {
   clearTimeout(timer);
-  // What somebody is about to press must not move away under the finger.
-  const isBusy = document.activeElement?.closest("#alerts, .bars") || isPaused || document.hidden;
-  if (!isBusy) await showEverything();
+  if (isIdle()) await showEverything(isIdle);
   timer = setTimeout(refresh, REFRESH_MS);
 }
 
 async function begin() {
+  // What the page asks by itself must not take the place of these questions.
+  clearTimeout(timer);
+  clearTimeout(soon);
   live.clear();
   arriving.clear();
   $("live").replaceChildren();
@@ -433,7 +439,7 @@ setTheme(dark.matches);
 dark.addEventListener("change", () => setTheme(dark.matches));
 $("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
 $("key").addEventListener("change", begin);
-$("hours").addEventListener("change", showEverything);
+$("hours").addEventListener("change", () => showEverything());
 $("search").addEventListener("submit", (event) => { event.preventDefault(); runSearch(); });
 $("more").addEventListener("click", () => runSearch(asked.offset));
 $("close").addEventListener("click", () => $("post").close());
