@@ -43,6 +43,7 @@ _END: Final = FrameKind.FRAME_KIND_END
 _NO_TIER: Final = Tier.TIER_UNSPECIFIED
 _NO_TIER_REASON: Final = TierReason.TIER_REASON_UNSPECIFIED
 _NO_NODE_REASON: Final = NodeReason.NODE_REASON_UNSPECIFIED
+_NO_CASCADE: Final = CascadeReason.CASCADE_REASON_UNSPECIFIED
 _NOWHERE: Final = ("", "")
 # What an engine can't do is said for each field of a caller's schema.
 _MOST_REMEMBERED_LIMITS: Final = 64
@@ -289,7 +290,7 @@ class DecisionFacts(NamedTuple):
 
 def gather(job: Job) -> DecisionFacts:
     """The facts as they are now."""
-    policy = job.features.policy
+    policy, cascade = job.features.policy, job.cascade
     return make(
         DecisionFacts,
         (
@@ -301,8 +302,8 @@ def gather(job: Job) -> DecisionFacts:
             job.cache_reason,
             job.retrieval_reason,
             job.decision_us,
-            job.cascade_reason,
-            job.cascade.confidence if job.cascade is not None else None,
+            job.cascade_reason if cascade is not None else _NO_CASCADE,
+            cascade.confidence if cascade is not None else None,
         ),
     )
 

@@ -1,4 +1,8 @@
-"""What a decision leaves behind: numbers for metrics, words for logs, an event on the trace."""
+# cython: annotation_typing=False
+"""What a decision leaves behind: numbers for metrics, words for logs, an event on the trace.
+
+`footprint.pxd` gives the types with which this very file is compiled.
+"""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,36 +13,37 @@ from ssop_codec import probes
 from ssop_router.core.decision import Decision
 from ssop_router.metrics import RouterMetrics
 
-_PLACES: Final = 10_000
+_PLACES: Final = 10_000.0
+# A double of this size has no places: what is added to it is rounded to a whole number, as `round` does it.
+_WHOLE: Final = 1.5 * 2**52
+_LARGEST: Final = 1e9
 
 
 def describe_reasons(decision: Decision) -> dict[str, AttributeValue]:
     """Score and reasons beyond the tier's, as far as there are any. Never a text."""
     found: dict[str, AttributeValue] = {}
+    complexity, score = decision.complexity, decision.score
     if decision.rule is not None:
         found["rule"] = decision.rule.name
-    if decision.complexity is not None:
-        if decision.complexity.score is not None:
-            found["complexity"] = _shorten(decision.complexity.score)
-        if decision.complexity.abstention:
-            found["abstention"] = decision.complexity.abstention
-    if decision.score is not None:
-        found["score"] = _shorten(decision.score.value)
-        found["score_spread"] = _shorten(decision.score.spread)
-        found["threshold"] = _shorten(decision.score.threshold)
-    if decision.weak_signals:
-        found["weak_signals"] = list(decision.weak_signals)
+    if complexity is not None:
+        if complexity.score is not None:
+            found["complexity"] = _shorten(complexity.score)
+        if complexity.abstention:
+            found["abstention"] = complexity.abstention
+    if score is not None:
+        found["score"] = _shorten(score.value)
+        found["score_spread"] = _shorten(score.spread)
+        found["threshold"] = _shorten(score.threshold)
+    if weak_signals := decision.weak_signals:
+        found["weak_signals"] = list(weak_signals)
     if decision.is_cache_first:
         found["is_cache_first"] = True
     return found
 
 
 def _shorten(value: float) -> float:
-    """To four places. `round(value, 4)` goes by way of a text, and costs ten times this."""
-    try:
-        return round(value * _PLACES) / _PLACES
-    except (OverflowError, ValueError):
-        return value  # no number, or an endless one
+    """To four places; what is no number, or a larger one than scores are, stays. `round(value, 4)` makes a text."""
+    return (value * _PLACES + _WHOLE - _WHOLE) / _PLACES if -_LARGEST < value < _LARGEST else value
 
 
 def leave(decision: Decision, decision_us: int, metrics: RouterMetrics) -> None:

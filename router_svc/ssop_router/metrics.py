@@ -18,7 +18,7 @@ C = TypeVar("C")
 
 
 class ByNumber(dict[Any, C]):
-    """The children of a family by the number of an enum, or several, each found once: for what every request counts."""
+    """The children of a family, or several, by what they count, each found once: for what every request counts."""
 
     def __init__(self, find: Callable[[Any], C]) -> None:
         super().__init__()
@@ -215,8 +215,13 @@ class RouterMetrics:
         self.node_choices_of = ByNumber(lambda reason: self.node_choices.labels(NodeReason.Name(reason)))
         self.decisions_of = ByNumber(lambda both: self.decisions.labels(Tier.Name(both[0]), TierReason.Name(both[1])))
         self.first_field_of = ByNumber(lambda tier: self.first_field_seconds.labels(Tier.Name(tier)))
-        self.cache_outcomes_of = ByNumber(lambda reason: self.cache_outcomes.labels(CacheReason.Name(reason)))
-        self.retrievals_of = ByNumber(lambda reason: self.retrievals.labels(RetrievalReason.Name(reason)))
+        self.ends_of = ByNumber(
+            lambda end: (
+                self.requests.labels(end[0]),
+                self.cache_outcomes.labels(CacheReason.Name(end[1])),
+                self.retrievals.labels(RetrievalReason.Name(end[2])),
+            )
+        )
         self.requests.labels("OK")
         for level in ("1", "2", "3"):
             self.degraded.labels(level)

@@ -1,8 +1,12 @@
-"""The last requests of this router: what happened when, for `GetTrace`. Bounded, and without texts."""
+# cython: annotation_typing=False
+"""The last requests of this router: what happened when, for `GetTrace`. Bounded, and without texts.
 
+`traces.pxd` gives the types with which this very file is compiled.
+"""
+
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -17,17 +21,17 @@ from ssop_router.receipts import Receipts
 _MAX_POINTERS: Final = 128
 
 
-@dataclass(slots=True)
 class _Entry:
     """`job` is there while the request runs; it holds a prompt, which must not outlive it."""
 
-    started_at_ms: int
-    timeline: Timeline
-    nodes: Sequence[FieldNode]
-    job: Job | None
-    outcome: str = ""
-    decision: DecisionFacts | None = None
-    degraded_level: int = 0
+    def __init__(self, started_at_ms: int, timeline: Timeline, nodes: Sequence[FieldNode], job: Job) -> None:
+        self.started_at_ms = started_at_ms
+        self.timeline = timeline
+        self.nodes = nodes
+        self.job: Job | None = job
+        self.outcome = ""
+        self.decision: DecisionFacts | None = None
+        self.degraded_level = 0
 
 
 class Traces:
@@ -43,15 +47,16 @@ class Traces:
         """A request was accepted."""
         if not self._size:
             return
-        job.sends.note_up_to(MAX_FRAMES_DEBUG if job.request.debug else MAX_FRAMES)
-        timeline = job.timeline = Timeline(job.sends, job.started_s)
-        job.mark("decided")
-        nodes = job.schema.nodes[:_MAX_POINTERS] if job.schema is not None else ()
+        sends, schema, entries = job.sends, job.schema, self._entries
+        sends.note_up_to(MAX_FRAMES_DEBUG if job.request.debug else MAX_FRAMES)
+        timeline = job.timeline = Timeline(sends, job.started_s)
+        timeline.mark(time.monotonic(), "decided")
+        nodes = schema.nodes[:_MAX_POINTERS] if schema is not None else ()
         name = (job.tenant, job.request_id)
-        self._entries[name] = _Entry(self._wall_ms() - job.elapsed_ms(), timeline, nodes, job)
-        self._entries.move_to_end(name)
-        if len(self._entries) > self._size:
-            self._entries.popitem(last=False)
+        entries[name] = _Entry(self._wall_ms() - job.elapsed_ms(), timeline, nodes, job)
+        entries.move_to_end(name)
+        if len(entries) > self._size:
+            entries.popitem(last=False)
 
     def end(self, job: Job, outcome: str) -> None:
         """It has ended: `OK`, or the reason of its error."""

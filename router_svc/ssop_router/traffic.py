@@ -1,4 +1,8 @@
-"""The requests of the last minute in numbers, for people who watch a router."""
+# cython: annotation_typing=False
+"""The requests of the last minute in numbers, for people who watch a router.
+
+`traffic.pxd` gives the types with which this very file is compiled.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -21,19 +25,17 @@ class Traffic:
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
-        self._ended = CountWindow[tuple[str, CacheReason.ValueType, int, Tier.ValueType]](
-            slots=_SLOTS, slot_ms=_SLOT_MS
-        )
+        self._ended = CountWindow(slots=_SLOTS, slot_ms=_SLOT_MS)
         self._first_field = LatencyWindow(slots=_SLOTS, slot_ms=_SLOT_MS)
 
     def record(self, job: Job, outcome: str) -> None:
         """A request has ended: `OK`, or the reason of its error."""
         now_ms = self._clock_ms()
         tier = _NO_TIER
-        if job.first_field_ms:
-            self._first_field.record(job.first_field_ms, is_failure=outcome != "OK", now_ms=now_ms)
-            if job.target is not None:
-                tier = job.target.tier
+        if first_field_ms := job.first_field_ms:
+            self._first_field.record(first_field_ms, outcome != "OK", now_ms)
+            if (target := job.target) is not None:
+                tier = target.tier
         self._ended.add((outcome, job.cache_reason, job.degraded_level, tier), now_ms)
 
     def view(self) -> TrafficView:

@@ -23,7 +23,7 @@ _SLOT_MS: Final = 10_000
 
 class _Arm:
     def __init__(self) -> None:
-        self.verdicts = CountWindow[str](slots=_SLOTS, slot_ms=_SLOT_MS)
+        self.verdicts = CountWindow(slots=_SLOTS, slot_ms=_SLOT_MS)
         self.first_field = LatencyWindow(slots=_SLOTS, slot_ms=_SLOT_MS)
 
 

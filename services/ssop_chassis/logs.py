@@ -1,7 +1,10 @@
+# cython: annotation_typing=False
 """JSON logs on stderr, one object a line, with the request id of the call at hand.
 
 Libraries call `logging.getLogger(__name__)`; only `main` modules configure. The text of foreign exceptions may quote
 input, so `describe` is what goes into a log line, never the exception itself.
+
+`logs.pxd` gives the types with which this very file is compiled.
 """
 
 import json
@@ -13,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TextIO
+from typing import Any, Final, TextIO
 
 import orjson
 
@@ -58,19 +61,17 @@ class JsonFormatter(logging.Formatter):
             fields["cause"] = describe(record.exc_info[1])
         return _encode(fields)
 
-    def format_event(self, event: "Event") -> str:
-        """The same of an event: what all of its kind begin with, and its fields."""
-        whole_s = int(event.at_s)
-        kind = (event.logger, event.message)
+    def format_members(self, logger: str, message: str, members: str) -> str:
+        """The line of `note`, of this moment: what all of its kind begin with, and its members."""
+        kind = (logger, message)
         head = self._heads.get(kind)
         if head is None:
-            told = {"level": "info", "service": self._service, "logger": event.logger, "message": event.message}
-            head = self._heads[kind] = _encode(told)[1:-1]
-        fields = event.fields
-        if event.request_id and "request_id" not in fields:
-            fields = {"request_id": event.request_id, **fields}
-        time_name = f"{self._name_second(whole_s)}.{_MILLISECONDS[int((event.at_s - whole_s) * 1000)]}Z"
-        return f'{{"time":"{time_name}",{head}{"," if fields else ""}{_encode(fields)[1:]}'
+            head = self._heads[kind] = encode_members(
+                {"level": "info", "service": self._service, "logger": logger, "message": message}
+            )
+        at_ms = time.time_ns() // 1_000_000
+        time_name = f"{self._name_second(at_ms // 1000)}.{_MILLISECONDS[at_ms % 1000]}Z"
+        return f'{{"time":"{time_name}",{head}{"," if members else ""}{members}}}'
 
     def _name_second(self, second: int) -> str:
         known, name = self._second
@@ -98,17 +99,9 @@ def _simplify(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else str(value)
 
 
-class Event(NamedTuple):
-    """A line of level `info` that is made where it is written. `fields` are never changed; `at_s` is of the wall.
-
-    `message` is one of few. `fields` name nothing that each line begins with (time, level, service, logger, message).
-    """
-
-    at_s: float
-    logger: str
-    message: str
-    request_id: str
-    fields: Mapping[str, Any]
+def encode_members(fields: Mapping[str, Any]) -> str:
+    """Fields as members of a JSON object, without its braces. Raises ValueError for what is within itself."""
+    return _encode(fields)[1:-1]
 
 
 class BatchingHandler(logging.Handler):
@@ -120,9 +113,9 @@ class BatchingHandler(logging.Handler):
     def __init__(self, stream: TextIO, formatter: JsonFormatter) -> None:
         super().__init__()
         self.setFormatter(formatter)
-        self._json = formatter
+        self.json: Final = formatter
         self._stream = stream
-        self._lines: deque[str | Event] = deque()
+        self._lines: deque[str] = deque()
         self._dropped = 0
         self._is_due = threading.Event()
         self._writing = threading.Lock()
@@ -139,7 +132,7 @@ class BatchingHandler(logging.Handler):
         if record.levelno >= logging.WARNING:
             self.flush()
 
-    def take(self, line: str | Event) -> None:
+    def take(self, line: str) -> None:
         """A line, to be written with others."""
         if len(self._lines) >= _MOST_LINES:
             self._dropped += 1
@@ -151,8 +144,7 @@ class BatchingHandler(logging.Handler):
     def flush(self) -> None:
         """Write what waits."""
         with self._writing:
-            taken = [self._lines.popleft() for _ in range(len(self._lines))]
-            lines = [line if isinstance(line, str) else self._write_out(line) for line in taken]
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
             dropped, self._dropped = self._dropped, 0
             if dropped:
                 told = {"message": "log lines were dropped: nobody took them in time", "dropped": dropped}
@@ -164,13 +156,6 @@ class BatchingHandler(logging.Handler):
                 except (OSError, ValueError):
                     # Nobody reads what is said any more; there is nowhere to say so.
                     pass
-
-    def _write_out(self, event: Event) -> str:
-        try:
-            return self._json.format_event(event)
-        except Exception as error:  # noqa: BLE001 - whatever stands in one line, the others are written
-            told = {"message": "a log line could not be made", "of": event.message, "cause": describe(error)}
-            return _encode({"level": "error", "logger": __name__, **told})
 
     def close(self) -> None:
         """See logging.Handler."""
@@ -205,18 +190,18 @@ def _find_places(trace: TracebackType | None) -> list[str]:
     return [f"{one.tb_frame.f_code.co_filename}:{one.tb_lineno} {one.tb_frame.f_code.co_name}" for one in last]
 
 
-def note(logger: logging.Logger, message: str, fields: Mapping[str, Any]) -> None:
-    """Log many fields at level `info`, as `logger.info` with FIELDS does, for less: the line is made by its writer.
+def note(logger: logging.Logger, message: str, members: str) -> None:
+    """Log many fields at level `info`, which the logger is known to take, for less than `logger.info` with FIELDS.
 
-    What `fields` holds must not change any more; see Event.
+    `members` are theirs as `encode_members` has them, so that what many lines share is encoded once, joined by commas;
+    they name the request, where there is one, and nothing else that each line begins with (time, level, service,
+    logger, message). `message` is one of few.
     """
-    if not logger.isEnabledFor(logging.INFO):
-        return
     handlers = logging.root.handlers
     if len(handlers) == 1 and isinstance(handler := handlers[0], BatchingHandler):
-        handler.take(Event(time.time(), logger.name, message, request_id.get(), fields))
+        handler.take(handler.json.format_members(logger.name, message, members))
     else:
-        logger.info(message, extra={FIELDS: fields})
+        logger.info(message, extra={FIELDS: json.loads(f"{{{members}}}")})
 
 
 def set_level(level: str) -> None:

@@ -15,6 +15,7 @@ SUITES: Final = (
     "tests/unit/transport/test_strangers.py",
     "tests/unit/router/test_cascade.py",
     "tests/unit/router/test_failover.py",
+    "tests/unit/router/test_reports.py",
 )
 PLACES: Final = """
 import importlib, sys, helpers.sources_alone

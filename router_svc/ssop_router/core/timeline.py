@@ -1,4 +1,8 @@
-"""What happened to one request, in words, heads of frames and times: never a text of it. Pure, and bounded."""
+# cython: annotation_typing=False
+"""What happened to one request, in words, heads of frames and times: never a text of it. Pure, and bounded.
+
+`timeline.pxd` gives the types with which this very file is compiled.
+"""
 
 from typing import Final, NamedTuple
 
@@ -53,7 +57,6 @@ class Timeline:
 
     def mark(self, at_s: float, name: str, detail: str = "") -> None:
         """Something happened. Of many marks the first are kept, and the last one."""
-        marks = self._marks
-        if len(marks) >= _MAX_MARKS:
-            marks.pop()
-        marks.append((at_s, name, detail))
+        if len(self._marks) >= _MAX_MARKS:
+            self._marks.pop()
+        self._marks.append((at_s, name, detail))

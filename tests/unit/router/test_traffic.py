@@ -5,15 +5,18 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.as_written import run_both_ways
 from helpers.scripted_mesh import Mesh, ask, failing
 from ssop.v1.router_pb2 import GetMeshStatusRequest, GetMeshStatusResponse, TrafficView
 from ssop_router.core.counts import CountWindow
 from ssop_router.core.latency import LatencyWindow
 
+way = run_both_ways("ssop_router.core.counts", "CountWindow")
+
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.sampled_from("abc"))), st.integers(0, 3_000))
 def test_totals_are_those_of_a_list_of_all_events(steps: list[tuple[int, str]], later_ms: int) -> None:
-    window, now_ms, events = CountWindow[str](slots=4, slot_ms=500), 0, []
+    window, now_ms, events = CountWindow(slots=4, slot_ms=500), 0, []
     for step_ms, name in steps:
         now_ms += step_ms
         window.add(name, now_ms)
