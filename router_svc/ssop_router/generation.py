@@ -1,4 +1,8 @@
-"""Generating at nodes: attempts one after the other, until one has brought the answer to its end."""
+# cython: annotation_typing=False
+"""Generating at nodes: attempts one after the other, until one has brought the answer to its end.
+
+`generation.pxd` gives the types with which this very file is compiled.
+"""
 
 import random
 from collections.abc import Callable

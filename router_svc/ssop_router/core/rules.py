@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
+from ssop_router.core.tuples import make
 
 # What is asked stands at the beginning of a long text or at its end, and what is between is what it is asked about.
 # So a rule reads no more, and its cost does not grow with the prompt.
@@ -124,7 +125,7 @@ def make_excerpt(text: str) -> Excerpt:
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     if text.isascii():
-        return Excerpt(text, text.lower(), "")
+        return make(Excerpt, (text, text.lower(), ""))
     return Excerpt(text, text.encode("ascii", "ignore").lower().decode("ascii"), text.lower())
 
 
