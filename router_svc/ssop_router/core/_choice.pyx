@@ -10,6 +10,8 @@ from cpython.object cimport PyObject
 from libc.math cimport INFINITY, exp2, isnan, sqrt
 from libc.stdint cimport int64_t
 
+from ssop_router.core._tuples cimport fill
+
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import NodeReason, Tier
 
@@ -41,7 +43,6 @@ cdef object BY_SUCCESS = NodeReason.NODE_REASON_SUCCESS
 cdef object BY_HEADROOM = NodeReason.NODE_REASON_HEADROOM
 cdef object UNSEEN = NOTHING_SEEN
 cdef object NONE_FAILED = frozenset()
-cdef object make = tuple.__new__
 
 cdef struct Row:
     # See `_choice_py._Row`. `model` is its place among the node's; -1: the first, whatever that is.
@@ -174,7 +175,7 @@ cdef class Offer:
             # Caution says who of a tier is asked, not how much room there is.
             headroom = 1 - (load - risk - row.caution)
             headroom_spread = AGEING_SPREAD * age_ms / stale_ms
-        signals = make(TierSignals, (
+        signals = fill(TierSignals, (
             headroom if headroom > 0 else 0.0,
             headroom_spread,
             age_ms if self.is_seen else None,
@@ -183,7 +184,7 @@ cdef class Offer:
             spread,
             (now_ms - self.at_ms if now_ms > self.at_ms else 0) if self.has_outcomes else None,
         ))
-        return make(Candidate, (
+        return fill(Candidate, (
             self.address,
             self.name,
             self.models[row.model].name if row.model >= 0 else "",
@@ -376,4 +377,4 @@ cpdef add_up(complexity, lite, full, settings, pinned):
         threshold += hysteresis if pinned == LITE else -hysteresis
         threshold = threshold if threshold < 1 else 1.0
     value = 0.0 if value < 0 else 1.0 if value > 1 else value
-    return make(Score, (value, spread, threshold, complexity, lite, full, settings))
+    return fill(Score, (value, spread, threshold, complexity, lite, full, settings))
