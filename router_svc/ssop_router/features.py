@@ -1,4 +1,8 @@
-"""Reads from a request what the decision core weighs."""
+# cython: annotation_typing=False
+"""Reads from a request what the decision core weighs.
+
+`features.pxd` gives the types with which this very file is compiled.
+"""
 
 from typing import Final
 

@@ -1,4 +1,8 @@
-"""What a decision leaves behind: numbers for metrics, words for logs, an event on the trace."""
+# cython: annotation_typing=False
+"""What a decision leaves behind: numbers for metrics, words for logs, an event on the trace.
+
+`footprint.pxd` gives the types with which this very file is compiled.
+"""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,8 @@
-"""Rules that prefer a tier from the wording of a request: data, compiled once, applied in order."""
+# cython: annotation_typing=False
+"""Rules that prefer a tier from the wording of a request: data, compiled once, applied in order.
+
+`rules.pxd` gives the types with which this very file is compiled.
+"""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,0 +1,4 @@
+cpdef describe_reasons(decision)
+
+
+cdef _shorten(value)
