@@ -28,6 +28,7 @@ from ssop_router.core.cache_key import CanonicalRequest, cache_key
 from ssop_router.core.envelope import Admitted
 from ssop_router.core.envelopes import write_admission, write_settlement
 from ssop_router.core.policy import WORD_OF_TIER
+from ssop_router.core.tuples import make
 from ssop_router.crowd import ADMIT, SETTLE, Commit, Crowd
 from ssop_router.dependency import Dependency, InnerMetadata, Lane, Unavailable
 from ssop_router.job import Job
@@ -75,22 +76,25 @@ def describe_request(job: Job, collections: tuple[str, ...], index_version: str)
     """All that shapes the answer. The tier stands for the model: names of it may differ, answers not."""
     parts, schema = job.parts, job.schema
     # By place: names cost as much as all that is read here.
-    return CanonicalRequest(
-        job.tenant,
-        job.principal.scopes,
-        "cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
-        parts.sampling,
-        _TEMPLATE_VERSION,
-        (b"1" if parts.is_format_asserted else b"0") + schema.hash if schema is not None else b"",
-        index_version,
-        parts.messages,
-        parts.tools,
-        parts.tool_choice,
-        collections,
-        job.request.retrieval.top_k if collections else 0,
-        parts.buffer_bytes,
-        _WIRE_VERSION,
-        CODEC_VERSION,
+    return make(
+        CanonicalRequest,
+        (
+            job.tenant,
+            job.principal.scopes,
+            "cascade" if job.features.policy.is_cascade else WORD_OF_TIER[job.decision.tier],
+            parts.sampling,
+            _TEMPLATE_VERSION,
+            (b"1" if parts.is_format_asserted else b"0") + schema.hash if schema is not None else b"",
+            index_version,
+            parts.messages,
+            parts.tools,
+            parts.tool_choice,
+            collections,
+            job.request.retrieval.top_k if collections else 0,
+            parts.buffer_bytes,
+            _WIRE_VERSION,
+            CODEC_VERSION,
+        ),
     )
 
 

@@ -1,4 +1,8 @@
-"""How a request gets in: what it may draw on, the key of its answer, and its admission, by the shared limits or not."""
+# cython: annotation_typing=False
+"""How a request gets in: what it may draw on, the key of its answer, and its admission, by the shared limits or not.
+
+`entrance.pxd` gives the types with which this very file is compiled.
+"""
 
 import time
 from typing import Final

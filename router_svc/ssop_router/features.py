@@ -1,4 +1,8 @@
-"""Reads from a request what the decision core weighs."""
+# cython: annotation_typing=False
+"""Reads from a request what the decision core weighs.
+
+`features.pxd` gives the types with which this very file is compiled.
+"""
 
 from typing import Final
 
@@ -9,6 +13,7 @@ from ssop_router.core.conversation import Conversation
 from ssop_router.core.decision import Features
 from ssop_router.core.policy import Policy
 from ssop_router.core.prompt import PromptParts
+from ssop_router.core.tuples import make
 
 _NONE: Final[frozenset[str]] = frozenset()
 _NO_TIER: Final = Tier.TIER_UNSPECIFIED
@@ -33,26 +38,29 @@ def read_features(
     has_cache, has_retrieval = request.HasField("cache"), request.HasField("retrieval")
     tier, switches = (_NO_TIER, 0) if conversation is None else (conversation.tier, conversation.switches)
     # By place: eighteen names cost as much as all that is read here.
-    return Features(
-        scopes,
-        policy,
-        request.model,
-        user_text,
-        documents,
-        prompt_bytes,
-        parts.max_output_tokens,
-        capabilities,
-        parts.needs_logprobs,
-        parts.schema is not None,
-        parts.temperature,
-        has_cache and request.cache.allow_sampled,
-        has_retrieval and bool(request.retrieval.collections),
-        tier,
-        switches,
-        # Whoever takes no degraded answer takes no sampled one of somebody else's time either.
-        is_cache_first and (not request.HasField("max_degraded_level") or request.max_degraded_level > 0),
-        None,
-        canaries,
+    return make(
+        Features,
+        (
+            scopes,
+            policy,
+            request.model,
+            user_text,
+            documents,
+            prompt_bytes,
+            parts.max_output_tokens,
+            capabilities,
+            parts.needs_logprobs,
+            parts.schema is not None,
+            parts.temperature,
+            has_cache and request.cache.allow_sampled,
+            has_retrieval and bool(request.retrieval.collections),
+            tier,
+            switches,
+            # Whoever takes no degraded answer takes no sampled one of somebody else's time either.
+            is_cache_first and (not request.HasField("max_degraded_level") or request.max_degraded_level > 0),
+            None,
+            canaries,
+        ),
     )
 
 

@@ -1,4 +1,8 @@
-"""Generating at nodes: attempts one after the other, until one has brought the answer to its end."""
+# cython: annotation_typing=False
+"""Generating at nodes: attempts one after the other, until one has brought the answer to its end.
+
+`generation.pxd` gives the types with which this very file is compiled.
+"""
 
 import random
 from collections.abc import Callable
@@ -191,7 +195,7 @@ class Generator:
         request = _make_request(job, target, attempt)
         if stall_ms := self._settings.stall_timeout_ms:
             # What a node holds back because it was asked to is no silence of its own.
-            attempt.stall_s = (stall_ms + job.request.prompt.linger_ms) / 1000
+            attempt.stall_s = (stall_ms + job.parts.linger_ms) / 1000
         job.stage = "continuation" if attempt.is_continued else "first_field"
         job.mark("attempt", target.candidate.node or target.candidate.address)
         try:

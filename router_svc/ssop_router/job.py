@@ -15,7 +15,6 @@ from ssop.v1.mesh_pb2 import (
     ConstraintMode,
     Continuation,
     DegradedReason,
-    RetrievalReason,
     Usage,
 )
 from ssop.v1.router_pb2 import GenerateRequest
@@ -41,6 +40,7 @@ _NOT_GRAVE: Final = (_NO_VERDICT, Verdict.VERDICT_OK)
 _NOT_INCOMPLETE: Final = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
 _NO_FINISH: Final = FinishReason.FINISH_REASON_UNSPECIFIED
 _NO_MODE: Final = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
+_NOT_DEGRADED: Final = DegradedReason.DEGRADED_REASON_UNSPECIFIED
 _NO_CASCADE: Final = CascadeReason.CASCADE_REASON_UNSPECIFIED
 _HIT: Final = CacheReason.CACHE_REASON_HIT
 
@@ -144,63 +144,121 @@ class Shared(Protocol):
         ...
 
 
-@dataclass(slots=True)
 class Job:
-    """One request. Owned by the task that runs it; others read."""
+    """One request. Owned by the task that runs it; others read.
 
-    intake: Intake
-    request_id: str
-    parts: PromptParts
-    features: Features
-    schema: Schema | None
-    decision: Decision
-    decision_us: int
-    inner_metadata: Mapping[str, str | bytes]
-    started_s: float
-    deadline_s: float
-    explanation: tuple[str, ...] = ()
-    record: dict[str, Any] | None = None
-    stage: str = "admission"
-    target: Target | None = None
-    canned_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
-    question: Question | None = None
-    kept: asyncio.Task[StoredAnswer | None] | None = None
-    is_similar: bool = False
-    similar_reason: DegradedReason.ValueType = DegradedReason.DEGRADED_REASON_UNSPECIFIED
-    failed: tuple[str, ...] = ()
-    cache_reason: CacheReason.ValueType = CacheReason.CACHE_REASON_UNSPECIFIED
-    retrieval_reason: RetrievalReason.ValueType = RetrievalReason.RETRIEVAL_REASON_UNSPECIFIED
-    unavailable: list[str] = field(default_factory=list)
-    passages: list[Passage] = field(default_factory=list)
-    reading: Reading = field(default_factory=Reading)
-    cascade: Judgement | None = None
-    discarded_usage: Usage | None = None
-    transcript: Transcript = field(default_factory=lambda: Transcript(0))
-    continuations: list[Continuation] = field(default_factory=list)
-    sends: Sends = field(default_factory=Sends)
-    admission_ms: int = 0
-    retrieval_wait_ms: int = 0
-    first_field_ms: int = 0
-    rag_overlap_ms: int = 0
-    prefetch_hits: int = 0
-    is_begun: bool = False
-    is_billed: bool = False
-    is_admitted: bool = False
-    is_refused: bool = False
-    is_interrupted: bool = False
-    lease: "Shared | None" = None
-    timeline: Timeline | None = None
-    request: GenerateRequest = field(init=False)
-    """What was asked."""
-    principal: Principal = field(init=False)
-    """Who asked."""
-    tenant: str = field(init=False)
-    """The owner of the key."""
+    `started_s` and `deadline_s` are times of `time.monotonic`; `decision_us` is how long the decision took.
+    """
 
-    def __post_init__(self) -> None:
-        self.request = self.intake.request
-        self.principal = self.intake.principal
-        self.tenant = self.principal.tenant
+    __slots__ = (
+        "admission_ms",
+        "cache_reason",
+        "canned_reason",
+        "cascade",
+        "continuations",
+        "deadline_s",
+        "decision",
+        "decision_us",
+        "discarded_usage",
+        "explanation",
+        "failed",
+        "features",
+        "first_field_ms",
+        "inner_metadata",
+        "intake",
+        "is_admitted",
+        "is_begun",
+        "is_billed",
+        "is_interrupted",
+        "is_refused",
+        "is_similar",
+        "kept",
+        "lease",
+        "parts",
+        "passages",
+        "prefetch_hits",
+        "principal",
+        "question",
+        "rag_overlap_ms",
+        "reading",
+        "record",
+        "request",
+        "request_id",
+        "retrieval_reason",
+        "retrieval_wait_ms",
+        "schema",
+        "sends",
+        "similar_reason",
+        "stage",
+        "started_s",
+        "target",
+        "tenant",
+        "timeline",
+        "transcript",
+        "unavailable",
+    )
+
+    def __init__(  # noqa: PLR0917 - names of parameters would cost half of what a job does
+        self,
+        intake: Intake,
+        request_id: str,
+        parts: PromptParts,
+        features: Features,
+        schema: Schema | None,
+        decision: Decision,
+        decision_us: int,
+        inner_metadata: Mapping[str, str | bytes],
+        deadline_s: float,
+        explanation: tuple[str, ...],
+        record: dict[str, Any] | None,
+        transcript: Transcript,
+    ) -> None:
+        self.intake = intake
+        self.request = intake.request
+        self.principal = principal = intake.principal
+        self.tenant = principal.tenant
+        """The owner of the key."""
+        self.request_id = request_id
+        self.parts = parts
+        self.features = features
+        self.schema = schema
+        self.decision = decision
+        self.decision_us = decision_us
+        self.inner_metadata = inner_metadata
+        self.started_s = intake.arrived_s
+        self.deadline_s = deadline_s
+        self.explanation = explanation
+        self.record = record
+        self.transcript = transcript
+        self.stage = "admission"
+        self.target: Target | None = None
+        self.canned_reason = _NOT_DEGRADED
+        self.question: Question | None = None
+        self.kept: asyncio.Task[StoredAnswer | None] | None = None
+        self.is_similar = False
+        self.similar_reason = _NOT_DEGRADED
+        self.failed: tuple[str, ...] = ()
+        self.cache_reason = decision.cache_reason
+        self.retrieval_reason = decision.retrieval_reason
+        self.unavailable: list[str] = []
+        self.passages: list[Passage] = []
+        self.reading = Reading()
+        self.cascade: Judgement | None = None
+        self.discarded_usage: Usage | None = None
+        self.continuations: list[Continuation] = []
+        self.sends = Sends()
+        self.admission_ms = 0
+        self.retrieval_wait_ms = 0
+        self.first_field_ms = 0
+        self.rag_overlap_ms = 0
+        self.prefetch_hits = 0
+        self.is_begun = False
+        self.is_billed = False
+        self.is_admitted = False
+        self.is_refused = False
+        self.is_interrupted = False
+        self.lease: Shared | None = None
+        self.timeline: Timeline | None = None
 
     @property
     def ending(self) -> Ending:

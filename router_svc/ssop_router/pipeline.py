@@ -1,4 +1,8 @@
-"""The life of a request: admission and look-up, retrieval, generation or replay, settlement."""
+# cython: annotation_typing=False
+"""The life of a request: admission and look-up, retrieval, generation or replay, settlement.
+
+`pipeline.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 from collections.abc import Awaitable

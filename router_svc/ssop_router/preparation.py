@@ -1,4 +1,8 @@
-"""From a request as it arrives to a job: checks, policy, schema, features, decision. No I/O."""
+# cython: annotation_typing=False
+"""From a request as it arrives to a job: checks, policy, schema, features, decision. No I/O.
+
+`preparation.pxd` gives the types with which this very file is compiled.
+"""
 
 import random
 import secrets
@@ -95,21 +99,18 @@ class Preparation:
         decision_us = (time.perf_counter_ns() - started_ns) // 1000
         limit_ms = min(self._settings.max_timeout_ms, request.timeout_ms or self._settings.max_timeout_ms)
         return Job(
-            intake=intake,
-            request_id=request_id,
-            parts=parts,
-            features=features,
-            schema=schema,
-            decision=decision,
-            decision_us=decision_us,
-            inner_metadata={**self._sign(principal), REQUEST_ID_METADATA: request_id},
-            started_s=intake.arrived_s,
-            deadline_s=intake.arrived_s + self._shorten(min(intake.timeout_s, limit_ms / 1000)),
-            explanation=self.explain(features, decision)[0].lines if request.debug else (),
-            record=self._describe(features, decision, intake) if self._recorder.is_on else None,
-            cache_reason=decision.cache_reason,
-            retrieval_reason=decision.retrieval_reason,
-            transcript=Transcript(self._settings.continue_max_bytes),
+            intake,
+            request_id,
+            parts,
+            features,
+            schema,
+            decision,
+            decision_us,
+            {**self._sign(principal), REQUEST_ID_METADATA: request_id},
+            intake.arrived_s + self._shorten(min(intake.timeout_s, limit_ms / 1000)),
+            self.explain(features, decision)[0].lines if request.debug else (),
+            self._describe(features, decision, intake) if self._recorder.is_on else None,
+            Transcript(self._settings.continue_max_bytes),
         )
 
     def _name_request(self) -> str:

@@ -1,4 +1,8 @@
-"""The classifier as decisions see it: loaded or not, measured, and never able to stop a request."""
+# cython: annotation_typing=False
+"""The classifier as decisions see it: loaded or not, measured, and never able to stop a request.
+
+`scoring.pxd` gives the types with which this very file is compiled.
+"""
 
 import logging
 import time

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from ssop_router.classification._extract cimport BASE, MAX_CATEGORIES, Extractor, Reading, release, weigh
+from ssop_router.core._tuples cimport fill
 
 from ssop_router.core.complexity import Complexity
 
@@ -84,7 +85,7 @@ cdef class Evaluator:
             self.evaluate(&found, &score, &spread)
         finally:
             release(&found)
-        return Complexity(score, spread)
+        return fill(Complexity, (score, spread, ""))
 
     cdef void evaluate(self, Reading* found, double* score, double* spread) noexcept nogil:
         cdef float dense[BASE + MAX_CATEGORIES]

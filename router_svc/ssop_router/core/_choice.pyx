@@ -10,6 +10,8 @@ from cpython.object cimport PyObject
 from libc.math cimport INFINITY, exp2, isnan, sqrt
 from libc.stdint cimport int64_t
 
+from ssop_router.core._tuples cimport fill
+
 from ssop.v1.inference_pb2 import ModelState
 from ssop.v1.mesh_pb2 import NodeReason, Tier
 
@@ -41,7 +43,6 @@ cdef object BY_SUCCESS = NodeReason.NODE_REASON_SUCCESS
 cdef object BY_HEADROOM = NodeReason.NODE_REASON_HEADROOM
 cdef object UNSEEN = NOTHING_SEEN
 cdef object NONE_FAILED = frozenset()
-cdef object make = tuple.__new__
 
 cdef struct Row:
     # See `_choice_py._Row`. `model` is its place among the node's; -1: the first, whatever that is.
@@ -75,28 +76,29 @@ cdef class Offer:
         # Whatever number a setting has: none is too large to be compared.
         cdef double limit, weight
         cdef Py_ssize_t place
-        models, seen = view.models, view.seen_at_ms
         self.rows = NULL
-        self.address, self.name, self.models = view.address, view.name, models
-        self.is_seen, self.is_connected = seen is not None, view.is_connected
-        if view.is_ejected:
+        # By place: a field of a named tuple costs as much as a row by its name.
+        (
+            self.address, self.name, self.models, seen, self.is_connected, requests, memory, tiers, is_ejected, _,
+            successes, share, most,
+        ) = <tuple>view
+        self.is_seen = seen is not None
+        if is_ejected:
             return
-        memory = view.memory_free_ratio
         self.memory_free_ratio = 1.0 if memory is None else memory
-        self.successes, self.failures, at_ms, self.half_life_ms = view.successes
+        self.successes, self.failures, at_ms, self.half_life_ms = <tuple>successes
         self.has_outcomes = at_ms is not None
         self.at_ms = at_ms if self.has_outcomes else 0
-        in_flight, limit, weight = view.in_flight, view.limit, view.weight
+        in_flight, limit, weight = requests, most, share
         self.rows = <Row*>PyMem_Malloc((len(self.models) if self.is_seen else 1) * sizeof(Row))
         if self.rows == NULL:
             raise MemoryError
         if not self.is_seen:
-            tiers = view.expected_tiers
             self.add_unseen(not tiers or LITE in tiers, not tiers or FULL in tiers, own_load(in_flight, limit, weight, 1))
             return
         seen_at_ms = seen
         for place in range(len(self.models)):
-            self.add(place, self.models[place], in_flight, limit, weight, seen_at_ms)
+            self.add(place, <tuple>self.models[place], in_flight, limit, weight, seen_at_ms)
 
     def __dealloc__(self):
         PyMem_Free(self.rows)
@@ -113,19 +115,19 @@ cdef class Offer:
         self.count = 1
 
     cdef int add(
-        self, Py_ssize_t place, model, int64_t in_flight, double limit, double weight, int64_t seen_at_ms
+        self, Py_ssize_t place, tuple model, int64_t in_flight, double limit, double weight, int64_t seen_at_ms
     ) except -1:
         cdef Row* row = self.rows + self.count
         cdef double slots, said, steady
-        if model.state != READY:
+        _, state, tiers, context_tokens, slots_total, busy, queued, _, has_logprobs, _, load_age_ms = model
+        if state != READY:
             return 0
-        tiers = model.tiers
-        slots = model.slots_total or 1
-        said = (<double>model.slots_busy + <double>model.queue_length) / slots
+        slots = slots_total or 1
+        said = (<double>busy + <double>queued) / slots
         row.model = place
-        row.is_lite, row.is_full, row.has_logprobs = LITE in tiers, FULL in tiers, model.has_logprobs
-        row.context_tokens = model.context_tokens
-        row.measured_at_ms = seen_at_ms - <int64_t>model.load_age_ms
+        row.is_lite, row.is_full, row.has_logprobs = LITE in tiers, FULL in tiers, has_logprobs
+        row.context_tokens = context_tokens
+        row.measured_at_ms = seen_at_ms - <int64_t>load_age_ms
         row.own_load = own_load(in_flight, limit, weight, slots)
         row.stale_load = row.own_load + STALE_PENALTY
         # In this order, so that what is no number counts for nothing.
@@ -174,7 +176,7 @@ cdef class Offer:
             # Caution says who of a tier is asked, not how much room there is.
             headroom = 1 - (load - risk - row.caution)
             headroom_spread = AGEING_SPREAD * age_ms / stale_ms
-        signals = make(TierSignals, (
+        signals = fill(TierSignals, (
             headroom if headroom > 0 else 0.0,
             headroom_spread,
             age_ms if self.is_seen else None,
@@ -183,7 +185,7 @@ cdef class Offer:
             spread,
             (now_ms - self.at_ms if now_ms > self.at_ms else 0) if self.has_outcomes else None,
         ))
-        return make(Candidate, (
+        return fill(Candidate, (
             self.address,
             self.name,
             self.models[row.model].name if row.model >= 0 else "",
@@ -356,19 +358,23 @@ cdef bint is_of(Fit* fit, model) except *:
 
 cpdef add_up(complexity, lite, full, settings, pinned):
     """See `_choice_py.add_up`."""
-    alone = complexity.score
     cdef double value, spread, threshold, hysteresis
     cdef double by_headroom = settings.headroom_weight, by_success = settings.success_weight
+    cdef double lite_headroom, lite_headroom_spread, lite_success, lite_success_spread
+    cdef double full_headroom, full_headroom_spread, full_success, full_success_spread
+    alone, doubt, _ = <tuple>complexity
     if alone is None or isnan(<double>alone):
         return None
+    lite_headroom, lite_headroom_spread, _, _, lite_success, lite_success_spread, _ = <tuple>lite
+    full_headroom, full_headroom_spread, _, _, full_success, full_success_spread, _ = <tuple>full
     value = (
         <double>alone
-        + by_headroom * (<double>full.headroom - <double>lite.headroom)
-        + by_success * (<double>full.success - <double>lite.success)
+        + by_headroom * (full_headroom - lite_headroom)
+        + by_success * (full_success - lite_success)
     )
-    spread = <double>settings.doubt_weight * <double>complexity.spread + (
-        by_headroom * (<double>full.headroom_spread + <double>lite.headroom_spread)
-        + by_success * (<double>full.success_spread + <double>lite.success_spread)
+    spread = <double>settings.doubt_weight * <double>doubt + (
+        by_headroom * (full_headroom_spread + lite_headroom_spread)
+        + by_success * (full_success_spread + lite_success_spread)
     ) / 2
     threshold = settings.threshold
     if pinned:
@@ -376,4 +382,4 @@ cpdef add_up(complexity, lite, full, settings, pinned):
         threshold += hysteresis if pinned == LITE else -hysteresis
         threshold = threshold if threshold < 1 else 1.0
     value = 0.0 if value < 0 else 1.0 if value > 1 else value
-    return make(Score, (value, spread, threshold, complexity, lite, full, settings))
+    return fill(Score, (value, spread, threshold, complexity, lite, full, settings))

@@ -11,6 +11,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from ssop_codec._wire cimport get_varint
+from ssop_router.core._tuples cimport fill
 
 from ssop.v1.content_pb2 import Role
 
@@ -48,7 +49,6 @@ cdef enum:
 
 cdef Py_ssize_t MOST_PLAIN = MAX_PLAIN, MOST_MESSAGES = MAX_MESSAGES, MOST_TOOLS = MAX_TOOLS
 cdef uint64_t SYSTEM = Role.ROLE_SYSTEM, USER = Role.ROLE_USER, ASSISTANT = Role.ROLE_ASSISTANT
-cdef object make = tuple.__new__
 
 cdef struct Field:
     # `value` is what a number says, `data` and `size` are where anything else is.
@@ -262,8 +262,8 @@ def read_parts(prompt, bytes wire not None):
             options.is_plain = False
     plain = None
     if options.is_plain and 0 < len(messages) <= MOST_PLAIN:
-        plain = make(PlainText, ("" if user.data == NULL else join_texts(&user), text_bytes))
-    return make(PromptParts, (
+        plain = fill(PlainText, ("" if user.data == NULL else join_texts(&user), text_bytes))
+    return fill(PromptParts, (
         wire,
         plain,
         tuple(messages),

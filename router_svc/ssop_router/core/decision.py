@@ -1,8 +1,11 @@
+# cython: annotation_typing=False
 """Which tier and which node serve a request, and why. Pure: snapshot, time, scores and randomness are passed in.
 
 Hard filters come first (scope, state, context, capability); preferences only choose among what is left. They are
 asked in this order: what the caller forces, the conversation's tier, the rules, the score, the default. What is not
 known about a node filters nothing: it makes the node less attractive than one that is known to have room.
+
+`decision.pxd` gives the types with which this very file is compiled.
 """
 
 import random
@@ -23,6 +26,7 @@ from ssop_router.core.routing import has_tier, name_loss, refuse_if_never
 from ssop_router.core.rules import Rule, make_excerpt
 from ssop_router.core.score import Score, read_tier
 from ssop_router.core.snapshot import Snapshot
+from ssop_router.core.tuples import make
 
 __all__ = [
     "Candidate",
@@ -189,7 +193,7 @@ def decide(
     Raises MODEL_UNKNOWN, POLICY_INVALID, SCOPE_MISSING, UNSUPPORTED, and CONTEXT_EXCEEDED, CONTENT_UNSUPPORTED or
     LOGPROBS_UNSUPPORTED where every node that is known refuses for that reason.
     """
-    allowed = _allowed_tiers(features, settings)
+    allowed = allowed_tiers(features, settings)
     scene = _Live(features, snapshot, settings, now_ms, rng=rng, score_text=score_text)
     wish = Wish(*next(iter(allowed.items()))) if len(allowed) == 1 else prefer(scene)
     tier, reason = wish.tier, wish.reason
@@ -209,18 +213,21 @@ def decide(
             refuse_if_never(features, snapshot, tier)
     cache_reason, _ = plan_cache(features)
     retrieval_reason, _ = plan_retrieval(features)
-    return Decision(
-        tier,
-        reason,
-        candidate,
-        node_reason,
-        cache_reason,
-        retrieval_reason,
-        wish.rule,
-        wish.complexity,
-        wish.score,
-        _weak_signals(wish, candidate),
-        features.is_cache_first,
+    return make(
+        Decision,
+        (
+            tier,
+            reason,
+            candidate,
+            node_reason,
+            cache_reason,
+            retrieval_reason,
+            wish.rule,
+            wish.complexity,
+            wish.score,
+            _weak_signals(wish, candidate),
+            features.is_cache_first,
+        ),
     )
 
 
@@ -237,8 +244,8 @@ def weigh(
     return _Live(features, snapshot, settings, now_ms, rng=rng, score_text=score_text).weigh()
 
 
-def _allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tier.ValueType, TierReason.ValueType]:
-    """The tiers that the request may go to, with the reason where only one is left by demand."""
+def allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tier.ValueType, TierReason.ValueType]:
+    """The tiers that a request may go to, with the reason where only one is left by demand. Raises as `decide`."""
     policy = features.policy
     if not features.model and not policy.tier and not policy.is_cascade and features.scopes >= _BOTH_SCOPES:
         return _EITHER
@@ -297,11 +304,6 @@ def _require_tier(features: Features, tier: Tier.ValueType) -> None:
         )
 
 
-def allowed_tiers(features: Features, settings: DecisionSettings) -> Mapping[Tier.ValueType, TierReason.ValueType]:
-    """The tiers that a request may go to, with the reason where only one is left by demand. Raises as `decide`."""
-    return _allowed_tiers(features, settings)
-
-
 def find_rule(features: Features, settings: DecisionSettings) -> Rule | None:
     """The first rule that speaks."""
     if not settings.rules:
@@ -330,7 +332,7 @@ def _by_score(scene: Scene) -> Wish:
     if score is None:
         return Wish(default, _DEFAULT, None, complexity)
     tier, reason = read_tier(score)
-    return Wish(tier or default, reason, None, complexity, score)
+    return make(Wish, (tier or default, reason, None, complexity, score))
 
 
 def _go_on(scene: Scene) -> Wish:

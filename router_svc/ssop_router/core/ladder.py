@@ -1,7 +1,10 @@
+# cython: annotation_typing=False
 """What comes next when a node failed: another node of the tier, then the rungs below it. Pure.
 
 The commit point is the first field frame. Before it a failure is unseen and the ladder goes on; after it another node
 goes on with what has been sent, where one can, else the caller hears which fields are final.
+
+`ladder.pxd` gives the types with which this very file is compiled.
 """
 
 import random

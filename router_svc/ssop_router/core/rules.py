@@ -1,4 +1,8 @@
-"""Rules that prefer a tier from the wording of a request: data, compiled once, applied in order."""
+# cython: annotation_typing=False
+"""Rules that prefer a tier from the wording of a request: data, compiled once, applied in order.
+
+`rules.pxd` gives the types with which this very file is compiled.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ssop.v1.mesh_pb2 import Tier, TierReason
+from ssop_router.core.tuples import make
 
 # What is asked stands at the beginning of a long text or at its end, and what is between is what it is asked about.
 # So a rule reads no more, and its cost does not grow with the prompt.
@@ -124,7 +129,7 @@ def make_excerpt(text: str) -> Excerpt:
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     if text.isascii():
-        return Excerpt(text, text.lower(), "")
+        return make(Excerpt, (text, text.lower(), ""))
     return Excerpt(text, text.encode("ascii", "ignore").lower().decode("ascii"), text.lower())
 
 

@@ -1,6 +1,9 @@
 """Named tuples of which each request makes some: by place, with all of their fields."""
 
-from typing import Final
+try:
+    from ssop_router.core._tuples import make
+except ImportError:
+    # What their own `__new__` does, without a function of Python, which costs as much as ten fields.
+    make = tuple.__new__  # type: ignore[assignment]
 
-# What their own `__new__` does, without a function of Python, which costs as much as ten fields.
-make: Final = tuple.__new__
+__all__ = ["make"]

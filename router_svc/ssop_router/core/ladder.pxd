@@ -1,0 +1,1 @@
+cdef _find(situation, tier, now_ms, rng)

@@ -1,0 +1,4 @@
+cpdef bint _joins(str char)
+
+
+cpdef make_excerpt(str text)

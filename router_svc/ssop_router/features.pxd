@@ -1,0 +1,1 @@
+cdef object _NONE, _NO_TIER

@@ -1,0 +1,25 @@
+from ssop_router.nodes cimport Nodes as _Nodes
+
+
+cdef class Generator:
+    cdef _Nodes _nodes
+    cdef object _settings
+    cdef object _regimes
+    cdef object _metrics
+    cdef object _limits
+    cdef object _similar
+    cdef object _clock_ms
+    cdef object _rng
+    cdef double _first_field_s
+
+    cdef _begin_succession(self, job)
+
+    cpdef note_failure(self, job, target, attempt, error)
+
+    cdef _interrupt(self, job, error)
+
+
+cdef bytes _make_request(job, target, attempt)
+
+
+cdef _blame(error, job)

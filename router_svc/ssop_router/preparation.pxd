@@ -1,0 +1,35 @@
+from ssop_router.nodes cimport Nodes as _Nodes
+
+
+cdef class Preparation:
+    cdef readonly object scorer
+    cdef object _recorder
+    cdef readonly object schemas
+    cdef _Nodes _nodes
+    cdef object _settings
+    cdef object _regimes
+    cdef object _metrics
+    cdef object _sign
+    cdef object _clock_ms
+    cdef object _rng
+    cdef object _conversations
+    cdef object _cache_rule
+    cdef tuple _cache_first
+    cdef str _prefix
+    cdef long long _named
+
+    cpdef prepare(self, intake)
+
+    cdef str _name_request(self)
+
+    cpdef _decide(self, features)
+
+    cpdef explain(self, features, decision)
+
+    cdef _describe(self, features, decision, intake)
+
+    cpdef remember(self, job)
+
+    cdef bint _is_cache_first(self, now_ms) except -1
+
+    cdef double _shorten(self, double timeout_s) except -1
