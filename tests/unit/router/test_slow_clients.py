@@ -238,13 +238,16 @@ async def test_a_recording_takes_what_nobody_waits_for(monkeypatch: pytest.Monke
         mesh.router.pipeline.discard(job)
 
 
-async def test_a_grpc_call_hands_over_what_nobody_waits_for() -> None:
+@pytest.mark.parametrize("has_written_last", [False, True])
+async def test_a_grpc_call_hands_over_what_nobody_waits_for(has_written_last: bool) -> None:
     """The wait for a chunk may be cut in the turn in which it begins."""
     messages = [b"1", b"2", b"3"]
 
     async def stream(call: Call) -> None:
-        for message in messages:
+        for message in messages[: -1 if has_written_last else None]:
             asyncio.ensure_future(finish(call.send(message))).cancel()
+        if has_written_last:
+            await call.write(messages[-1])
 
     services = [Service("test", [Method("/test/Stream", Arity.SERVER_STREAM, stream, needs_principal=False)])]
     server = await start_server(services, ["127.0.0.1:0"], authenticate=lambda _: OWNER)
