@@ -192,6 +192,7 @@ async def test_an_answer_that_never_gets_credit_counts_as_what_its_client_hears(
     assert mesh.metric("ssop_router_requests_total", outcome="OK") == 0
     assert mesh.metric("ssop_router_requests_total", outcome="DEADLINE_EXCEEDED") == 1
     assert mesh.metric("ssop_router_frames_lost_total") == 0
+    assert mesh.metric("ssop_router_frames_sent_total") == 0
 
 
 async def test_an_error_names_the_last_frame_that_there_was_credit_for() -> None:
@@ -205,6 +206,7 @@ async def test_an_error_names_the_last_frame_that_there_was_credit_for() -> None
     sent = [frame for frame in frames if frame.kind < FrameKind.FRAME_KIND_DECISION]
     assert 0 < len(sent) < len(WHOLE)
     assert error.metadata["last_seq"] == str(sent[-1].seq)
+    assert mesh.metric("ssop_router_frames_sent_total") == len(sent)
 
 
 async def test_a_follower_that_runs_out_of_time_says_where_and_after_which_frame() -> None:
