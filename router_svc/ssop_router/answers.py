@@ -29,7 +29,7 @@ from ssop_router.core.envelope import Admitted
 from ssop_router.core.envelopes import write_admission, write_settlement
 from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.tuples import make
-from ssop_router.crowd import ADMIT, SETTLE, Commit, Crowd
+from ssop_router.crowd import Commit, Crowd, Hear
 from ssop_router.dependency import Dependency, InnerMetadata, Lane, Unavailable
 from ssop_router.job import Job
 from ssop_router.kept import Kept
@@ -47,7 +47,10 @@ _WIRE_VERSION: Final = 1
 _MOST_RESERVED: Final = 2**32 - 1
 """What an AdmitRequest holds, in tokens: a limit of output that is next to none is not to be a fault."""
 _SETTLE_PAUSES_S: Final = (0.2, 1.0, 2.0)
-_NOT_GENERATING: Final = (CacheOutcome.CACHE_OUTCOME_HIT, CacheOutcome.CACHE_OUTCOME_FOLLOW)
+# Looking a name up in an enum of protobuf costs as much as an object.
+_LEASE: Final = CacheOutcome.CACHE_OUTCOME_LEASE
+_HIT: Final = CacheOutcome.CACHE_OUTCOME_HIT
+_NOT_GENERATING: Final = (_HIT, CacheOutcome.CACHE_OUTCOME_FOLLOW)
 _NO_ANSWER: Final = StoredAnswer()
 """Never changed: of an admission that found none."""
 _LANE_WIDTH: Final = 8
@@ -75,7 +78,6 @@ def make_key(job: Job, collections: tuple[str, ...], index_version: str) -> byte
 def describe_request(job: Job, collections: tuple[str, ...], index_version: str) -> CanonicalRequest:
     """All that shapes the answer. The tier stands for the model: names of it may differ, answers not."""
     parts, schema = job.parts, job.schema
-    # By place: names cost as much as all that is read here.
     return make(
         CanonicalRequest,
         (
@@ -183,21 +185,20 @@ class Answers:
         )
         lease = None
         outcome = response.outcome
-        if outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
+        if outcome == _LEASE:
             lease = Lease(self, key, response.fencing_token, job)
         if self.renewals is not None and outcome not in _NOT_GENERATING:
-            self.renewals.hold(job, lease, age_s=time.monotonic() - asked_s)
-        is_hit = outcome == CacheOutcome.CACHE_OUTCOME_HIT
+            self.renewals.hold(job, lease, time.monotonic() - asked_s)
         try:
-            answer = StoredAnswer.FromString(response.answer) if is_hit else _NO_ANSWER
+            answer = StoredAnswer.FromString(response.answer) if outcome == _HIT else _NO_ANSWER
         except DecodeError as error:
             # The envelope was looked at, and not what is in it.
             raise Unavailable(self._cache.name) from error
-        return Admission(outcome, answer, lease)
+        return make(Admission, (outcome, answer, lease))
 
     def _give_back(self, job: Job, key: bytes, response: Admitted) -> None:
         """The request went while it was admitted: nobody is to follow a generation that never begins."""
-        if response.outcome == CacheOutcome.CACHE_OUTCOME_LEASE:
+        if response.outcome == _LEASE:
             Lease(self, key, response.fencing_token, job).give_up("cancelled")
 
     async def admit_call(self, request_id: str, metadata: InnerMetadata) -> None:
@@ -223,7 +224,7 @@ class Answers:
         """For a job an answer is looked for beside when this is late, and a lease that is too late given up."""
         on_late = partial(self._give_back, job, key) if job is not None else None
         try:
-            asked = self._crowd(self._entry).begin(ADMIT, request, metadata, on_late=on_late)
+            asked = self._crowd(self._entry).admit(request, metadata, on_late)
             if self._kept is not None and job is not None:
                 self._kept.watch(asked, job, key)
             response = await asked
@@ -251,7 +252,7 @@ class Answers:
         response = LookupResponse.FromString(
             await self._call("Lookup", request.SerializeToString(), timeout_s, job, self._leading)
         )
-        return response.outcome == CacheOutcome.CACHE_OUTCOME_HIT
+        return response.outcome == _HIT
 
     async def find_kept(self, job: Job, key: bytes, error: Unavailable) -> StoredAnswer | None:
         """The stored answer after an admission failed, where a level that still answers has it."""
@@ -280,44 +281,37 @@ class Answers:
         self._metrics.charge(counts.tier, usage.input_tokens, usage.output_tokens)
         request = write_settlement(job.request_id, usage.SerializeToString(), counts.SerializeToString())
 
-        def hear(asked: "asyncio.Future[Admitted]") -> None:
-            if self._has_settled(asked):
+        def hear(error: BaseException | None) -> None:
+            if self._has_settled(error):
                 self._end_reservation(job)
             else:
                 self._background.start(self._settle_later(job, request))
 
-        asked = self._ask_to_settle(job, request, commit)
-        if asked.done():
-            hear(asked)
-        else:
-            asked.add_done_callback(hear)
+        self._ask_to_settle(job, request, hear, commit)
 
     async def _settle_later(self, job: Job, request: bytes) -> None:
         """Until then it stays reserved; what is never settled is left to lapse, and counted."""
         try:
             for pause_s in _SETTLE_PAUSES_S:
                 await asyncio.sleep(pause_s)
-                asked = self._ask_to_settle(job, request)
-                await asyncio.wait({asked})
-                if self._has_settled(asked):
+                heard: asyncio.Future[BaseException | None] = running_loop().create_future()
+                self._ask_to_settle(job, request, partial(_tell, heard))
+                if self._has_settled(await heard):
                     return
             self._metrics.settle_failures.inc()
         finally:
             self._end_reservation(job)
 
-    def _ask_to_settle(self, job: Job, request: bytes, commit: Commit | None = None) -> "asyncio.Future[Admitted]":
+    def _ask_to_settle(self, job: Job, request: bytes, hear: Hear, commit: Commit | None = None) -> None:
         try:
-            return self._crowd(self._exit).begin(SETTLE, request, job.inner_metadata, commit)
+            self._crowd(self._exit).settle(request, job.inner_metadata, hear, commit)
         except (Unavailable, MeshError) as error:
             if commit is not None:
                 commit.conclude(error)
-            failed: asyncio.Future[Admitted] = running_loop().create_future()
-            failed.set_exception(error)
-            return failed
+            hear(error)
 
-    def _has_settled(self, asked: "asyncio.Future[Admitted]") -> bool:
+    def _has_settled(self, error: BaseException | None) -> bool:
         """False where it is to be tried again. What is refused, or not asked any more, lapses and is counted."""
-        error = asyncio.CancelledError() if asked.cancelled() else asked.exception()
         if isinstance(error, Unavailable):
             return False
         if error is not None:
@@ -379,3 +373,8 @@ class Answers:
         if self._cache is None:
             raise Unavailable("cache")
         return self._cache
+
+
+def _tell(heard: "asyncio.Future[BaseException | None]", error: BaseException | None) -> None:
+    if not heard.done():
+        heard.set_result(error)

@@ -1,14 +1,16 @@
+# cython: annotation_typing=False
 """Admissions and conclusions on their way to the cache service: those that wait together travel together.
 
 A crowd's calls, each on its own, would take the service as long as all of them together; so few are under way at a
 time, each with all that waits by then, and the time of a call is the service's own.
+
+`crowd.pxd` gives the types with which this very file is compiled.
 """
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ssop.v1.cache_pb2 import BatchEntry
@@ -38,10 +40,12 @@ class Work(NamedTuple):
     number: int
 
 
-ADMIT: Final = Work("Admit", BatchEntry.ADMIT_FIELD_NUMBER)
-SETTLE: Final = Work("Settle", BatchEntry.SETTLE_FIELD_NUMBER)
+_ADMIT: Final = Work("Admit", BatchEntry.ADMIT_FIELD_NUMBER)
+_SETTLE: Final = Work("Settle", BatchEntry.SETTLE_FIELD_NUMBER)
 _SETTLED: Final = Admitted()
 """Stands for the response of Settle, of which nothing is needed."""
+Hear = Callable[[BaseException | None], None]
+"""Hears what became of a settlement: None where it was taken, CancelledError where it is not asked for any more."""
 
 
 class Commit:
@@ -77,14 +81,92 @@ class Commit:
         return self.error
 
 
-@dataclass(slots=True, eq=False)
 class _Asked:
-    work: Work
-    message: bytes
-    metadata: InnerMetadata
-    future: "asyncio.Future[Admitted]"
-    commit: Commit | None
-    on_late: Callable[[Admitted], None] | None
+    """A request, under the principal of `metadata`, and the commit that travels with it."""
+
+    def __init__(self, work: Work, message: bytes, metadata: InnerMetadata, commit: Commit | None) -> None:
+        self.work = work
+        self.message = message
+        self.metadata = metadata
+        self.commit = commit
+
+    def has_ended(self) -> bool:
+        """Nothing that is said of it is heard any more."""
+        raise NotImplementedError
+
+    def take(self, response: Admitted) -> None:
+        """It is answered, late perhaps."""
+        raise NotImplementedError
+
+    def fail(self, error: Unavailable | MeshError, cause: BaseException | None) -> None:
+        """It is not answered, or refused."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Nobody asks for it any more."""
+        raise NotImplementedError
+
+    def entry(self) -> tuple[bytes, int, bytes, bytes | None]:
+        """See `write_batch`."""
+        token = self.metadata.get(PRINCIPAL_METADATA, b"")
+        commit = self.commit.message if self.commit is not None else None
+        return token if isinstance(token, bytes) else b"", self.work.number, self.message, commit
+
+
+class _Admission(_Asked):
+    def __init__(
+        self,
+        message: bytes,
+        metadata: InnerMetadata,
+        future: "asyncio.Future[Admitted]",
+        on_late: Callable[[Admitted], None] | None,
+    ) -> None:
+        super().__init__(_ADMIT, message, metadata, None)
+        self._future = future
+        self._on_late = on_late
+
+    def has_ended(self) -> bool:
+        return self._future.done()
+
+    def take(self, response: Admitted) -> None:
+        if not self._future.done():
+            self._future.set_result(response)
+        elif self._on_late is not None:
+            self._on_late(response)
+
+    def fail(self, error: Unavailable | MeshError, cause: BaseException | None) -> None:
+        if not self._future.done():
+            error.__cause__ = cause
+            self._future.set_exception(error)
+
+    def drop(self) -> None:
+        self._future.cancel()
+
+
+class _Settlement(_Asked):
+    """`hear` is called once."""
+
+    def __init__(self, message: bytes, metadata: InnerMetadata, hear: Hear, commit: Commit | None) -> None:
+        super().__init__(_SETTLE, message, metadata, commit)
+        self._hear: Hear | None = hear
+
+    def has_ended(self) -> bool:
+        return self._hear is None
+
+    def take(self, response: Admitted) -> None:  # noqa: ARG002 - nothing of it is needed
+        self._end(None)
+
+    def fail(self, error: Unavailable | MeshError, cause: BaseException | None) -> None:
+        error.__cause__ = cause
+        self._end(error)
+
+    def drop(self) -> None:
+        self._end(asyncio.CancelledError())
+
+    def _end(self, error: BaseException | None) -> None:
+        if (hear := self._hear) is not None:
+            self._hear = None
+            hear(error)
 
 
 class Crowd:
@@ -113,33 +195,42 @@ class Crowd:
         self._is_batching = True
         self._is_committing = True
 
-    def begin(
-        self,
-        work: Work,
-        message: bytes,
-        metadata: InnerMetadata,
-        commit: Commit | None = None,
-        on_late: Callable[[Admitted], None] | None = None,
+    def admit(
+        self, message: bytes, metadata: InnerMetadata, on_late: Callable[[Admitted], None] | None = None
     ) -> "asyncio.Future[Admitted]":
-        """Call a method with a request under the principal of `metadata`; what is returned is awaited for its response.
+        """Ask for an admission under the principal of `metadata`; what is returned is awaited for its response.
 
         `on_late` takes the response where nobody awaits that any more.
 
         Raises, at once or there, Unavailable when the cache service does not serve, MeshError for what it says about
-        the request, and OVERLOADED where too many wait. Where it raises at once nothing was done about `commit`.
+        the request, and OVERLOADED where too many wait.
         """
+        loop = self._check()
+        future: asyncio.Future[Admitted] = loop.create_future()
+        self._put(_Admission(message, metadata, future, on_late), loop)
+        return future
+
+    def settle(self, message: bytes, metadata: InnerMetadata, hear: Hear, commit: Commit | None = None) -> None:
+        """Ask for a settlement, and tell `hear` what `admit` raises there.
+
+        Raises at once as `admit`; nothing was done about `commit` then, and `hear` is not called.
+        """
+        loop = self._check()
+        self._put(_Settlement(message, metadata, hear, commit), loop)
+
+    def _check(self) -> asyncio.AbstractEventLoop:
         if self._cache.is_left_alone:
             raise Unavailable(self._cache.name)
         if len(self._waiting) >= self._most_waiting:
             raise MeshError(R.ERROR_REASON_OVERLOADED, "too many calls wait for the cache service", retry_after_ms=1000)
-        loop = running_loop()
-        asked = _Asked(work, message, metadata, loop.create_future(), commit, on_late)
+        return running_loop()
+
+    def _put(self, asked: _Asked, loop: asyncio.AbstractEventLoop) -> None:
         self._waiting.append(asked)
         if not self._is_due and self._running < _WIDTH:
             # What else is asked for in this turn of the loop goes along.
             self._is_due = True
             loop.call_soon(self._begin)
-        return asked.future
 
     def _begin(self) -> None:
         self._is_due = False
@@ -156,7 +247,7 @@ class Crowd:
             # Who left no longer wants to be admitted or charged; the answer that comes along has others who wait.
             if asked.commit is not None:
                 size_bytes += len(asked.commit.message)
-            elif asked.future.done():
+            elif asked.has_ended():
                 continue
             batch.append(asked)
         return batch
@@ -172,16 +263,15 @@ class Crowd:
         finally:
             self._running -= 1
             for asked in batch:
-                asked.future.cancel()
+                asked.drop()
                 if asked.commit is not None:
                     asked.commit.conclude(Unavailable(self._cache.name))
             self._begin()
 
     async def _send_together(self, batch: Sequence[_Asked]) -> Sequence[_Asked]:
         """Those that must be asked for again, each alone."""
-        request = write_batch([_entry(asked) for asked in batch])
         try:
-            reply = await self._call("RunBatch", request, self._metadata())
+            reply = await self._call("RunBatch", _pack(batch), self._metadata())
             told = list(zip(batch, read_outcomes(reply), strict=True))
         except (Unavailable, MeshError, ValueError) as error:
             cause = error.__cause__ if isinstance(error, Unavailable) else error
@@ -190,11 +280,15 @@ class Crowd:
                 self._is_batching = False
                 return batch
             for asked in batch:
-                _fail(asked, Unavailable(self._cache.name), cause)
+                asked.fail(Unavailable(self._cache.name), cause)
                 if asked.commit is not None:
                     asked.commit.conclude(self._unavailable(cause))
             return ()
-        again = []
+        return self._tell(told)
+
+    def _tell(self, told: Sequence[tuple[_Asked, Outcome]]) -> list[_Asked]:
+        """Tell each what the service said. What must be asked for again is returned."""
+        again: list[_Asked] = []
         for asked, outcome in told:
             if outcome.number == TOO_LARGE:
                 again.append(asked)
@@ -232,13 +326,13 @@ class Crowd:
 
     def _conclude(self, asked: _Asked, outcome: Outcome) -> None:
         if outcome.admitted is not None:
-            _give(asked, outcome.admitted)
+            asked.take(outcome.admitted)
         elif outcome.number == SETTLED:
-            _give(asked, _SETTLED)
+            asked.take(_SETTLED)
         else:
             said = parse_status(outcome.status)
             error = self._judge(said)
-            _fail(asked, error, said if error is not said else None)
+            asked.fail(error, said if error is not said else None)
 
     async def _send_alone(self, asked: _Asked) -> None:
         if asked.commit is None or asked.commit.is_over:
@@ -247,17 +341,17 @@ class Crowd:
             await asyncio.gather(self._ask_alone(asked), self._commit_alone(asked.commit, asked.metadata))
 
     async def _ask_alone(self, asked: _Asked) -> None:
-        if asked.future.done():
+        if asked.has_ended():
             return
         try:
             reply = await self._call(asked.work.method, asked.message, asked.metadata)
-            response = read_admitted(reply) if asked.work is ADMIT else _SETTLED
+            response = read_admitted(reply) if asked.work is _ADMIT else _SETTLED
         except ValueError as error:
-            _fail(asked, Unavailable(self._cache.name), error)
+            asked.fail(Unavailable(self._cache.name), error)
         except (Unavailable, MeshError) as error:
-            _fail(asked, error, error.__cause__)
+            asked.fail(error, error.__cause__)
         else:
-            _give(asked, response)
+            asked.take(response)
 
     async def _commit_alone(self, commit: Commit, metadata: InnerMetadata) -> None:
         try:
@@ -281,20 +375,5 @@ class Crowd:
         return reply
 
 
-def _entry(asked: _Asked) -> tuple[bytes, int, bytes, bytes | None]:
-    token = asked.metadata.get(PRINCIPAL_METADATA, b"")
-    commit = asked.commit.message if asked.commit is not None else None
-    return token if isinstance(token, bytes) else b"", asked.work.number, asked.message, commit
-
-
-def _give(asked: _Asked, response: Admitted) -> None:
-    if not asked.future.done():
-        asked.future.set_result(response)
-    elif asked.on_late is not None:
-        asked.on_late(response)
-
-
-def _fail(asked: _Asked, error: Exception, cause: BaseException | None) -> None:
-    if not asked.future.done():
-        error.__cause__ = cause
-        asked.future.set_exception(error)
+def _pack(batch: Sequence[_Asked]) -> bytes:
+    return write_batch([asked.entry() for asked in batch])

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from ssop.v1.content_pb2 import ContentPart, Role
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_chassis.errors import MeshError, invalid_request
-from ssop_codec import scan_heads
+from ssop_codec import scan_heads, survey
 from ssop_router.core.arrival import Arrival, Timing
 from ssop_router.core.frames import FIRST_MESH_KIND
 from ssop_router.features import last_user_text
@@ -65,14 +65,15 @@ class Entry:
         return self._sending
 
     async def finish_sending(self) -> None:
-        """Wait until all chunks are written."""
+        """See Queue.finish_sending."""
         if self._sending is not None:
             await asyncio.shield(self._sending)
 
-    def end(self) -> None:
-        """The request is over: what the client has not made room for is dropped."""
+    def end(self) -> int:
+        """See Queue.end: the request is over."""
         self._is_over = True
         self._has_credit.set()
+        return sum(survey(chunk).documents for chunk in self._waiting)
 
     def correct(self, error: MeshError) -> MeshError:
         """The error that ended it, with the `last_seq` of what the client had room for."""

@@ -1,4 +1,8 @@
-"""The right to generate an answer that others wait for."""
+# cython: annotation_typing=False
+"""The right to generate an answer that others wait for.
+
+`lease.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -94,7 +98,7 @@ class Lease:
         if self._is_closed or self._sending is not None or is_large:
             return None
         self._is_closed = True
-        message = self._end(is_complete=is_complete, model=model)
+        message = self._end(is_complete, model)
         return Commit(message, self._judge) if message is not None else None
 
     async def close(self, *, is_complete: bool, model: str) -> None:
@@ -104,7 +108,7 @@ class Lease:
         self._is_closed = True
         if self._sending is not None:
             await asyncio.wait({self._sending})
-        if (message := self._end(is_complete=is_complete, model=model)) is None:
+        if (message := self._end(is_complete, model)) is None:
             return
         failure: Unavailable | MeshError | None = None
         try:
@@ -113,7 +117,7 @@ class Lease:
             failure = error
         self._judge(failure)
 
-    def _end(self, *, is_complete: bool, model: str) -> bytes | None:
+    def _end(self, is_complete: bool, model: str) -> bytes | None:
         """The CommitRequest that ends it; None where it is another's."""
         if self._answers.renewals is not None:
             self._answers.renewals.drop_lease(self.job)

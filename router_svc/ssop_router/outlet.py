@@ -11,14 +11,24 @@ from ssop_router.core._relay import Way
 Write = Callable[[bytes], Awaitable[None] | None]
 """Sends a chunk, which is the transport's from then on. What is returned is awaited before the next one, and that may
 be cut; None where there is room at once."""
-Drain = Callable[[], Awaitable[None]]
-"""Waits until the client has had room for all that was written."""
 
 
 async def finish(pending: Awaitable[None] | None) -> None:
     """Wait for what has to be waited for."""
     if pending is not None:
         await pending
+
+
+class Queue(Protocol):
+    """What was written, and waits for a client that makes room for it in its own time."""
+
+    async def finish_sending(self) -> None:
+        """Wait until the client has had room for all of it."""
+        ...
+
+    def end(self) -> int:
+        """Drop what the client has not made room for. Returns how many document frames that were."""
+        ...
 
 
 class Outlet(Protocol):

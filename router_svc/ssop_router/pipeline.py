@@ -29,7 +29,7 @@ from ssop_router.generation import Generator
 from ssop_router.job import Intake, Job
 from ssop_router.lease import Lease
 from ssop_router.metrics import RouterMetrics
-from ssop_router.outlet import DirectOutlet, Drain, Outlet, Write
+from ssop_router.outlet import DirectOutlet, Outlet, Queue, Write
 from ssop_router.passages import Fetch, Passages
 from ssop_router.preparation import Preparation
 from ssop_router.profiles import Regimes
@@ -116,11 +116,11 @@ class Pipeline:
         self._metrics.in_flight.inc()
         return job
 
-    def serve(self, job: Job, write: Write, carry: Carry, drain: Drain | None = None) -> Awaitable[None]:
+    def serve(self, job: Job, write: Write, carry: Carry, queue: Queue | None = None) -> Awaitable[None]:
         """Deliver an accepted job. Cancelled: everything below ends, unless a follower or a resume window remains.
 
-        `carry` runs what may outlive the caller. `drain` waits until the client has had room for all that was written,
-        where a cut wait says less; nobody has been answered before.
+        `carry` runs what may outlive the caller. `queue` is where the chunks wait for the client's room, where a cut
+        wait says less; nobody has been answered before it is empty.
         """
         if job.request.resume_window_ms:
             try:
@@ -141,7 +141,7 @@ class Pipeline:
             self._background.keep(task)
             return True
 
-        return carry(self._live(job, outlet, drain), outlives)
+        return carry(self._live(job, outlet, queue), outlives)
 
     def discard(self, job: Job) -> bool:
         """The caller of an accepted job went: it is over, unless something of it has run already. Whether it was so."""
@@ -155,7 +155,7 @@ class Pipeline:
         self._release(job)
         self._reports.end(job, outcome)
 
-    async def _live(self, job: Job, outlet: Outlet, drain: Drain | None = None) -> None:
+    async def _live(self, job: Job, outlet: Outlet, queue: Queue | None = None) -> None:
         job.is_begun = True
         request_id.set(job.request_id)
         delivery = Delivery(job, outlet, self._metrics)
@@ -164,8 +164,8 @@ class Pipeline:
         try:
             with Deadline(job.remaining_s()):
                 await self._run(job, delivery)
-                if drain is not None and isinstance(outlet, DirectOutlet) and not outlet.is_shut:
-                    await drain()
+                if queue is not None and isinstance(outlet, DirectOutlet) and not outlet.is_shut:
+                    await queue.finish_sending()
         except asyncio.CancelledError:
             outcome = "CANCELLED"
             failure = MeshError(R.ERROR_REASON_CANCELLED, "the caller went away")
@@ -178,6 +178,8 @@ class Pipeline:
             raise failure from error
         finally:
             delivery.abandon()
+            if queue is not None:
+                job.sends.count(-queue.end(), 0)
             self._release(job)
             self._reports.end(job, outcome)
             if isinstance(outlet, DirectOutlet):

@@ -1,13 +1,15 @@
+# cython: annotation_typing=False
 """The signs of life of what is generated here: its leases, and the tokens that are reserved for it.
 
 A router that is killed gives none any more, so that others take over as soon as its leases lapse. Reservations last
 longer, and do not need a lease: a generation that gave its lease up keeps its tokens until it settles.
+
+`renewals.pxd` gives the types with which this very file is compiled.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ssop.v1.cache_pb2 import LeaseName, RenewRequest, RenewResponse
@@ -29,13 +31,13 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
 class _Held:
     """What one request holds."""
 
-    job: Job
-    is_reserved: bool = True
-    lease: "Lease | None" = None
+    def __init__(self, job: Job, lease: "Lease | None") -> None:
+        self.job = job
+        self.is_reserved = True
+        self.lease = lease
 
 
 class Renewals:
@@ -57,9 +59,12 @@ class Renewals:
         self._reserve_s = 0.0
         """When reservations are renewed next. They last longer than leases, and each renewal is a write."""
 
-    def hold(self, job: Job, lease: "Lease | None", *, age_s: float = 0.0) -> None:
+    def hold(self, job: Job, lease: "Lease | None", age_s: float = 0.0) -> None:
         """A request was admitted that generates, `age_s` seconds ago at most: much of its lease may be over."""
-        self._held.setdefault(job.tenant, {})[job.request_id] = _Held(job, lease=lease)
+        of_tenant = self._held.get(job.tenant)
+        if of_tenant is None:
+            of_tenant = self._held[job.tenant] = {}
+        of_tenant[job.request_id] = _Held(job, lease)
         if age_s > self._interval_s and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -69,15 +74,19 @@ class Renewals:
 
     def drop_lease(self, job: Job) -> None:
         """Its lease is over."""
-        if (held := self._held.get(job.tenant, {}).get(job.request_id)) is not None:
+        if (held := self._find(job)) is not None:
             held.lease = None
             self._forget(held)
 
     def drop_reservation(self, job: Job) -> None:
         """It settles."""
-        if (held := self._held.get(job.tenant, {}).get(job.request_id)) is not None:
+        if (held := self._find(job)) is not None:
             held.is_reserved = False
             self._forget(held)
+
+    def _find(self, job: Job) -> _Held | None:
+        of_tenant = self._held.get(job.tenant)
+        return of_tenant.get(job.request_id) if of_tenant is not None else None
 
     def _forget(self, held: _Held) -> None:
         if held.is_reserved or held.lease is not None:

@@ -282,7 +282,7 @@ class Session:
     async def _serve(self, job: Job, entry: Entry, write: Write) -> None:
         """Serve a request until its client has had room for all of it. Raises what `Pipeline.serve` raises."""
         if not job.request.resume_window_ms:
-            await self._pipeline.serve(job, write, carry_apart, entry.finish_sending)
+            await self._pipeline.serve(job, write, carry_apart, entry)
             return
         try:
             # What is read from a recording ends with the client's call elsewhere; others end with their own deadline.

@@ -56,6 +56,12 @@ class GrpcCall(CallState):
 
     async def write(self, message: bytes) -> None:
         """See Call.write."""
+        if self._sending is not None:
+            # Shielded: whoever gives this up leaves what was sent before.
+            await asyncio.shield(self._sending)
+        await self._hand_over(message)
+
+    async def _hand_over(self, message: bytes) -> None:
         await self._guard(self._context.write(message))
 
     def send(self, message: bytes) -> Awaitable[None] | None:
@@ -67,7 +73,7 @@ class GrpcCall(CallState):
     async def _send_after(self, before: "asyncio.Future[None] | None", message: bytes) -> None:
         if before is not None:
             await before
-        await self.write(message)
+        await self._hand_over(message)
 
     async def finish_sending(self, error: MeshError | None) -> MeshError | None:
         """Wait until what was sent is the transport's. The error that the call ends with: the one that it has, or that
@@ -104,8 +110,7 @@ class UnaryCall(GrpcCall):
 
     response: bytes | None = None
 
-    async def write(self, message: bytes) -> None:
-        """See Call.write."""
+    async def _hand_over(self, message: bytes) -> None:
         if self.response is not None:
             raise RuntimeError(f"{self.method} is unary: it writes one message")
         self.response = message

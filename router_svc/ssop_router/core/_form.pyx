@@ -66,25 +66,32 @@ cdef class Form:
 
 def encode(fields):
     """See the pure twin."""
+    if not isinstance(fields, tuple):
+        raise TypeError("no fields")
     cdef Form form = Form.__new__(Form)
-    cdef bytes scopes = pack_scopes(fields.scopes), domain = DOMAIN
-    cdef tuple collections = fields.collections
+    cdef bytes domain = DOMAIN, packed
+    cdef tuple collections
+    (
+        tenant, scopes, model, sampling, template_version, schema_hash, index_version, messages, tools, tool_choice,
+        collections, retrieval_top_k, stream_buffer_bytes, wire_version, codec_version,
+    ) = <tuple>fields
+    packed = pack_scopes(scopes)
     form.add_raw(PyBytes_AS_STRING(domain), PyBytes_GET_SIZE(domain))
-    form.add_text(fields.tenant)
-    form.add_raw(PyBytes_AS_STRING(scopes), PyBytes_GET_SIZE(scopes))
-    form.add_text(fields.model)
-    form.add_bytes(fields.sampling)
-    form.add_text(fields.template_version)
-    form.add_bytes(fields.schema_hash)
-    form.add_text(fields.index_version)
-    form.add_list(fields.messages)
-    form.add_list(fields.tools)
-    form.add_bytes(fields.tool_choice)
+    form.add_text(tenant)
+    form.add_raw(PyBytes_AS_STRING(packed), PyBytes_GET_SIZE(packed))
+    form.add_text(model)
+    form.add_bytes(sampling)
+    form.add_text(template_version)
+    form.add_bytes(schema_hash)
+    form.add_text(index_version)
+    form.add_list(messages)
+    form.add_list(tools)
+    form.add_bytes(tool_choice)
     form.add_number(len(collections))
     for name in collections:
         form.add_text(name)
-    form.add_number(fields.retrieval_top_k)
-    form.add_number(fields.stream_buffer_bytes)
-    form.add_number(fields.wire_version)
-    form.add_text(fields.codec_version)
+    form.add_number(retrieval_top_k)
+    form.add_number(stream_buffer_bytes)
+    form.add_number(wire_version)
+    form.add_text(codec_version)
     return PyBytes_FromStringAndSize(form.data, form.size)

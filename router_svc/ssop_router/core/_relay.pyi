@@ -29,7 +29,7 @@ class Sends:
     def note(self, at_us: int, size_bytes: int, frames: int, heads: bytes) -> None:
         """A chunk is about to be sent."""
     def count(self, frames: int, size_bytes: int) -> None:
-        """Document frames went out."""
+        """Document frames went out; less than none: so many of them did not in the end."""
 
 @final
 class Backlog:

@@ -28,7 +28,7 @@ class Sends:
             self.left_out += 1
 
     def count(self, frames: int, size_bytes: int) -> None:
-        """Document frames went out."""
+        """Document frames went out; less than none: so many of them did not in the end."""
         self.frames += frames
         self.size_bytes += size_bytes
 

@@ -1,7 +1,6 @@
 """Stored answers, followers, and a cache that fails."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -259,13 +258,11 @@ async def test_lease_of_a_request_that_went_while_it_was_admitted_is_given_up(me
 async def test_lease_that_comes_in_the_turn_in_which_its_request_goes_is_given_up(
     mesh: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give = crowd._give
+    def read_in_vain(reply: bytes) -> Admitted:
+        asyncio.get_running_loop().call_soon(task.cancel)
+        return read_admitted(reply)
 
-    def give_in_vain(asked: Any, response: Admitted) -> None:
-        give(asked, response)
-        task.cancel()
-
-    monkeypatch.setattr(crowd, "_give", give_in_vain)
+    monkeypatch.setattr(crowd, "read_admitted", read_in_vain)
     principal = Principal("acme", "k", frozenset({"lite", "full", "ssop"}))
     job = mesh.router.pipeline.accept(Intake(ask(model="grok-3-lite"), principal, 60))
     task = asyncio.ensure_future(mesh.router.pipeline.serve(job, lambda _: None, lambda work, _: work))

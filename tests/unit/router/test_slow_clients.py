@@ -192,6 +192,7 @@ async def test_an_answer_that_never_gets_credit_counts_as_what_its_client_hears(
     assert mesh.metric("ssop_router_requests_total", outcome="OK") == 0
     assert mesh.metric("ssop_router_requests_total", outcome="DEADLINE_EXCEEDED") == 1
     assert mesh.metric("ssop_router_frames_lost_total") == 0
+    assert mesh.metric("ssop_router_frames_sent_total") == 0
 
 
 async def test_an_error_names_the_last_frame_that_there_was_credit_for() -> None:
@@ -205,6 +206,7 @@ async def test_an_error_names_the_last_frame_that_there_was_credit_for() -> None
     sent = [frame for frame in frames if frame.kind < FrameKind.FRAME_KIND_DECISION]
     assert 0 < len(sent) < len(WHOLE)
     assert error.metadata["last_seq"] == str(sent[-1].seq)
+    assert mesh.metric("ssop_router_frames_sent_total") == len(sent)
 
 
 async def test_a_follower_that_runs_out_of_time_says_where_and_after_which_frame() -> None:
@@ -238,13 +240,16 @@ async def test_a_recording_takes_what_nobody_waits_for(monkeypatch: pytest.Monke
         mesh.router.pipeline.discard(job)
 
 
-async def test_a_grpc_call_hands_over_what_nobody_waits_for() -> None:
+@pytest.mark.parametrize("has_written_last", [False, True])
+async def test_a_grpc_call_hands_over_what_nobody_waits_for(has_written_last: bool) -> None:
     """The wait for a chunk may be cut in the turn in which it begins."""
     messages = [b"1", b"2", b"3"]
 
     async def stream(call: Call) -> None:
-        for message in messages:
+        for message in messages[: -1 if has_written_last else None]:
             asyncio.ensure_future(finish(call.send(message))).cancel()
+        if has_written_last:
+            await call.write(messages[-1])
 
     services = [Service("test", [Method("/test/Stream", Arity.SERVER_STREAM, stream, needs_principal=False)])]
     server = await start_server(services, ["127.0.0.1:0"], authenticate=lambda _: OWNER)
