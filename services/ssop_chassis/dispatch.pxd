@@ -1,3 +1,6 @@
+from ssop_chassis.tracing cimport is_traced
+
+
 cdef class CallState:
     cdef object __weakref__
     cdef public bint is_left
@@ -16,6 +19,10 @@ cdef class CallState:
     cpdef set_trailing_metadata(self, metadata)
 
     cpdef carry(self, work, outlives)
+
+
+cdef class _Unseen:
+    pass
 
 
 cdef class Dispatcher:
