@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The cache level on this host: answers in memory, kept on disk, told of changes by the log in the state instance.
 
 Reads and writes touch memory only. One task follows the log and one thread writes the folder, so neither Redis nor the
