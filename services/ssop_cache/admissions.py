@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Who is let in, and what is stored of the answer: for all requests of a tenant that came together, one script each."""
 
 import asyncio
@@ -5,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -30,24 +30,27 @@ _OUTCOMES: Final = {
     Outcome.FOLLOW: CacheOutcome.CACHE_OUTCOME_FOLLOW,
     Outcome.MISS: CacheOutcome.CACHE_OUTCOME_MISS,
 }
+_NOT_ASKED: Final = CacheOutcome.CACHE_OUTCOME_UNSPECIFIED
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
 class Admitting:
     """What one request asks for at its beginning, and what came of it: `error` is set, or the others are.
 
     `fence` 0: no lease. `budget_left` -1: there is no budget.
     """
 
-    request: AdmitAsked
-    error: MeshError | None = None
-    outcome: CacheOutcome.ValueType = CacheOutcome.CACHE_OUTCOME_UNSPECIFIED
-    answer: Answer | None = None
-    fence: int = 0
-    budget_left: int = -1
-    seen_fence: int = 0
-    """Of the commit after which its answer was looked for again."""
+    __slots__ = ("answer", "budget_left", "error", "fence", "outcome", "request", "seen_fence")
+
+    def __init__(self, request: AdmitAsked) -> None:
+        self.request = request
+        self.error: MeshError | None = None
+        self.outcome: CacheOutcome.ValueType = _NOT_ASKED
+        self.answer: Answer | None = None
+        self.fence = 0
+        self.budget_left = -1
+        self.seen_fence = 0
+        """Of the commit after which its answer was looked for again."""
 
 
 class Admissions:
@@ -111,7 +114,7 @@ class Admissions:
                 alike.setdefault((request.rate_share, request.lease_ms, request.reservation_ms), []).append(one)
         for terms in tuple(alike):
             try:
-                _check_terms(*terms)
+                _check_terms(terms)
             except MeshError as error:
                 for one in alike.pop(terms):
                     one.error = error
@@ -288,7 +291,8 @@ def describe_answer(answer: Answer) -> cache_pb2.StoredAnswer:
     return cache_pb2.StoredAnswer(chunk=answer.chunk, age_ms=answer.age_ms, model=answer.model, level=answer.level)
 
 
-def _check_terms(rate_share: float, lease_ms: int, reservation_ms: int) -> None:
+def _check_terms(terms: tuple[float, int, int]) -> None:
+    rate_share, lease_ms, reservation_ms = terms
     check_lease(lease_ms)
     if reservation_ms:
         check_lease(reservation_ms, path="reservation_ms")

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Stored answers at both levels: on this host, and in the cache instance. One key for both."""
 
 import asyncio
@@ -38,14 +39,17 @@ Wanted = tuple[bytes, int]
 """An answer that is looked for: its key, and how old it may be in milliseconds; 0 is no limit."""
 
 
-class Fresh(NamedTuple):
+class Fresh:
     """An answer that is to be stored for `ttl_ms`."""
 
-    cache_key: bytes
-    fence: int
-    chunk: bytes
-    model: str
-    ttl_ms: int
+    __slots__ = ("cache_key", "chunk", "fence", "model", "ttl_ms")
+
+    def __init__(self, cache_key: bytes, fence: int, chunk: bytes, model: str, ttl_ms: int) -> None:
+        self.cache_key = cache_key
+        self.fence = fence
+        self.chunk = chunk
+        self.model = model
+        self.ttl_ms = ttl_ms
 
 
 _Asking = Coroutine[None, None, Sequence[Answer | MeshError | None]]

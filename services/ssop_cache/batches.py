@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What many requests ask of the cache service in one call of their router."""
 
 import asyncio
@@ -50,7 +51,7 @@ class Batches:
                 one = _read(entry)
             except MeshError as error:
                 # One that says nothing of the commit would pass for a service that knows none.
-                asked.append(error if entry.commit is None else Conclusion(settled=error, committed=error))
+                asked.append(error if entry.commit is None else _fail(error))
                 continue
             asked.append(one)
             if isinstance(one, Admitting):
@@ -116,6 +117,12 @@ def _read(entry: EntryAsked) -> _Asked:
     if entry.admit is None:
         raise invalid_request(("entries", "has one that asks for nothing"))
     return Admitting(entry.admit)
+
+
+def _fail(error: MeshError) -> Conclusion:
+    one = Conclusion(None, None)
+    one.settled = one.committed = error
+    return one
 
 
 def _bound(asked: Sequence[_Asked | MeshError], outcomes: list[bytes]) -> None:

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """How requests end: what they used is charged, and what was generated is stored. One script for all that come together.
 
 A settlement does not depend on what becomes of the answer beside it, nor the answer on the settlement.
@@ -8,7 +9,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -35,20 +35,22 @@ Settled = int | MeshError
 Committed = Literal[True] | MeshError
 
 
-@dataclass(slots=True)
 class Conclusion:
     """What one request asks for at its end, either or both, and what came of it."""
 
-    settle: Settlement | None = None
-    commit: CommitAsked | None = None
-    settled: Settled | None = None
-    committed: Committed | None = None
-    chunk: bytes | None = None
-    """The whole answer, once its lease is known to be held."""
-    is_granted: bool = False
-    """Its lease was given here and can't have lapsed."""
-    is_unfit: bool = False
-    is_stored: bool = False
+    __slots__ = ("chunk", "commit", "committed", "is_granted", "is_stored", "is_unfit", "settle", "settled")
+
+    def __init__(self, settle: Settlement | None, commit: CommitAsked | None) -> None:
+        self.settle = settle
+        self.commit = commit
+        self.settled: Settled | None = None
+        self.committed: Committed | None = None
+        self.chunk: bytes | None = None
+        """The whole answer, once its lease is known to be held."""
+        self.is_granted = False
+        """Its lease was given here and can't have lapsed."""
+        self.is_unfit = False
+        self.is_stored = False
 
 
 class Conclusions:
@@ -74,7 +76,7 @@ class Conclusions:
 
     async def settle(self, tenant: str, request: Settlement) -> int:
         """Settle one; the tokens that were charged. Raises what CacheService.Settle may answer with."""
-        asked = Conclusion(settle=request)
+        asked = Conclusion(request, None)
         await self.conclude_all(tenant, (asked,))
         if not isinstance(asked.settled, int):
             raise _error_of(asked.settled)
@@ -82,7 +84,7 @@ class Conclusions:
 
     async def commit(self, tenant: str, request: CommitAsked) -> None:
         """End one generation. Raises what CacheService.Commit may answer with."""
-        asked = Conclusion(commit=request)
+        asked = Conclusion(None, request)
         await self.conclude_all(tenant, (asked,))
         if asked.committed is not True:
             raise _error_of(asked.committed)
@@ -206,7 +208,7 @@ class Conclusions:
             if outcome == b"followed":
                 followed.append((one, described, commit.chunk))
             else:
-                one.committed = _judge(outcome, is_fit=not one.is_unfit)
+                one.committed = _judge(outcome, not one.is_unfit)
         self._count_ends(reply[last:])
         if followed:
             await self._end_followed(keys, followed)
@@ -225,7 +227,7 @@ class Conclusions:
                 one.committed = error
             return
         for (one, *_), outcome in zip(followed, reply[2:], strict=True):
-            one.committed = _judge(outcome, is_fit=not one.is_unfit)
+            one.committed = _judge(outcome, not one.is_unfit)
         self._count_ends(reply[2:])
 
     def _count_ends(self, outcomes: Reply) -> None:
@@ -251,7 +253,7 @@ def _check(asked: Conclusion) -> None:
             asked.committed = error
 
 
-def _judge(outcome: int | bytes, *, is_fit: bool) -> Committed:
+def _judge(outcome: int | bytes, is_fit: bool) -> Committed:
     if outcome == b"lost":
         return _lease_lost()
     if not is_fit:

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Connections on which the commands of a turn of the loop travel together: one write, one turn of the server, one sync.
 
 redis-py makes the connections: addresses, TLS, passwords, who is master. Once one stands, replies are read here, by

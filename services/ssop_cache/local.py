@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The cache level on this host: answers in memory, kept on disk, told of changes by the log in the state instance.
 
 Reads and writes touch memory only. One task follows the log and one thread writes the folder, so neither Redis nor the
@@ -10,7 +11,7 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -143,8 +144,8 @@ class LocalLevel:
         self._is_used = True
         if not self.is_synced:
             return [None] * len(wanted)
-        find, now_ms = self.answers.find, self._wall_ms()
-        return [find(name, now_ms, max_age_ms) for name, max_age_ms in wanted]
+        answers, now_ms = self.answers, self._wall_ms()
+        return [answers.find(name, now_ms, max_age_ms) for name, max_age_ms in wanted]
 
     def find_unsynced(self, name: Name, max_age_ms: int) -> LocalAnswer | None:
         """The answer for when Redis can't say, if it was up to date not too long ago."""
@@ -170,12 +171,12 @@ class LocalLevel:
         if changes == self.changes:
             gone = self.answers.put(name, LocalAnswer(fence, now_ms - age_ms, now_ms + ttl_ms, record))
         elif self.answers.drop(name, fence):
-            self._mark(name)
+            self._mark((name,))
         if gone is not None:
-            self._mark(name)
+            self._mark((name,))
         if gone:
             self._metrics.local_evictions.inc(len(gone))
-            self._mark(*gone)
+            self._mark(gone)
         if is_newer:
             self._is_used = True
             self._woken.set()
@@ -194,9 +195,9 @@ class LocalLevel:
         if change.cache_key:
             name = (change.tag, change.cache_key)
             if self.answers.drop(name, change.fence):
-                self._mark(name)
+                self._mark((name,))
         else:
-            self._mark(*self.answers.flush(change.tag, change.fence))
+            self._mark(self.answers.flush(change.tag, change.fence))
 
     async def tell(self, *changes: Change) -> None:
         """Tell every host of changes. Raises STORE_UNAVAILABLE."""
@@ -207,7 +208,7 @@ class LocalLevel:
         self.answers.clear()
         self._mark_all()
 
-    def _mark(self, *names: Name) -> None:
+    def _mark(self, names: Iterable[Name]) -> None:
         if self._disk is None or self._is_all_dirty:
             return
         for name in names:
@@ -264,10 +265,10 @@ class LocalLevel:
             _log.error("stored answers of this host are kept in memory only: %s", error)
             return
         self._disk, self._written = disk, self._cursor
-        self._mark(*self.answers)
+        self._mark(self.answers)
         for name, answer in found.items():
             gone = self.answers.put(name, answer)
-            self._mark(*(gone if gone is not None else [name]))
+            self._mark(gone if gone is not None else (name,))
         if found:
             _log.info("stored answers of this host are back", extra={"answers": len(found)})
 

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """One role of Redis behind a call with a bound: at most `timeout_s`, and nothing is ever sent twice.
 
 The bound is on the instances: time during which this process's own loop was late is none of it. A reply that did not

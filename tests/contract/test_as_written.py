@@ -16,6 +16,8 @@ SUITES: Final = (
     "tests/unit/router/test_cascade.py",
     "tests/unit/router/test_failover.py",
     "tests/unit/router/test_reports.py",
+    "tests/unit/cache/test_local_level.py",
+    "tests/integration/test_cache_batches.py",
 )
 PLACES: Final = """
 import importlib, sys, helpers.sources_alone

@@ -153,7 +153,8 @@ async def test_what_is_taken_back_is_no_later_answer(
         """As where the state is lost meanwhile, and who gets the lease then is quick."""
         stored = await put_all(store, tenant, fresh)
         servers[0].ask("FLUSHALL")
-        await put_all(store, tenant, [fresh[0]._replace(fence=fresh[0].fence + 1, chunk=answer("later"))])
+        one = fresh[0]
+        await put_all(store, tenant, [Fresh(one.cache_key, one.fence + 1, answer("later"), one.model, one.ttl_ms)])
         return stored
 
     (admitted,) = await run(under_test, [admit("acme", "a", key=KEY)])

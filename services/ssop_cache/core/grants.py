@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Leases that this service gave, so that it need not ask whether one is held that nobody can have taken yet. Pure.
 
 A lease lasts by the clock of the state instance; the time from before it was asked for is no later than that. What the

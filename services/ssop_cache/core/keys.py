@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Names of the keys in Redis.
 
 All keys of a tenant carry the tenant's hash as their hash tag, so that a script's keys share a slot of a cluster and no

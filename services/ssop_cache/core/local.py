@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The cache level on the host: answers in memory, the ones used longest ago first to go. Bounded by bytes.
 
 An entry is named by tenant and canonical key, the same key as in Redis. It holds the record that Redis holds, so a
@@ -8,7 +9,6 @@ import struct
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 ENTRY_BYTES: Final = 384
@@ -42,16 +42,16 @@ class LocalAnswer(NamedTuple):
         return len(self.record) + ENTRY_BYTES
 
 
-@dataclass(slots=True)
 class LocalAnswers:
     """The answers of all tenants. Owned by the event loop."""
 
-    max_bytes: int
-    size_bytes: int = 0
-    evictions: int = 0
-    _entries: OrderedDict[Name, LocalAnswer] = field(default_factory=OrderedDict)
-    _tenants: dict[str, set[bytes]] = field(default_factory=dict)
-    _floors: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.size_bytes = 0
+        self.evictions = 0
+        self._entries: OrderedDict[Name, LocalAnswer] = OrderedDict()
+        self._tenants: dict[str, set[bytes]] = {}
+        self._floors: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)

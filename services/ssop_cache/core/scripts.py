@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """The calls of the Lua scripts: their keys and arguments, and their replies as values.
 
 A reply is a list of int and bytes, as Redis sends it. Times are in milliseconds unless the name says otherwise.

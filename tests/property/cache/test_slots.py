@@ -20,8 +20,8 @@ NAMES = st.text(max_size=40) | st.text(alphabet="{}ab:", max_size=12)
 BUILDERS: list[Callable[..., ScriptCall]] = [
     builder
     for module in (scripts, changes, flushes, hints, neighbours, registry)
-    for _, builder in inspect.getmembers(module, inspect.isfunction)
-    if builder.__annotations__.get("return") is ScriptCall
+    for _, builder in inspect.getmembers(module, inspect.isroutine)
+    if getattr(builder, "__annotations__", {}).get("return") in (ScriptCall, "ScriptCall")
 ]
 PLAIN: dict[type, Any] = {int: 7, bytes: b"\1", str: "x", bool: True, float: 1.0}
 

@@ -1,6 +1,9 @@
 """Leases of which the cache service knows that they are held."""
 
+from helpers.as_written import run_both_ways
 from ssop_cache.core.grants import MOST, Grants
+
+way = run_both_ways("ssop_cache.core.grants", "Grants")
 
 KEY = b"\1" * 32
 

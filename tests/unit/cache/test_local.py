@@ -2,6 +2,7 @@
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop_cache.core.local import (
     ENTRY_BYTES,
     LocalAnswer,
@@ -13,6 +14,8 @@ from ssop_cache.core.local import (
     encode_local,
     encode_name,
 )
+
+way = run_both_ways("ssop_cache.core.local", "LocalAnswer", "LocalAnswers")
 
 TAG, OTHER = "a" * 32, "b" * 32
 NAME: Name = (TAG, b"\1" * 32)
