@@ -269,6 +269,17 @@ async def test_what_somebody_is_about_to_press_stays_when_figures_come(page: Pag
     assert page.faults == []
 
 
+async def test_posts_are_watched_though_other_hours_are_asked_for_meanwhile(page: Page) -> None:
+    is_asked, let_through = await hold_next(page, r"/v1/opinion/summary")
+    await page.fill("#key", KEY)
+    await page.keyboard.press("Tab")
+    await is_asked.wait()
+    await page.select_option("#hours", "1")
+    await page.get_by_text("Watching.").wait_for()
+    await page.get_by_text("records found").wait_for()
+    await let_through()
+
+
 async def test_an_entity_of_the_chart_is_searched_for(page: Page) -> None:
     await begin(page)
     await page.locator("#entities button").first.click()

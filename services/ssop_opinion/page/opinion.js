@@ -375,11 +375,11 @@ async function runSearch(offset = 0) {
 // `isWelcome` is asked when the answers are there: much may have begun since they were asked for.
 async function showEverything(isWelcome = () => true) {
   const signal = figures.begin();
-  if (!$("key").value.trim()) return false;
+  if (!$("key").value.trim()) return;
   const paths = [`/v1/opinion/summary?hours=${$("hours").value}`, "/v1/opinion/alerts", "/v1/opinion/channels"];
   try {
     const [summary, { alerts }, channels] = await Promise.all(paths.map((path) => ask(path, signal)));
-    if (!isWelcome()) return false;
+    if (!isWelcome()) return;
     showTiles(summary);
     drawSeries(summary);
     drawBars($("entities"), summary.entities, "main_entity");
@@ -389,12 +389,10 @@ async function showEverything(isWelcome = () => true) {
     showChannels(channels);
     $("fault").textContent = "";
     $("state").textContent = `As of ${new Date().toLocaleTimeString()}.`;
-    return true;
   } catch (error) {
-    if (signal.aborted) return false;
+    if (signal.aborted) return;
     $("fault").textContent = error.message;
     $("state").textContent = "Not up to date.";
-    return false;
   }
 }
 
@@ -421,8 +419,10 @@ async function begin() {
   arriving.clear();
   $("live").replaceChildren();
   $("results").replaceChildren();
-  for (const one of [watching, searching, opening]) one.begin();
-  if (!(await showEverything())) return;
+  $("fault").textContent = "";
+  const [signal] = [watching, searching, opening].map((one) => one.begin());
+  await showEverything();
+  if (signal.aborted || !$("key").value.trim() || $("fault").textContent) return;
   watch();
   runSearch();
   clearTimeout(timer);
