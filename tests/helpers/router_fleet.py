@@ -17,6 +17,7 @@ import grpc.aio
 
 from helpers.child_environ import child_environ
 from helpers.ledger import Books
+from helpers.log_lines import read_log
 from helpers.machine import stretched
 from helpers.redis_server import RedisServer
 from helpers.router_process import as_error, keys_text, wait_serving
@@ -60,7 +61,7 @@ class ServiceProcess:
     @property
     def log(self) -> list[dict[str, Any]]:
         """Its lines."""
-        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        return read_log(self._log)
 
     @property
     def rss_bytes(self) -> int:

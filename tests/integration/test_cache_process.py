@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +15,7 @@ from google.protobuf.message import Message
 from helpers.cache_service import HIT, LEASE, answer, running_cache
 from helpers.child_environ import child_environ
 from helpers.eventually import eventually
+from helpers.log_lines import read_log
 from helpers.redis_server import RedisServer, redis_pair
 from ssop.v1 import cache_pb2
 from ssop.v1.cache_admin_pb2 import CacheStats
@@ -65,7 +65,7 @@ async def connected(folder: Path) -> AsyncIterator[Peer]:
 
 
 def messages(log: Path) -> list[str]:
-    return [json.loads(line)["message"] for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line["message"] for line in read_log(log)]
 
 
 async def test_process_serves_and_drains(servers: Servers, tmp_path: Path) -> None:
