@@ -121,15 +121,15 @@ async def test_killed_host_serves_nothing_that_was_flushed_while_it_was_down(ser
     try:
         await eventually(lambda: "ready" in messages(log))
         async with connected(tmp_path) as peer:
-            for tenant in ("acme", "umbrella"):
-                for key in keys:
+            for key in keys:
+                for tenant in ("acme", "umbrella"):
                     admit = cache_pb2.AdmitRequest(request_id=f"r{key[-1]}", cache_key=key, lease_ms=60_000)
                     lease = await call(peer, "Admit", tenant, admit, cache_pb2.AdmitResponse)
                     commit = cache_pb2.CommitRequest(
                         cache_key=key, fencing_token=lease.fencing_token, chunk=answer(tenant), is_complete=True
                     )
                     await call(peer, "Commit", tenant, commit, cache_pb2.CommitResponse)
-            # The folder follows behind; the umbrella's first answers are on it by now or soon.
+            # The folder follows behind; the first answers of both are on it by now or soon.
             await eventually(lambda: sum(file.stat().st_size for file in folder.glob("*.log")) > 4_000)
         process.kill()
         process.wait()
