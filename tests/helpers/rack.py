@@ -22,6 +22,7 @@ import ssop_cli.leash
 from helpers.certificates import Files, make_authority, make_certificate
 from helpers.child_environ import child_environ
 from helpers.live_mesh import wait_until
+from helpers.log_lines import read_log
 from helpers.lossy_switch import LossySwitch, start_switch
 from helpers.nginx import write_front
 from helpers.redis_server import RedisServer, redis_pair
@@ -77,8 +78,7 @@ class RackHost:
 
     def log(self, instance: str) -> list[dict[str, Any]]:
         """Lines of an instance's log, of all its processes."""
-        text = (self.folder / f"{instance}.log").read_text()
-        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        return read_log(self.folder / f"{instance}.log")
 
     def kill(self) -> None:
         """Everything on it ends as where the power is cut."""

@@ -17,6 +17,7 @@ import grpc.aio
 
 from helpers.child_environ import child_environ
 from helpers.ledger import Books
+from helpers.log_lines import read_log
 from helpers.machine import stretched
 from helpers.redis_server import RedisServer
 from helpers.router_process import as_error, keys_text, wait_serving
@@ -59,9 +60,8 @@ class ServiceProcess:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Its lines; the last one counts when it is whole, since the process may be writing it."""
-        lines = self._log.read_text().splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
+        """Its lines."""
+        return read_log(self._log)
 
     @property
     def rss_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +15,7 @@ from google.protobuf.message import Message
 from helpers.cache_service import HIT, LEASE, answer, running_cache
 from helpers.child_environ import child_environ
 from helpers.eventually import eventually
+from helpers.log_lines import read_log
 from helpers.redis_server import RedisServer, redis_pair
 from ssop.v1 import cache_pb2
 from ssop.v1.cache_admin_pb2 import CacheStats
@@ -65,7 +65,7 @@ async def connected(folder: Path) -> AsyncIterator[Peer]:
 
 
 def messages(log: Path) -> list[str]:
-    return [json.loads(line)["message"] for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line["message"] for line in read_log(log)]
 
 
 async def test_process_serves_and_drains(servers: Servers, tmp_path: Path) -> None:
@@ -121,15 +121,15 @@ async def test_killed_host_serves_nothing_that_was_flushed_while_it_was_down(ser
     try:
         await eventually(lambda: "ready" in messages(log))
         async with connected(tmp_path) as peer:
-            for tenant in ("acme", "umbrella"):
-                for key in keys:
+            for key in keys:
+                for tenant in ("acme", "umbrella"):
                     admit = cache_pb2.AdmitRequest(request_id=f"r{key[-1]}", cache_key=key, lease_ms=60_000)
                     lease = await call(peer, "Admit", tenant, admit, cache_pb2.AdmitResponse)
                     commit = cache_pb2.CommitRequest(
                         cache_key=key, fencing_token=lease.fencing_token, chunk=answer(tenant), is_complete=True
                     )
                     await call(peer, "Commit", tenant, commit, cache_pb2.CommitResponse)
-            # The folder follows behind; the umbrella's first answers are on it by now or soon.
+            # The folder follows behind; the first answers of both are on it by now or soon.
             await eventually(lambda: sum(file.stat().st_size for file in folder.glob("*.log")) > 4_000)
         process.kill()
         process.wait()

@@ -61,11 +61,16 @@ def test_confidence_of_the_first_field_decides(caller: SsopClient) -> None:
 
 def test_stored_answer_is_replayed(caller: SsopClient) -> None:
     prompt = f"Good or bad news? {POSTS[0]}"
-    first = caller.generate(prompt, output_schema=MOOD, policy="cascade").result()
-    second = caller.generate(prompt, output_schema=MOOD, policy="cascade")
-    assert second.result() == first
-    assert second.decision is not None
-    assert second.decision.cache_reason == mesh_pb2.CACHE_REASON_HIT
+    answers = [caller.generate(prompt, output_schema=MOOD, policy="cascade").result()]
+
+    def is_replayed() -> bool:
+        stream = caller.generate(prompt, output_schema=MOOD, policy="cascade")
+        answers.append(stream.result())
+        return stream.decision is not None and stream.decision.cache_reason == mesh_pb2.CACHE_REASON_HIT
+
+    # Where the store gets no core for its bound, the answer that comes is stored instead.
+    wait_until(is_replayed, 60, "an answer is replayed")
+    assert answers[-1] == answers[-2]
 
 
 def test_client_that_goes_away_in_the_window_frees_the_slots(caller: SsopClient) -> None:

@@ -211,7 +211,12 @@ async def test_readiness_follows_the_router(router_address: str) -> None:
     router = ScriptedRouter(as_script([]))
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, router.server)
-    async with serve(router, router_address), run_gateway(router_address) as gateway, open_client(gateway) as client:
+    async with (
+        serve(router, router_address),
+        # The router is in this process, and so is what may hold it up.
+        run_gateway(router_address, ready_timeout_ms=30_000) as gateway,
+        open_client(gateway) as client,
+    ):
         await servicer.set("", 1)
         assert (await client.get("/readyz")).status_code == 200
         await servicer.set("", 2)

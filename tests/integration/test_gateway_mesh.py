@@ -132,8 +132,13 @@ def test_a_request_is_one_trace_that_begins_with_the_caller(http: httpx.Client, 
 
 def test_readiness_follows_a_router_that_dies_and_comes_back(mesh: LiveMesh, http: httpx.Client) -> None:
     assert http.get("/readyz").status_code == 200
-    pid = mesh.signal("router", signal.SIGKILL)
-    wait_until(lambda: http.get("/readyz").status_code == 503, 60, "the edge is not ready without its router")
+    # Nobody starts it again before it was missed.
+    mesh.process.send_signal(signal.SIGSTOP)
+    try:
+        pid = mesh.signal("router", signal.SIGKILL)
+        wait_until(lambda: http.get("/readyz").status_code == 503, 60, "the edge is not ready without its router")
+    finally:
+        mesh.process.send_signal(signal.SIGCONT)
     mesh.wait_restarted("router", pid)
     wait_until(lambda: http.get("/readyz").status_code == 200, 60, "the edge is ready again")
 

@@ -118,15 +118,21 @@ def test_plain_text_streams_in_parts(client: SsopClient) -> None:
 
 
 def test_second_asking_is_a_replay_of_the_same_frames_and_bills_nothing(client: SsopClient) -> None:
-    with client.generate("A fine day at the shop.", output_schema=MOOD) as first:
-        frames = [bytes(frame.raw) for frame in first if frame.seq]
-    with client.generate("A fine day at the shop.", output_schema=MOOD) as second:
-        again = [bytes(frame.raw) for frame in second if frame.seq]
-    assert second.decision is not None
-    assert second.accounting is not None
-    assert second.decision.cache_reason == CacheReason.CACHE_REASON_HIT
-    assert not second.accounting.is_billed
-    assert again == frames
+    frames: list[list[bytes]] = []
+
+    def is_replayed() -> bool:
+        with client.generate("A fine day at the shop.", output_schema=MOOD) as stream:
+            frames.append([bytes(frame.raw) for frame in stream if frame.seq])
+        assert stream.decision is not None
+        assert stream.accounting is not None
+        is_hit = stream.decision.cache_reason == CacheReason.CACHE_REASON_HIT
+        assert stream.accounting.is_billed != is_hit
+        return is_hit
+
+    assert not is_replayed()
+    # Where the store gets no core for its bound, the answer that comes is stored instead.
+    wait_until(is_replayed, 60, "an answer is replayed")
+    assert frames[-1] == frames[-2]
 
 
 def test_model_alone_on_both_tiers_is_said(client: SsopClient) -> None:
@@ -230,12 +236,18 @@ def test_killed_inference_goes_on_when_it_is_started_again_and_the_mesh_recovers
 ) -> None:
     text = {"type": "string", "minLength": 200, "maxLength": 300}
     schema = {**LONG, "properties": {"first": {"enum": ["a", "b"]}, "text": text}}
-    stream = client.generate("Write a text.", output_schema=schema, policy="no_cache", timeout_s=60)
-    first = next(stream)
-    pid = mesh.signal("inference", signal.SIGKILL)
-    answer = stream.result()
-    assert stream.status is not None
-    assert [entry.cause for entry in stream.status.continuations] == ["BACKEND_FAILED"]
+    for _ in range(5):
+        stream = client.generate("Write a text.", output_schema=schema, policy="no_cache", timeout_s=60)
+        first = next(stream)
+        pid = mesh.signal("inference", signal.SIGKILL)
+        answer = stream.result()
+        assert stream.status is not None
+        causes = [entry.cause for entry in stream.status.continuations]
+        if causes:
+            break
+        # The answer was whole before this process, which got no core, could kill anybody.
+        mesh.wait_restarted("inference", pid)
+    assert causes == ["BACKEND_FAILED"]
     assert answer["first"] == first.value
     assert 200 <= len(answer["text"]) <= 300
 
