@@ -47,6 +47,7 @@ class RawConnection:
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding="utf-8"))
         self.streams: dict[int, RawStream] = {}
         self.has_goaway = False
+        self._is_over = False
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -74,9 +75,9 @@ class RawConnection:
         return stream
 
     async def until_ended(self, stream: RawStream, timeout_s: float = 60) -> RawStream:
-        """Wait for the end of a stream."""
+        """Wait for the end of a stream, or of the connection: one that began after that hears of neither."""
         async with asyncio.timeout(timeout_s):
-            while not stream.is_ended:
+            while not stream.is_ended and not self._is_over:
                 self._changed.clear()
                 await self._changed.wait()
         return stream
@@ -90,7 +91,7 @@ class RawConnection:
                 self._take(event)
             self._flush()
             self._changed.set()
-        self.has_goaway = True
+        self.has_goaway = self._is_over = True
         for stream in self.streams.values():
             stream.is_ended = True
         self._changed.set()

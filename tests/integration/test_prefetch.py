@@ -63,6 +63,7 @@ async def type_in(
         return stream.decision.retrieval_reason, stream.status, stream.accounting
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("question", QUESTIONS)
 async def test_passages_are_there_when_a_typed_question_is_sent(
     mesh: LiveMesh, client: SsopClient, question: str

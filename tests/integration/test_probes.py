@@ -58,4 +58,4 @@ async def test_a_tracer_sees_each_frame_sent_and_received_once(tmp_path: Path) -
             await eventually(lambda: lines_of("frame_received", number) == sent)
         finally:
             tracer.terminate()
-            tracer.wait(10)
+            tracer.wait(60)

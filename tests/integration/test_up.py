@@ -23,6 +23,8 @@ from ssop_cli.posts import read_schema
 from ssop_cli.report import ChildReport, is_alive, read_report
 from ssop_sdk import SsopClient, Unavailable
 
+# Commands have three minutes each, and some tests run several.
+pytestmark = pytest.mark.timeout(600)
 CHILDREN = ("redis-cache", "redis-state", "cache", "rag", "inference", "router")
 MOOD = {
     "type": "object",
