@@ -36,9 +36,11 @@ _NO_VIOLATION: Final = Violation()
 _NO_USAGE: Final = Usage()
 # Looking a name up in an enum of protobuf costs as much as an object.
 _NO_VERDICT: Final = Verdict.VERDICT_UNSPECIFIED
-_NOT_GRAVE: Final = (_NO_VERDICT, Verdict.VERDICT_OK)
+_OK: Final = Verdict.VERDICT_OK
+_NOT_GRAVE: Final = (_NO_VERDICT, _OK)
 _NOT_INCOMPLETE: Final = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
 _NO_FINISH: Final = FinishReason.FINISH_REASON_UNSPECIFIED
+_STORABLE: Final = (FinishReason.FINISH_REASON_STOP, _NO_FINISH)
 _NO_MODE: Final = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
 _NOT_DEGRADED: Final = DegradedReason.DEGRADED_REASON_UNSPECIFIED
 _NO_CASCADE: Final = CascadeReason.CASCADE_REASON_UNSPECIFIED
@@ -91,10 +93,7 @@ class Ending:
     @property
     def is_storable(self) -> bool:
         """The answer is whole and valid, and asks for nothing to be done."""
-        return self.verdict == Verdict.VERDICT_OK and self.finish_reason in (
-            FinishReason.FINISH_REASON_STOP,
-            FinishReason.FINISH_REASON_UNSPECIFIED,
-        )
+        return self.verdict == _OK and self.finish_reason in _STORABLE
 
     def take(self, end: End) -> None:
         """An END frame."""

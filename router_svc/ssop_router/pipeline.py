@@ -45,6 +45,8 @@ from ssop_router.validation import MAX_RECEIPTS
 
 R = ErrorReason
 _ADMISSIONS: Final = 2
+_HIT: Final = CacheReason.CACHE_REASON_HIT
+_FOLLOWER: Final = CacheReason.CACHE_REASON_FOLLOWER
 
 
 class Pipeline:
@@ -203,12 +205,12 @@ class Pipeline:
             admission = await entrance.admit(job, key)
             if fetch is not None and job.cache_reason in FROM_CACHE:
                 fetch.drop()
-            if job.cache_reason == CacheReason.CACHE_REASON_HIT:
+            if job.cache_reason == _HIT:
                 await self._recall(job, key, collections)
                 await delivery.replay(admission.answer)
             else:
                 is_followed, cut_by = False, None
-                if job.cache_reason == CacheReason.CACHE_REASON_FOLLOWER:
+                if job.cache_reason == _FOLLOWER:
                     is_followed, admission, cut_by = await self._follow(job, delivery, key, collections)
                 if job.question is not None and not is_followed and cut_by is None:
                     is_followed = await self._similar.serve_hit(job, delivery, admission.lease)
@@ -254,7 +256,7 @@ class Pipeline:
                 if not job.can_continue:
                     raise interrupt(cut_by, job.last_seq)
             admission = await self._entrance.admit(job, key)
-            if job.cache_reason == CacheReason.CACHE_REASON_HIT:
+            if job.cache_reason == _HIT:
                 if not delivery.is_open:
                     await self._recall(job, key, collections)
                     await delivery.replay(admission.answer)
@@ -265,7 +267,7 @@ class Pipeline:
                 except ContradictionError:
                     break
                 return True, admission, cut_by
-            if job.cache_reason != CacheReason.CACHE_REASON_FOLLOWER:
+            if job.cache_reason != _FOLLOWER:
                 return False, admission, cut_by
         job.cache_reason = CacheReason.CACHE_REASON_MISS
         return False, NOT_ADMITTED, cut_by

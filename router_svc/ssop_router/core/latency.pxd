@@ -1,4 +1,8 @@
 cimport cython
+from libc cimport math
+
+
+cdef double _LOG_GAMMA, _SHORTEST_MS, _LONGEST_MS
 
 
 cdef class _Slot:
@@ -24,4 +28,4 @@ cdef class LatencyWindow:
     cdef _expire(self, number)
 
 
-cdef _bucket(double latency_ms)
+cdef Py_ssize_t _bucket(double latency_ms) noexcept
