@@ -8,45 +8,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
-from ssop_codec._wire cimport get_varint, put_varint, varint_size
+from ssop_codec._wire cimport get_varint, put_varint
+from ssop_router.core._fields cimport (
+    BYTES, FIXED32, FIXED64, VARINT, bytes_size, number_size, put_bytes, put_double, put_number,
+)
 
 from ssop_router.core.envelope import Admitted, Outcome
 
 # What a named tuple's own `__new__` does, without a Python function.
 cdef object make = tuple.__new__
+# What is said of nearly all settlements.
+cdef object SETTLED_AND_COMMITTED = Outcome(2, None, b"", 5, b"")
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
-cdef enum:
-    VARINT = 0
-    FIXED64 = 1
-    BYTES = 2
-    FIXED32 = 5
-
-
-# Numbers of fields here are below 16: a tag is one byte.
-
-cdef inline Py_ssize_t number_size(uint64_t value) noexcept:
-    return 1 + varint_size(value) if value else 0
-
-
-cdef inline uint8_t *put_number(uint8_t *at, int field, uint64_t value) noexcept:
-    if not value:
-        return at
-    at[0] = <uint8_t>(field << 3 | VARINT)
-    return put_varint(at + 1, value)
-
-
-cdef inline Py_ssize_t bytes_size(Py_ssize_t size) noexcept:
-    return 1 + varint_size(<uint64_t>size) + size
-
-
-cdef inline uint8_t *put_bytes(uint8_t *at, int field, const void *data, Py_ssize_t size) noexcept:
-    at[0] = <uint8_t>(field << 3 | BYTES)
-    at = put_varint(at + 1, <uint64_t>size)
-    memcpy(at, data, size)
-    return at + size
 
 
 def write_admission(
@@ -79,17 +54,9 @@ def write_admission(
     at = put_number(at, 5, max_age_ms)
     at = put_number(at, 6, no_lease)
     if share:
-        at[0] = 7 << 3 | FIXED64
-        put_fixed64(at + 1, share)
-        at += 9
+        at = put_double(at, 7, rate_share)
     put_number(at, 8, reservation_ms)
     return message
-
-
-cdef inline void put_fixed64(uint8_t *at, uint64_t value) noexcept:
-    cdef int byte
-    for byte in range(8):
-        at[byte] = <uint8_t>(value >> 8 * byte)
 
 
 def write_settlement(str request_id not None, bytes usage not None, bytes counts not None):
@@ -263,6 +230,8 @@ cdef object outcome_of(Cursor cursor):
             end, end_status = 5, b""
         elif field.tag == (6 << 3 | BYTES):
             end, end_status = 6, copy(field.body)
+    if number == 2 and end == 5:
+        return SETTLED_AND_COMMITTED
     return make(Outcome, (number, admitted, status, end, end_status))
 
 

@@ -8,38 +8,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from ssop_codec._wire cimport put_varint, varint_size
+from ssop_router.core._fields cimport bytes_size, put_bytes, put_float, put_number
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 cdef enum:
-    VARINT = 0
-    BYTES = 2
-    FIXED32 = 5
     # A tag of two bytes and ten of a number.
     MOST_NUMBER = 12
     FLOAT_SIZE = 6
-
-
-cdef inline uint8_t *put_number(uint8_t *at, uint64_t field, uint64_t value) noexcept:
-    return put_varint(put_varint(at, field << 3 | VARINT), value) if value else at
-
-
-cdef inline uint8_t *put_bytes(uint8_t *at, uint64_t field, const void *data, Py_ssize_t size) noexcept:
-    at = put_varint(put_varint(at, field << 3 | BYTES), <uint64_t>size)
-    memcpy(at, data, size)
-    return at + size
-
-
-cdef inline uint8_t *put_float(uint8_t *at, uint64_t field, float value) noexcept:
-    cdef uint32_t bits = 0
-    cdef int byte
-    memcpy(&bits, &value, 4)
-    at = put_varint(at, field << 3 | FIXED32)
-    for byte in range(4):
-        at[byte] = <uint8_t>(bits >> 8 * byte)
-    return at + 4
 
 
 cdef inline bint is_zero(float value) noexcept:
@@ -53,9 +30,9 @@ def write_request(str request_id not None, str model not None, bytes prompt not 
     cdef Py_ssize_t id_size = 0, model_size = 0, prompt_size = PyBytes_GET_SIZE(prompt)
     cdef const char *name = PyUnicode_AsUTF8AndSize(request_id, &id_size)
     cdef const char *model_name = PyUnicode_AsUTF8AndSize(model, &model_size)
-    cdef Py_ssize_t size = 1 + varint_size(<uint64_t>prompt_size) + prompt_size
-    size += 1 + varint_size(<uint64_t>id_size) + id_size if id_size else 0
-    size += 1 + varint_size(<uint64_t>model_size) + model_size if model_size else 0
+    cdef Py_ssize_t size = bytes_size(prompt_size)
+    size += bytes_size(id_size) if id_size else 0
+    size += bytes_size(model_size) if model_size else 0
     cdef bytes message = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(message)
     if id_size:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop.v1 import cache_pb2
 from ssop.v1.cache_pb2 import (
     AdmitRequest,
@@ -26,6 +27,7 @@ from ssop_router.crowd import Commit, Crowd
 from ssop_router.dependency import Dependency, Unavailable
 
 R = ErrorReason
+way = run_both_ways("ssop_router.crowd", "Commit", "Crowd")
 UNSUPPORTED = MeshError(R.ERROR_REASON_UNSUPPORTED, "older")
 
 

@@ -7,10 +7,13 @@ from typing import cast
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop.v1.cache_pb2 import AppendResponse, CommitRequest
 from ssop_router.answers import Answers
 from ssop_router.job import Job
 from ssop_router.lease import MOST_PENDING_BYTES, Lease
+
+way = run_both_ways("ssop_router.lease", "Lease")
 
 
 class Cache:
