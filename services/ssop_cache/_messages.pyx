@@ -8,6 +8,9 @@ that every message means what protobuf says it means.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyTypeObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
@@ -19,6 +22,7 @@ from ssop_cache.core.asked import AdmitAsked, CommitAsked, EntryAsked, Settlemen
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t items)
 
 cdef enum:
     MAX_VARINT = 10
@@ -26,7 +30,6 @@ cdef enum:
     MAX_DIGITS = 21     # of an int64 with its sign
     FRAMING = 25        # "$", a length, and two ends of lines
 
-cdef object new = tuple.__new__
 cdef tuple NAMES = tuple(
     [
         tuple([f"{tier}.{name}" for name in ("requests", "input_tokens", "output_tokens", "cached_input_tokens")])
@@ -44,6 +47,16 @@ cdef struct Settled:
     uint64_t[3] used        # input, output and cached tokens
     uint64_t[8] counts      # by number of the field
     bint has_counts
+
+
+cdef object new(type kind, tuple fields):
+    """A named tuple of the fields, without a call of its class."""
+    cdef Py_ssize_t place
+    cdef object field, made = PyType_GenericAlloc(<PyTypeObject*>kind, len(fields))
+    for place, field in enumerate(fields):
+        Py_INCREF(field)
+        PyTuple_SET_ITEM(made, place, field)
+    return made
 
 
 # --- reading: each function says False where the twin is to read
@@ -338,6 +351,12 @@ def write_batch(list outcomes not None):
 cdef Py_ssize_t put_digits(uint8_t* at, int64_t value) noexcept:
     """How many bytes it has in decimal."""
     cdef uint8_t[MAX_DIGITS] digits
+    if 0 <= value < 10:
+        at[0] = 0x30 + <uint8_t>value
+        return 1
+    if 0 <= value < 100:
+        at[0], at[1] = 0x30 + <uint8_t>(value // 10), 0x30 + <uint8_t>(value % 10)
+        return 2
     cdef uint64_t left = <uint64_t>value if value >= 0 else 0 - <uint64_t>value
     cdef Py_ssize_t first = MAX_DIGITS
     while True:

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What fields of requests may hold."""
 
 from typing import Final

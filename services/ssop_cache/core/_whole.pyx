@@ -55,7 +55,7 @@ cdef struct Seen:
     uint64_t[MAX_NUMBER] numbers        # by the number of their field
 
 
-cdef bint take_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) noexcept:
+cdef inline bint take_varint(const uint8_t** at, const uint8_t* end, uint64_t* value) noexcept:
     """False, too, where it is written longer than it is."""
     cdef const uint8_t* start = at[0]
     return not get_varint(at, end, value) and ((at[0] - 1)[0] > 0 or at[0] - start == 1)

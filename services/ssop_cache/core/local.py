@@ -16,8 +16,11 @@ ENTRY_BYTES: Final = 384
 _FLOORS: Final = 10_000
 _MAGIC: Final = b"SSL1"
 _HEAD: Final = struct.Struct(">4sQQQI")
+_FIELDS: Final = struct.Struct(">4sQQQ")
 _SUM: Final = struct.Struct(">I")
-"""What a head ends with."""
+"""What a head ends with, behind its fields."""
+_NO_SUM: Final = bytes(_SUM.size)
+"""Stands in its place while it is made."""
 _KEY_BYTES: Final = 48
 
 Name = tuple[str, bytes]
@@ -154,8 +157,8 @@ def decode_name(data: bytes) -> Name:
 def encode_local(answer: LocalAnswer) -> bytes:
     """An entry as it lies on disk, with a sum over all of it."""
     fence, stored_ms, expires_ms, record = answer
-    head = _HEAD.pack(_MAGIC, fence, stored_ms, expires_ms, 0)
-    return head[: -_SUM.size] + _SUM.pack(_sum(head, record)) + record
+    fields = _FIELDS.pack(_MAGIC, fence, stored_ms, expires_ms)
+    return b"".join((fields, _SUM.pack(_sum(fields, record)), record))
 
 
 def decode_local(data: bytes) -> LocalAnswer:
@@ -164,10 +167,10 @@ def decode_local(data: bytes) -> LocalAnswer:
         raise LocalRecordError("too short")
     magic, fence, stored_ms, expires_ms, checksum = _HEAD.unpack_from(data)
     record = data[_HEAD.size :]
-    if magic != _MAGIC or checksum != _sum(_HEAD.pack(magic, fence, stored_ms, expires_ms, 0), record):
+    if magic != _MAGIC or checksum != _sum(data[: _FIELDS.size], record):
         raise LocalRecordError("changed since it was written")
     return LocalAnswer(fence, stored_ms, expires_ms, record)
 
 
-def _sum(head: bytes, record: bytes) -> int:
-    return zlib.crc32(record, zlib.crc32(head))
+def _sum(fields: bytes, record: bytes) -> int:
+    return zlib.crc32(record, zlib.crc32(fields + _NO_SUM))
