@@ -111,10 +111,13 @@ class Alarm:
     __slots__ = ("_alarms", "_handle", "_wheel", "at_s", "loop")
 
     def __init__(self) -> None:
+        self._set_in()
+
+    def _set_in(self) -> None:
         self._wheel = wheel = _wheel()
         self.loop = wheel.loop
         self.at_s = 0.0
-        """When one in the wheel rings, by the clock of the loop."""
+        """When it rings, by the clock of the loop."""
         self._alarms: set[Alarm] | None = None
         self._handle: asyncio.Handle | None = None
 
@@ -122,10 +125,10 @@ class Alarm:
         """Ring after so many seconds."""
         if self._alarms is not None or self._handle is not None:
             self.stop()
+        self.at_s = at_s = self._wheel.now_s() + min(delay_s, _MOST_S)
         if delay_s < _COARSE_S:
             self._handle = self.loop.call_later(delay_s, self._ring) if delay_s > 0 else self.loop.call_soon(self._ring)
         else:
-            self.at_s = at_s = self._wheel.now_s() + min(delay_s, _MOST_S)
             self._alarms = self._wheel.take(at_s, self)
 
     def stop(self) -> None:
@@ -167,7 +170,7 @@ class Deadline(Alarm):
     __slots__ = ("_cancelling", "_due_s", "_first_s", "_has_yielded", "_is_over", "_rings_s", "_task")
 
     def __init__(self, delay_s: float | None) -> None:
-        super().__init__()
+        self._set_in()
         self._first_s = delay_s
         self._due_s = inf
         self._rings_s = 0.0

@@ -1,19 +1,28 @@
 from ssop_chassis.deadline cimport Alarm
+from ssop_transport._stream cimport Stream
 
 
 cdef class Calling(Alarm):
-    cdef public object stream
+    cdef public Stream stream
     cdef object _waiter
     cdef readonly bint _is_late
-    cdef double _due_s
+    cdef Py_ssize_t _refusals
+
+    cdef void _set_out(self)
 
     cpdef begin(self, connection, list headers, bytes request, bint is_packed)
 
     cpdef remaining_s(self)
 
+    cpdef advance(self)
+
+    cdef _hear(self)
+
     cpdef await_news(self)
 
     cpdef check_time(self)
+
+    cpdef bint may_begin_anew(self)
 
     cpdef news(self)
 

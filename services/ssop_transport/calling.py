@@ -3,7 +3,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Final
 
 from google.rpc import code_pb2
@@ -19,20 +19,24 @@ from ssop_transport._stream import Stream
 
 # Codes have two digits; int() refuses to read thousands of them.
 _STATUS_DIGITS: Final = 4
+# Of a call that no server looked at. One of which nothing was sent may be begun anew more often.
+_REFUSALS: Final = 1
 
 
 class Calling(Alarm):
-    """A call on its way; its task waits here for news."""
+    """A call on its way, from `start` to `leave`. Its task awaits what `advance` returns, until that is None."""
 
-    __slots__ = ("_due_s", "_is_late", "_waiter", "stream")
+    __slots__ = ("_is_late", "_refusals", "_waiter", "stream")
 
-    def __init__(self, timeout_s: float) -> None:
-        Alarm.__init__(self)
+    def __init__(self) -> None:
+        self._set_out()
+
+    def _set_out(self) -> None:
+        self._set_in()
         self.stream: Stream | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._is_late = False
-        self._due_s = self.loop.time() + timeout_s
-        self.start(timeout_s)
+        self._refusals = 0
 
     def begin(self, connection: Connection, headers: wire.Pairs, request: bytes, is_packed: bool) -> None:
         """Send the request. Raises ConnectionError."""
@@ -41,13 +45,17 @@ class Calling(Alarm):
 
     def remaining_s(self) -> float:
         """Time until the deadline."""
-        return self._due_s - self.loop.time()
+        return self.at_s - self.loop.time()
 
-    async def run(self) -> None:
-        """Until the call is over."""
-        stream = self.stream
-        while stream is not None and not stream.is_over:
-            await self.await_news()
+    def advance(self) -> Awaitable[None] | None:
+        """What the call waits for, to be awaited at once; None when it is over. Raises MeshError when time is up."""
+        self._hear()
+        return None if self.is_over else self.await_news()
+
+    def _hear(self) -> None:
+        """What was awaited has come."""
+        if self._waiter is not None:
+            self._waiter = None
             self.check_time()
 
     def news(self) -> None:
@@ -59,11 +67,6 @@ class Calling(Alarm):
         """See Alarm.ring."""
         self._is_late = True
         self.news()
-
-    async def wait(self) -> None:
-        """Wait for news. Raises MeshError when time is up."""
-        await self.await_news()
-        self.check_time()
 
     def await_news(self) -> "asyncio.Future[None]":
         """What is done when there are news, or the time is up. Raises MeshError where it is up already."""
@@ -82,16 +85,16 @@ class Calling(Alarm):
         """Nothing more comes."""
         return self.stream is None or self.stream.is_over
 
-    @property
-    def is_unsent(self) -> bool:
-        """The connection was lost before anything of it was sent."""
-        return self.stream is not None and self.stream.error_code == wire.UNSENT
-
-    @property
-    def is_refused(self) -> bool:
-        """The server never looked at it (RFC 9113, 8.7): it may be sent again."""
+    def may_begin_anew(self) -> bool:
+        """Whether no server can have begun it: the connection was lost before anything of it was sent, or the server
+        never looked at it (RFC 9113, 8.7), which is taken for an answer the next time."""
         stream = self.stream
-        return stream is not None and stream.error_code == wire.REFUSED_STREAM and stream.head is None
+        if stream is None or not stream.error_code:
+            return False
+        if stream.error_code == wire.REFUSED_STREAM and stream.head is None:
+            self._refusals += 1
+            return self._refusals <= _REFUSALS
+        return stream.error_code == wire.UNSENT
 
     def leave(self) -> None:
         """Stop the clock, and break the call off if it still runs."""
@@ -107,8 +110,8 @@ class Streaming(Calling):
 
     __slots__ = ("_context", "_on_message")
 
-    def __init__(self, timeout_s: float, on_message: OnMessage) -> None:
-        Calling.__init__(self, timeout_s)
+    def __init__(self, on_message: OnMessage) -> None:
+        self._set_out()
         self._on_message = on_message
         self._context = contextvars.copy_context()
 
@@ -118,20 +121,23 @@ class Streaming(Calling):
         if self.stream is not None:
             self.stream.pass_to(self._on_message, self._context)
 
-    async def run(self) -> None:
-        """Until the stream is over and everything was handed over."""
-        while (stream := self.stream) is not None:
-            stream.hand_over()
-            if stream.fault is not None:
-                raise stream.fault
-            if stream.pending is not None:
-                await wait_within(stream.pending, self.remaining_s())
-                stream.pending = None
-            elif stream.is_over:
-                return
-            else:
-                await self.await_news()
-                self.check_time()
+    def advance(self) -> Awaitable[None] | None:
+        """See Calling.advance: None once everything was handed over, too. Raises what the caller has raised."""
+        self._hear()
+        stream = self.stream
+        if stream is None:
+            return None
+        stream.hand_over()
+        if stream.fault is not None:
+            raise stream.fault
+        if stream.pending is not None:
+            return self._await_taker(stream)
+        return None if stream.is_over else self.await_news()
+
+    async def _await_taker(self, stream: Stream) -> None:
+        if stream.pending is not None:
+            await wait_within(stream.pending, self.remaining_s())
+            stream.pending = None
 
     def leave(self) -> None:
         """See Calling.leave."""

@@ -1,3 +1,6 @@
+from ssop_transport.calling cimport Calling
+
+
 cdef class NativePeer:
     cdef readonly object address
     cdef object _fault
@@ -7,6 +10,7 @@ cdef class NativePeer:
     cdef bytes _scheme
     cdef bytes _authority
     cdef bint _is_packing
+    cdef dict _beginnings
     cdef readonly list _lines
     cdef list _leaving
     cdef Py_ssize_t _turn
@@ -17,6 +21,12 @@ cdef class NativePeer:
     cdef bint _is_closed
     cdef Py_ssize_t _calls
     cdef object _is_quiet
+
+    cdef list _beginning(self, method)
+
+    cdef _enter(self, Calling calling, double timeout_s)
+
+    cdef _leave(self, Calling calling)
 
     cpdef _pick(self)
 

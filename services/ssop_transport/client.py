@@ -3,8 +3,9 @@
 
 import asyncio
 import ssl
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Metadata, OnMessage
@@ -23,8 +24,6 @@ _STAGGER_S: Final = 0.25
 # Names are looked up again this long after the last time, where a server is to be found.
 _RESOLVE_SOON_S: Final = 5.0
 _RESOLVE_LATE_S: Final = 30.0
-# Of a call that no server looked at. One of which nothing was sent may be begun anew more often.
-_REFUSALS: Final = 1
 _ATTEMPTS: Final = 5
 
 
@@ -51,6 +50,8 @@ class NativePeer:
         self._scheme = b"https" if is_secure else b"http"
         self._authority = b"localhost" if not self._names or self._names[0].path else self._names[0].text.encode()
         self._is_packing = choice == "gzip"
+        # Methods are those that a process calls: few, and always the same texts.
+        self._beginnings: dict[str, wire.Pairs] = {}
         self._lines: list[Line] = []
         self._leaving: list[Line] = []
         self._turn = 0
@@ -64,7 +65,7 @@ class NativePeer:
 
     async def unary(self, method: str, request: bytes, *, timeout_s: float, metadata: Metadata | None = None) -> bytes:
         """See Peer.unary."""
-        calling = Calling(timeout_s)
+        calling = Calling()
         await self._call(calling, method, request, timeout_s, metadata)
         stream = calling.stream
         message = stream.take() if stream is not None and stream.has_one_message else None
@@ -74,7 +75,7 @@ class NativePeer:
             raise MeshError(ErrorReason.ERROR_REASON_INTERNAL, "the answer is not one message")
         return message
 
-    async def stream(
+    def stream(
         self,
         method: str,
         request: bytes,
@@ -82,24 +83,19 @@ class NativePeer:
         *,
         timeout_s: float,
         metadata: Metadata | None = None,
-    ) -> Metadata:
+    ) -> Coroutine[Any, Any, Metadata]:
         """See Peer.stream."""
-        return await self._call(Streaming(timeout_s, on_message), method, request, timeout_s, metadata)
+        return self._call(Streaming(on_message), method, request, timeout_s, metadata)
 
     async def _call(
         self, calling: Calling, method: str, request: bytes, timeout_s: float, metadata: Metadata | None
     ) -> Metadata:
         is_packing = self._is_packing
-        headers = wire.request_headers(
-            self._scheme, self._authority, method, timeout_s, inject(metadata), is_packing=is_packing
-        )
+        headers = wire.request_headers(self._beginning(method), timeout_s, inject(metadata))
         is_packed = is_packing and len(request) >= compression.LEAST_BYTES
         if is_packed:
             request = compression.pack(request)
-        refusals = 0
-        self._calls += 1
-        if self._watch is None:
-            self._watch_on()
+        self._enter(calling, timeout_s)
         try:
             for attempt in range(1, _ATTEMPTS + 1):
                 connection = self._pick() or await self._join_within(calling.remaining_s())
@@ -110,20 +106,35 @@ class NativePeer:
                     if attempt == _ATTEMPTS:
                         raise
                     continue
-                await calling.run()
-                if attempt == _ATTEMPTS or calling.stream is None or not calling.stream.error_code:
-                    break
-                refusals += calling.is_refused
-                if not (calling.is_unsent or (calling.is_refused and refusals <= _REFUSALS)):
+                while (awaited := calling.advance()) is not None:
+                    await awaited
+                if attempt == _ATTEMPTS or not calling.may_begin_anew():
                     break
             return judge(calling.stream)
         except ConnectionError as error:
             raise MeshError(ErrorReason.ERROR_REASON_BACKEND_FAILED, str(error)) from error
         finally:
-            calling.leave()
-            self._calls -= 1
-            if not self._calls:
-                self._is_quiet.set()
+            self._leave(calling)
+
+    def _beginning(self, method: str) -> wire.Pairs:
+        beginning = self._beginnings.get(method)
+        if beginning is None:
+            beginning = self._beginnings[method] = wire.begin_request(
+                self._scheme, self._authority, method, is_packing=self._is_packing
+            )
+        return beginning
+
+    def _enter(self, calling: Calling, timeout_s: float) -> None:
+        self._calls += 1
+        if self._watch is None:
+            self._watch_on()
+        calling.start(timeout_s)
+
+    def _leave(self, calling: Calling) -> None:
+        calling.leave()
+        self._calls -= 1
+        if not self._calls:
+            self._is_quiet.set()
 
     def _pick(self) -> Connection | None:
         """The connection with the fewest calls; None where there is none."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import ceil
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 from google.rpc import code_pb2
@@ -31,6 +31,8 @@ _TIMEOUT_DIGITS: Final = 8
 _MOST_DIGITS: Final = 99_999_999
 _MOST_MILLIS_S: Final = _MOST_DIGITS / 1000
 _UNITS_S: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_FIRST_PRINTABLE: Final = 0x20
+_LAST_PRINTABLE: Final = 0x7E
 _OWN: Final = frozenset({"te", "content-type"})
 _HIDDEN, _BINARY, _PLAIN = range(3)
 # By error code of RFC 9113, section 7; what is not here is INTERNAL.
@@ -54,6 +56,13 @@ _HTTP: Final[Mapping[int, int]] = {
 }
 
 
+K = TypeVar("K")
+# Keys are few. The token of a principal comes with each of its calls.
+_MOST_KNOWN: Final = 256
+_names: dict[str, bytes] = {}
+_encoded: dict[bytes, bytes] = {}
+
+
 class WireError(ValueError):
     """Headers that are not gRPC's."""
 
@@ -68,7 +77,10 @@ def encode_timeout(timeout_s: float) -> bytes:
     """`grpc-timeout`: at most eight digits, rounded up."""
     if timeout_s > _MOST_MILLIS_S:
         return b"%dS" % min(_MOST_DIGITS, ceil(timeout_s))
-    return f"{max(1, ceil(timeout_s * 1000))}m".encode()
+    millis = int(timeout_s * 1000)
+    if millis < timeout_s * 1000:
+        millis += 1
+    return f"{max(1, millis)}m".encode()
 
 
 # Most calls of a client name one of few.
@@ -98,28 +110,50 @@ def encode_metadata(metadata: Metadata) -> Pairs:
 
 def _encode(key: str, value: str | bytes) -> tuple[bytes, bytes]:
     """One header. Raises WireError."""
-    name, is_binary = _encode_key(key)
+    name = _names.get(key)
+    if name is None:
+        name = _encode_key(key)
+    is_binary = name.endswith(b"-bin")
     if isinstance(value, bytes):
         if not is_binary:
             raise WireError(f"{key}: bytes go under a key that ends in -bin")
         return name, _encode_binary(value)
-    if is_binary or not (value.isascii() and value.isprintable()):
+    if is_binary or not value.isascii():
         raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
-    return name, value.strip(" ").encode()
+    text = value.encode()
+    if not _is_printable(text):
+        raise WireError(f"{key}: text is printable ASCII, under a key that does not end in -bin")
+    return name, text.strip(b" ")
 
 
-@lru_cache(256)
-def _encode_key(key: str) -> tuple[bytes, bool]:
-    """A key, and whether values under it are bytes. Raises WireError."""
+def _is_printable(text: bytes) -> bool:
+    for byte in text:  # noqa: SIM110 - a loop of C, where this is compiled
+        if not _FIRST_PRINTABLE <= byte <= _LAST_PRINTABLE:
+            return False
+    return True
+
+
+def _encode_key(key: str) -> bytes:
+    """A key that is new. Raises WireError."""
     if not _KEY.fullmatch(key) or (key.startswith("grpc-") and key != STATUS_DETAILS):
         raise WireError("a metadata key that is not allowed")
-    return key.encode(), key.endswith("-bin")
+    name = key.encode()
+    _remember(_names, key, name)
+    return name
 
 
-# The token of a principal comes with each of its calls.
-@lru_cache(256)
 def _encode_binary(value: bytes) -> bytes:
-    return base64.b64encode(value).rstrip(b"=")
+    encoded = _encoded.get(value)
+    if encoded is None:
+        encoded = base64.b64encode(value).rstrip(b"=")
+        _remember(_encoded, value, encoded)
+    return encoded
+
+
+def _remember(known: dict[K, bytes], key: K, value: bytes) -> None:
+    if len(known) >= _MOST_KNOWN:
+        known.clear()
+    known[key] = value
 
 
 def decode_metadata(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str | bytes]:
@@ -161,18 +195,9 @@ def _decode_binary(value: bytes) -> bytes:
         raise WireError("a binary value that is not base64") from error
 
 
-def request_headers(
-    scheme: bytes, authority: bytes, method: str, timeout_s: float, metadata: Metadata, *, is_packing: bool = False
-) -> Pairs:
-    """The headers that begin a call. Raises WireError."""
-    begin = _begin_request(scheme, authority, method, is_packing)
-    return [*begin, (b"grpc-timeout", encode_timeout(timeout_s)), *encode_metadata(metadata)]
-
-
-@lru_cache(256)
-def _begin_request(scheme: bytes, authority: bytes, method: str, is_packing: bool) -> tuple[tuple[bytes, bytes], ...]:
+def begin_request(scheme: bytes, authority: bytes, method: str, *, is_packing: bool = False) -> Pairs:
     """What all calls of a method on a server begin with."""
-    return (
+    return [
         (b":method", b"POST"),
         (b":scheme", scheme),
         (b":path", method.encode()),
@@ -181,7 +206,12 @@ def _begin_request(scheme: bytes, authority: bytes, method: str, is_packing: boo
         (b"content-type", b"application/grpc"),
         (b"user-agent", USER_AGENT),
         *(_PACKING_REQUEST if is_packing else ()),
-    )
+    ]
+
+
+def request_headers(beginning: Pairs, timeout_s: float, metadata: Metadata) -> Pairs:
+    """The headers that begin a call, after those of `begin_request`. Raises WireError."""
+    return [*beginning, (b"grpc-timeout", encode_timeout(timeout_s)), *encode_metadata(metadata)]
 
 
 def response_headers(metadata: Metadata, is_packing: bool = False) -> Pairs:

@@ -53,7 +53,7 @@ class IdleSessions:
     def __init__(self, connections: Sequence[Connection], key: str) -> None:
         self._connections = connections
         metadata = {"authorization": f"Bearer {key}"}
-        self._headers = wire.request_headers(b"http", b"localhost", SESSION, _DEADLINE_S, metadata)
+        self._headers = wire.request_headers(wire.begin_request(b"http", b"localhost", SESSION), _DEADLINE_S, metadata)
         self.sessions: list[Session] = []
 
     @classmethod

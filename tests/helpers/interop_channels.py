@@ -85,7 +85,8 @@ class NativeDialogue(Calling):
     """The native transport's, whose client tells of each message whether it is to be in gzip."""
 
     def __init__(self, timeout_s: float) -> None:
-        super().__init__(timeout_s)
+        super().__init__()
+        self.start(timeout_s)
         self._is_cancelled = False
         self._error: MeshError | None = None
 
@@ -101,7 +102,8 @@ class NativeDialogue(Calling):
         assert self.stream is not None
         while (message := self.stream.take()) is None and not self.is_over and self._error is None:
             try:
-                await self.wait()
+                await self.await_news()
+                self.check_time()
             except MeshError as error:
                 self._error = error
         return message
@@ -170,9 +172,8 @@ class NativeChannel:
         """See Channel.dialogue."""
         connection = self._peer._pick() or await self._peer._join_within(60)
         dialogue = NativeDialogue(timeout_s)
-        headers = wire.request_headers(
-            self._scheme, self._target.encode(), method, timeout_s, metadata or {}, is_packing=self._is_packing
-        )
+        beginning = wire.begin_request(self._scheme, self._target.encode(), method, is_packing=self._is_packing)
+        headers = wire.request_headers(beginning, timeout_s, metadata or {})
         dialogue.stream = connection.open(headers, dialogue.news)
         return dialogue
 

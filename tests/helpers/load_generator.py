@@ -84,7 +84,7 @@ class NativeAsker:
         self._requests = Requests(os.getpid())
         scheme = b"https" if order.ca_file else b"http"
         metadata = {"authorization": f"Bearer {order.key}"}
-        self._headers = wire.request_headers(scheme, b"localhost", GENERATE, DEADLINE_S, metadata)
+        self._headers = wire.request_headers(wire.begin_request(scheme, b"localhost", GENERATE), DEADLINE_S, metadata)
 
     @classmethod
     async def connect(cls, order: LoadOrder) -> "NativeAsker":

@@ -220,7 +220,9 @@ async def feed_client(pieces: Iterable[bytes]) -> MemoryTransport:
     connection.connection_made(transport)  # type: ignore[arg-type]
     streams = []
     for _ in range(3):
-        stream = connection.open(wire.request_headers(b"http", b"test", "/test.T/Echo", 5, {}), _nothing)
+        stream = connection.open(
+            wire.request_headers(wire.begin_request(b"http", b"test", "/test.T/Echo"), 5, {}), _nothing
+        )
         stream.write(b"request")
         stream.finish()
         streams.append(stream)

@@ -2,50 +2,34 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any, cast
+from pathlib import Path
 
-from ssop_transport.calling import Streaming
+import pytest
 
+from helpers.raw_http2 import DATA, message
+from unit.transport.test_raw_servers import METHOD, OK, answer, calling
 
-class _Stream:
-    """A stream with one message."""
-
-    is_over = False
-    fault = None
-    pending: Awaitable[None] | None = None
-
-    def __init__(self, take: Any) -> None:
-        self._take = take
-        self._messages = [b"a"]
-
-    def hand_over(self) -> bool:
-        if self._messages:
-            self.pending = self._take(self._messages.pop())
-        return self.pending is not None
-
-    def leave(self) -> None:
-        pass
-
-    def reset(self) -> None:
-        pass
+pytestmark = pytest.mark.needs("native_transport")
 
 
-async def test_message_that_waits_is_dropped_where_its_caller_is_cancelled_as_it_comes() -> None:
+async def test_message_that_waits_is_dropped_where_its_caller_is_cancelled_as_it_comes(tmp_path: Path) -> None:
+    taken: list[bytes] = []
     begun: list[bytes] = []
 
-    async def wait(message: bytes) -> None:
-        begun.append(message)
+    async def wait(one: bytes) -> None:
+        begun.append(one)
 
-    calling = Streaming(60, wait)
-    stream = _Stream(wait)
-    calling.stream = cast("Any", stream)
-    running = asyncio.ensure_future(calling.run())
-    running.cancel()
-    stream.hand_over()
-    calling.news()
-    pending = stream.pending
-    calling.leave()
-    await asyncio.wait({running})
-    # One that nobody awaits would be an error of this test: it warns.
-    assert pending is not None
-    assert not begun
+    def take(one: bytes) -> Awaitable[None]:
+        taken.append(one)
+        running.cancel()
+        return wait(one)
+
+    async with calling(tmp_path) as (peer, accepted):
+        running = asyncio.ensure_future(peer.stream(METHOD, b"q", take, timeout_s=60))
+        server = await accepted.get()
+        assert await server.until(DATA) is not None
+        await server.send(answer(1, OK) + message(1, b"a", is_last=False))
+        await asyncio.wait({running})
+        server.close()
+    # What it would have waited for would be an error of this test if nobody closed it: it warns.
+    assert (taken, begun) == ([b"a"], [])

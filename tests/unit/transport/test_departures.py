@@ -41,8 +41,9 @@ async def test_call_that_waits_for_a_stream_goes_elsewhere_when_its_server_leave
 
 
 async def test_call_whose_time_is_up_before_it_begins_does_not_wait() -> None:
-    late = Calling(0)
+    late = Calling()
+    late.start(0)
     await eventually(lambda: late._is_late)
     with pytest.raises(MeshError, match="Deadline"):
-        await asyncio.wait_for(late.wait(), 60)
+        await asyncio.wait_for(late.await_news(), 60)
     late.leave()

@@ -76,7 +76,7 @@ class Wire:
 
     def open(self, metadata: dict[str, str | bytes], *more: tuple[bytes, bytes], timeout_s: float = 3_000) -> Stream:
         """Begin a call."""
-        headers = wire.request_headers(b"http", b"test", METHOD, timeout_s, metadata)
+        headers = wire.request_headers(wire.begin_request(b"http", b"test", METHOD), timeout_s, metadata)
         return self.client.open([*headers, *more], lambda: None, b"request")
 
     async def end(self, *streams: Stream) -> list[Any]:

@@ -97,7 +97,9 @@ async def test_call_that_is_reset_twice_before_it_is_sent_leaves_nothing_on_the_
         await server.send(whole(1))
         await first
         connection = peer._pick()
-        stream = connection.open(wire.request_headers(b"http", b"test", METHOD, 60, {}), lambda: None)
+        stream = connection.open(
+            wire.request_headers(wire.begin_request(b"http", b"test", METHOD), 60, {}), lambda: None
+        )
         stream.reset()
         stream.reset()
         frames = await frames_until_ping(server)
