@@ -18,6 +18,10 @@ cdef class CallState:
     cpdef carry(self, work, outlives)
 
 
+cdef class _Unseen:
+    pass
+
+
 cdef class Dispatcher:
     cdef readonly object authenticate
     cdef readonly object observer

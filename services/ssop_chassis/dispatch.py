@@ -3,24 +3,22 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import nullcontext
+from time import monotonic, time_ns
 from typing import Any, Final, Protocol
 
 from google.rpc import code_pb2
 
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis import logs
 from ssop_chassis.call import Call, Metadata, Method, Outlives, carry_apart
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError, as_mesh_error, forget_frames
 from ssop_chassis.identity import MOST_TOKENS, PRINCIPAL_METADATA, Principal, Signed, read_token
+from ssop_chassis.logs import describe, request_id
 from ssop_chassis.tracing import is_traced, server_span
 
 REQUEST_ID_METADATA: Final = "x-ssop-request-id"
 _MAX_REQUEST_ID_CHARS: Final = 64
-_UNTRACED: Final = nullcontext()
 _log = logging.getLogger(__name__)
 
 Authenticate = Callable[[Metadata], Principal]
@@ -67,7 +65,7 @@ class CallState:
 
     def remaining_s(self) -> float:
         """See Call.remaining_s."""
-        return max(0.0, self._deadline_s - time.monotonic())
+        return max(0.0, self._deadline_s - monotonic())
 
     def set_trailing_metadata(self, metadata: Metadata) -> None:
         """See Call.set_trailing_metadata."""
@@ -88,6 +86,21 @@ class ServerCall(Call, Protocol):
         ...
 
 
+class _Unseen:
+    """A block of which no tracer hears."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+_UNSEEN: Final = _Unseen()
+
+
 class Dispatcher:
     """Runs handlers. `authenticate` makes the principal of every method that needs one."""
 
@@ -97,16 +110,14 @@ class Dispatcher:
 
     async def dispatch(self, method: Method, call: ServerCall) -> MeshError | None:
         """Serve one call; return the error to send, or None. CancelledError passes through."""
-        started_s = time.monotonic()
+        started_s = monotonic()
         code = code_pb2.OK
         if self.observer is not None:
             self.observer.start(method.path)
         sent_id = call.metadata.get(REQUEST_ID_METADATA, "")
-        token = logs.request_id.set(
-            sent_id if isinstance(sent_id, str) and len(sent_id) <= _MAX_REQUEST_ID_CHARS else ""
-        )
+        token = request_id.set(sent_id if isinstance(sent_id, str) and len(sent_id) <= _MAX_REQUEST_ID_CHARS else "")
         try:
-            with server_span(method.path, call.metadata) if is_traced() else _UNTRACED:
+            with server_span(method.path, call.metadata) if is_traced() else _UNSEEN:
                 try:
                     if method.needs_principal:
                         call.admit(self.authenticate(call.metadata))
@@ -117,7 +128,7 @@ class Dispatcher:
                 except Exception as error:  # the outermost frame of a call: whatever it is must become a status
                     converted = as_mesh_error(error)
                     if converted.code == code_pb2.INTERNAL:
-                        _log.error("a handler failed", extra={"method": method.path, "cause": logs.describe(error)})
+                        _log.error("a handler failed", extra={"method": method.path, "cause": describe(error)})
                     raise converted from error
         except asyncio.CancelledError:
             code = code_pb2.CANCELLED
@@ -129,10 +140,10 @@ class Dispatcher:
         else:
             return None
         finally:
-            logs.request_id.reset(token)
+            request_id.reset(token)
             if self.observer is not None:
                 ended = code_pb2.CANCELLED if call.is_left else code
-                self.observer.finish(method.path, ended, time.monotonic() - started_s)
+                self.observer.finish(method.path, ended, monotonic() - started_s)
 
 
 def inner_authenticate(*secrets: bytes) -> Authenticate:
@@ -150,6 +161,6 @@ def inner_authenticate(*secrets: bytes) -> Authenticate:
             if len(known) >= MOST_TOKENS:
                 known.clear()
             known[token] = signed
-        return signed.check(time.time_ns() // 1_000_000)
+        return signed.check(time_ns() // 1_000_000)
 
     return authenticate

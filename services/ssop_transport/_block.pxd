@@ -14,8 +14,10 @@ cdef class Blocks:
     cdef char *_taken
     cdef size_t _taken_bytes, _room_bytes
     cdef dict _known
+    cdef Block _latest, _other
     cdef size_t _known_bytes
 
     cdef void begin(self) noexcept
     cdef int add(self, const uint8_t *name, size_t name_length, const uint8_t *value, size_t value_length) except -1
     cdef Block end(self)
+    cdef bint _is_again(self, Block block) noexcept

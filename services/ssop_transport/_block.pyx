@@ -77,8 +77,16 @@ cdef class Blocks:
 
     cdef Block end(self):
         """What came is whole."""
-        cdef bytes taken = PyBytes_FromStringAndSize(self._taken, self._taken_bytes)
-        cdef Block block = self._known.get(taken)
+        cdef bytes taken
+        cdef Block block
+        if self._is_again(self._latest):
+            return self._latest
+        # Of a server's answers one is the head and the other the trailers.
+        if self._is_again(self._other):
+            self._latest, self._other = self._other, self._latest
+            return self._latest
+        taken = PyBytes_FromStringAndSize(self._taken, self._taken_bytes)
+        block = self._known.get(taken)
         if block is None:
             block = Block()
             block._taken = taken
@@ -88,4 +96,10 @@ cdef class Blocks:
                 oldest = next(iter(self._known))
                 del self._known[oldest]
                 self._known_bytes -= PyBytes_GET_SIZE(oldest) + BLOCK_BYTES
+                self._latest = None
+        self._latest, self._other = block, self._latest
         return block
+
+    cdef bint _is_again(self, Block block) noexcept:
+        return (block is not None and <size_t>PyBytes_GET_SIZE(block._taken) == self._taken_bytes
+                and memcmp(PyBytes_AS_STRING(block._taken), self._taken, self._taken_bytes) == 0)

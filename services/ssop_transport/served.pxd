@@ -18,6 +18,8 @@ cdef class NativeCall(CallState):
     cdef bint _is_answer_packed
     cdef list _waiters
 
+    cdef _begin(self, opening, Stream stream, peer, double deadline_s, bint is_packing)
+
     cpdef listen(self)
 
     cpdef news(self)

@@ -23,7 +23,10 @@ _log = logging.getLogger(__name__)
 class NativeCall(CallState):
     """Server side of a call."""
 
-    def __init__(self, opening: Opening, stream: Stream, peer: str, deadline_s: float, *, is_packing: bool) -> None:
+    def __init__(self, opening: Opening, stream: Stream, peer: str, deadline_s: float, is_packing: bool) -> None:
+        self._begin(opening, stream, peer, deadline_s, is_packing)
+
+    def _begin(self, opening: Opening, stream: Stream, peer: str, deadline_s: float, is_packing: bool) -> None:
         method, metadata, request_id = opening.method, opening.metadata, stream.request_id
         if request_id is not None:
             metadata = {**metadata, REQUEST_ID_METADATA: request_id.decode("latin-1")}

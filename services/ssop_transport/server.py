@@ -3,9 +3,9 @@
 
 import asyncio
 import ssl
-import time
 from collections.abc import Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -158,7 +158,7 @@ class NativeServer:
             finish(stream, failed(MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, text)))
             return
         is_packing = self._is_packing and opening.accepts_gzip
-        call = NativeCall(opening, stream, connection.peer or "", time.monotonic() + timeout_s, is_packing=is_packing)
+        call = NativeCall(opening, stream, connection.peer or "", monotonic() + timeout_s, is_packing)
         if is_bidi or stream.has_one_message:
             self._start(call)
         else:
