@@ -1,3 +1,6 @@
+from ssop_chassis.tracing cimport is_traced
+
+
 cdef class CallState:
     cdef object __weakref__
     cdef public bint is_left

@@ -1,12 +1,13 @@
+# cython: annotation_typing=False
 """Spans after the OpenTelemetry conventions: one for each call served (RPC), one for each generation (GenAI).
 
 They cost nothing until the process sets a tracer provider. Spans never hold prompts or generated text.
 """
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from time import monotonic
 from typing import Final
 
 from opentelemetry import trace
@@ -29,7 +30,7 @@ def is_traced() -> bool:
     Asking OpenTelemetry each time costs a search of the environment.
     """
     global _looked_s, _is_traced  # noqa: PLW0603 - what it remembers is itself the process's
-    now_s = time.monotonic()
+    now_s = monotonic()
     if now_s - _looked_s >= _LOOK_S:
         _looked_s = now_s
         _is_traced = not isinstance(trace.get_tracer_provider(), ProxyTracerProvider)

@@ -39,9 +39,9 @@ COMPILED: Final = (
     *(f"ssop_router.core.{name}" for name in ("_sieve", "latency", "success", "throttle")),
     *(f"ssop_router.{name}" for name in ("attempt", "delivery", "limits", "nodes", "outcomes")),
     *("ssop_cache._messages", "ssop_cache.core._names", "ssop_cache.core._whole"),
-    *(f"ssop_chassis.{name}" for name in ("deadline", "dispatch", "metrics", "tallies")),
+    *(f"ssop_chassis.{name}" for name in ("deadline", "dispatch", "metrics", "tallies", "tracing")),
     *(f"ssop_inference.core.{name}" for name in ("_asking", "buffer", "document", "prompt", "throughput", "tokens")),
-    *(f"ssop_inference.{name}" for name in ("delivery", "outbox", "replay", "slots")),
+    *(f"ssop_inference.{name}" for name in ("delivery", "model_metrics", "outbox", "replay", "servicer", "slots")),
 )
 """What services run for every request, and do as Python where it is not compiled. Other extensions have own checks."""
 

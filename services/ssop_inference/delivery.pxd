@@ -1,10 +1,14 @@
+from ssop_inference.model_metrics cimport ModelMetrics
+from ssop_inference.outbox cimport Outbox
+
+
 cdef class Delivery:
     cdef readonly object mode
     cdef readonly double deadline_s
     cdef readonly bint has_lost_constraint
-    cdef object _metrics
+    cdef ModelMetrics _metrics
     cdef object _clock
-    cdef object _outbox
+    cdef Outbox _outbox
     cdef object _writer
     cdef object _buffer
     cdef double _started_s
@@ -13,6 +17,8 @@ cdef class Delivery:
     cdef bint _tells_usage
 
     cdef _end(self, ending)
+
+    cdef bint _take(self, tokens, generation) except -1
 
     cdef _natural_reasons(self, generation)
 

@@ -2,8 +2,8 @@
 """One generation on its way to the caller."""
 
 import asyncio
-from collections.abc import Awaitable
-from contextlib import nullcontext, suppress
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ssop.v1 import frame_pb2
@@ -12,12 +12,12 @@ from ssop_chassis.call import Call
 from ssop_chassis.deadline import Deadline
 from ssop_chassis.errors import MeshError
 from ssop_codec.probes import stream_number
-from ssop_inference.backend import Generation, Outcome, Stop
+from ssop_inference.backend import Generation, Outcome, Stop, Token
 from ssop_inference.core.constraint import Mode, is_lost
 from ssop_inference.core.document import DocumentWriter, Ending, usage_of
 from ssop_inference.core.request import Asked
 from ssop_inference.core.tool_answer import ToolAnswerWriter
-from ssop_inference.metrics import ModelMetrics
+from ssop_inference.model_metrics import ModelMetrics
 from ssop_inference.outbox import Outbox
 from ssop_inference.plan import Manner
 
@@ -26,8 +26,6 @@ _MARGIN_SHARE: Final = 0.1
 _MAX_MARGIN_S: Final = 0.1
 # The model has nothing to say any more, so this is a token or two.
 _COUNTS_WAIT_S: Final = 0.2
-
-_NO_DEADLINE: Final = nullcontext()
 
 _Reasons = tuple[frame_pb2.FinishReason.ValueType, frame_pb2.IncompleteReason.ValueType]
 _ENDINGS: Final[dict[Stop, _Reasons]] = {
@@ -133,7 +131,7 @@ class Delivery:
         """Write the end that a whole document lacks; no model runs, and nothing is consumed."""
         if (pending := self._end(Ending(frame_pb2.FINISH_REASON_STOP))) is not None:
             await pending
-        self._metrics.frames.inc(self._outbox.frames)
+        self._metrics.count_frames(self._outbox.frames)
 
     def _end(self, ending: Ending) -> Awaitable[None] | None:
         """Send the last chunks, without waiting where there is room: None then."""
@@ -142,9 +140,12 @@ class Delivery:
 
     async def _stream(self, generation: Generation) -> _Reasons:
         try:
-            # A model that has stopped is not waited for.
-            with _NO_DEADLINE if generation.is_over else Deadline(self.deadline_s - self._clock()):
+            if generation.is_over:
+                # A model that has stopped is not waited for.
                 await self._write_fields(generation)
+            else:
+                with Deadline(self.deadline_s - self._clock()):
+                    await self._write_fields(generation)
         except TimeoutError as error:
             generation.cancel()
             if not self._writer.has_field:
@@ -161,31 +162,35 @@ class Delivery:
         return self._natural_reasons(generation)
 
     async def _write_fields(self, generation: Generation) -> None:
-        outbox, writer = self._outbox, self._writer
         while tokens := await generation.read():
-            if not self._first_token_s:
-                self._first_token_s = self._clock()
-                self._metrics.first_token.observe(self._first_token_s - self._started_s)
-            outbox.ready += writer.feed(tokens, usage_of(generation.outcome) if self._tells_usage else None)
-            if not self._has_first_field and writer.has_field:
-                self._has_first_field = True
-                self._metrics.first_field.observe(self._clock() - self._started_s)
-            is_settled = writer.is_settled
-            if is_settled and (writer.is_invalid or not generation.outcome.is_estimated):
+            is_settled = self._take(tokens, generation)
+            if is_settled and (self._writer.is_invalid or not generation.outcome.is_estimated):
                 generation.cancel()
                 return
             # What comes last goes along with the end, which is known at once. Who is told the confidence hears of it
             # before the first field.
             if (
-                outbox.ready
+                self._outbox.ready
                 and not generation.is_over
                 and (self._has_first_field or self._tells_usage)
-                and (pending := outbox.offer()) is not None
+                and (pending := self._outbox.offer()) is not None
             ):
                 await pending
             if is_settled:
                 await self._await_counts(generation)
                 return
+
+    def _take(self, tokens: Sequence[Token], generation: Generation) -> bool:
+        """Write what tokens complete; whether no more are wanted."""
+        writer = self._writer
+        if not self._first_token_s:
+            self._first_token_s = self._clock()
+            self._metrics.observe_first_token(self._first_token_s - self._started_s)
+        self._outbox.ready += writer.feed(tokens, usage_of(generation.outcome) if self._tells_usage else None)
+        if not self._has_first_field and writer.has_field:
+            self._has_first_field = True
+            self._metrics.observe_first_field(self._clock() - self._started_s)
+        return writer.is_settled
 
     async def _await_counts(self, generation: Generation) -> None:
         """The document is whole: a server that says its counts last is about to. Whatever else comes is prose."""
@@ -215,10 +220,5 @@ class Delivery:
 
     def _observe_end(self, verdict: str, usage: Outcome) -> None:
         now_s = self._clock()
-        self._metrics.frames.inc(self._outbox.frames)
-        self._metrics.observe_end(
-            verdict,
-            usage,
-            total_s=now_s - self._started_s,
-            decode_s=now_s - (self._first_token_s or now_s),
-        )
+        self._metrics.count_frames(self._outbox.frames)
+        self._metrics.observe_end(verdict, usage, now_s - self._started_s, now_s - (self._first_token_s or now_s))

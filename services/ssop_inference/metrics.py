@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -18,10 +17,10 @@ from ssop_chassis.metrics import (
     GEN_AI_TOKEN_USAGE,
     TOKEN_BUCKETS,
 )
-from ssop_chassis.tallies import Count, Counter, Distribution, Gauge, Histogram
-from ssop_inference.backend import Load, Outcome
-from ssop_inference.core.constraint import Mode
+from ssop_chassis.tallies import Counter, Gauge, Histogram
+from ssop_inference.backend import Load
 from ssop_inference.gpu import GpuSample
+from ssop_inference.model_metrics import ModelMetrics
 from ssop_inference.resource import Memory
 
 _MODEL = "gen_ai_request_model"
@@ -84,7 +83,7 @@ class NodeMetrics:
         self._kv = gauge("ssop_inference_kv_used_ratio", "Share of the server's KV cache in use; NaN: it does not say.")
         self._rate = gauge("ssop_inference_output_tokens_per_second", "Tokens generated per second over all slots.")
 
-    def of(self, model: str) -> "ModelMetrics":
+    def of(self, model: str) -> ModelMetrics:
         """What is counted of one model."""
         return ModelMetrics(
             first_token=self._first_token.labels(model),
@@ -107,56 +106,6 @@ class NodeMetrics:
         self._waiting.labels(model).set_function(lambda: load_now().queue_length)
         self._rate.labels(model).set_function(lambda: load_now().output_tokens_per_s)
         self._kv.labels(model).set_function(lambda: _or_nan(load_now().kv_used_ratio))
-
-
-@dataclass(slots=True)
-class ModelMetrics:
-    """The counts of one model, each looked up once."""
-
-    first_token: Distribution
-    """From the request to the first token, seconds."""
-    first_field: Distribution
-    """From the request to the first field frame, seconds."""
-    per_token: Distribution
-    queue: Distribution
-    input_tokens: Distribution
-    output_tokens: Distribution
-    cached: Count
-    estimated: Count
-    frames: Count
-    """Document frames that went out."""
-    ends: Callable[[str], Distribution]
-    modes: Callable[[Mode], Count]
-    violations: Callable[[Mode], Count]
-    _ends: dict[str, Distribution] = field(default_factory=dict)
-    _modes: dict[Mode, Count] = field(default_factory=dict)
-
-    def observe_start(self, mode: Mode, queue_s: float) -> None:
-        """A generation got its slot."""
-        count = self._modes.get(mode)
-        if count is None:
-            count = self._modes[mode] = self.modes(mode)
-        count.inc()
-        self.queue.observe(queue_s)
-
-    def observe_violation(self, mode: Mode) -> None:
-        """An answer broke its schema."""
-        self.violations(mode).inc()
-
-    def observe_end(self, outcome: str, usage: Outcome, *, total_s: float, decode_s: float) -> None:
-        """A generation ended; `decode_s` is the time after its first token."""
-        end = self._ends.get(outcome)
-        if end is None:
-            end = self._ends[outcome] = self.ends(outcome)
-        end.observe(total_s)
-        self.input_tokens.observe(usage.input_tokens)
-        self.output_tokens.observe(usage.output_tokens)
-        if usage.cached_input_tokens:
-            self.cached.inc(usage.cached_input_tokens)
-        if usage.is_estimated:
-            self.estimated.inc()
-        if usage.output_tokens > 1:
-            self.per_token.observe(decode_s / (usage.output_tokens - 1))
 
 
 def _or_nan(value: float | None) -> float:

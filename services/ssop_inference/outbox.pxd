@@ -1,3 +1,6 @@
+from ssop_inference.core.buffer cimport SplitCounter
+
+
 cdef class Outbox:
     cdef object _call
     cdef object _loop
@@ -8,7 +11,7 @@ cdef class Outbox:
     cdef double _linger_s
     cdef double _next_s
     cdef public list ready
-    cdef readonly object splits
+    cdef readonly SplitCounter splits
     cdef readonly Py_ssize_t frames
 
     cpdef offer(self)

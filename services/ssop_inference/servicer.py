@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """InferenceService: from requests to the model, and from tokens to chunks."""
 
 import asyncio

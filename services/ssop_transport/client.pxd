@@ -1,3 +1,4 @@
+from ssop_chassis.tracing cimport inject
 from ssop_transport.calling cimport Calling
 
 
