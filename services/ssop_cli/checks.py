@@ -9,7 +9,7 @@ import shutil
 import socket
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -44,6 +44,10 @@ COMPILED: Final = (
     *(f"ssop_inference.{name}" for name in ("delivery", "model_metrics", "outbox", "replay", "servicer", "slots")),
 )
 """What services run for every request, and do as Python where it is not compiled. Other extensions have own checks."""
+COMPILED_TRANSPORT: Final = tuple(
+    f"ssop_transport.{name}" for name in ("calling", "client", "served", "server", "wire")
+)
+"""The same of the native transport, where there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +110,15 @@ def _codec() -> Check:
 
 
 def _services() -> Check:
-    if missing := [name for name in COMPILED if not _extension(name)]:
-        detail = f"not compiled, so a request costs more: {', '.join(missing)}; 'make ext', or install again with gcc"
-        return Check("services", "lacks", detail)
+    if lack := _uncompiled(COMPILED):
+        return Check("services", "lacks", lack)
     return Check("services", "ok", f"compiled: all {len(COMPILED)} parts that each request goes through")
+
+
+def _uncompiled(modules: Iterable[str]) -> str:
+    """Which of them are not, and what that means; "" where all are."""
+    missing = ", ".join(name for name in modules if not _extension(name))
+    return missing and f"not compiled, so a request costs more: {missing}; 'make ext', or install again with gcc"
 
 
 def _extension(module: str) -> str:
@@ -304,6 +313,8 @@ def _has_memory_controller() -> bool:
 
 def _transport() -> Check:
     if is_native_built():
+        if lack := _uncompiled(COMPILED_TRANSPORT):
+            return Check("transport", "lacks", f"native on libnghttp2, with parts {lack}")
         return Check(
             "transport",
             "ok",

@@ -23,13 +23,27 @@ def test_every_part_of_a_request_that_can_be_compiled_is_looked_for() -> None:
     assert set(checks.COMPILED) == {name for name in names if not name.startswith(checked_apart)}
 
 
-def test_parts_that_are_not_compiled_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_part_of_the_transport_that_can_run_as_python_is_looked_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    extensions = project["tool"]["setuptools"]["ext-modules"]
+    written = {extension["name"] for extension in extensions if extension["sources"][0].endswith(".py")}
+    assert set(checks.COMPILED_TRANSPORT) == {name for name in written if name.startswith("ssop_transport.")}
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("services", "ssop_router.core._choice"),
+        pytest.param("transport", "ssop_transport.served", marks=pytest.mark.needs("native_transport")),
+    ],
+)
+def test_parts_that_are_not_compiled_are_named(
+    name: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "ssop_router.core._choice" else find_spec(name)
-    )
-    check = find("services", tmp_path)
-    assert (check.state, "ssop_router.core._choice" in check.detail) == ("lacks", True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda found: None if found == module else find_spec(found))
+    check = find(name, tmp_path)
+    assert (check.state, module in check.detail) == ("lacks", True)
 
 
 def test_classifier_is_named_with_what_runs_it(tmp_path: Path) -> None:
