@@ -1,4 +1,4 @@
-from ssop_inference.core.buffer cimport SplitCounter
+from ssop_inference.core.buffer cimport SplitCounter, join_chunks, size_of
 
 
 cdef class Outbox:

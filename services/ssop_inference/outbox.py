@@ -8,7 +8,7 @@ from typing import Final
 from ssop_chassis.call import Call
 from ssop_codec import survey
 from ssop_codec.probes import chunk_sent
-from ssop_inference.core.buffer import SplitCounter, join_chunks
+from ssop_inference.core.buffer import SplitCounter, join_chunks, size_of
 
 
 class Outbox:
@@ -39,7 +39,7 @@ class Outbox:
 
     def offer(self) -> Awaitable[None] | None:
         """Send what is ready, or see to it that it leaves in time. What is returned is awaited before more is added."""
-        if self._linger_s and sum(map(len, self.ready)) < self._most_bytes:
+        if self._linger_s and size_of(self.ready) < self._most_bytes:
             left_s = self._next_s - self._loop.time()
             if left_s > 0:
                 if self._timer is None:
@@ -81,7 +81,7 @@ class Outbox:
     def _begin(self) -> Awaitable[None] | None:
         if self._linger_s:
             self._next_s = self._loop.time() + self._linger_s
-        self.ready = list(join_chunks(self.ready, self._most_bytes))
+        self.ready = join_chunks(self.ready, self._most_bytes)
         return self._send_while_room()
 
     async def _send_rest(self, pending: Awaitable[None]) -> None:

@@ -105,7 +105,8 @@ class ReplayGeneration:
 
     async def __aenter__(self) -> "ReplayGeneration":
         backend, request = self._backend, self._request
-        slot = await backend.queue.take(priority=request.priority, deadline_s=request.deadline_s)
+        queue = backend.queue
+        slot = queue.take_free() or await queue.take(priority=request.priority, deadline_s=request.deadline_s)
         try:
             self._recorded = recorded = backend.choose(request.messages)
         except MeshError:

@@ -17,6 +17,8 @@ cdef class SlotQueue:
     cdef readonly Py_ssize_t busy
     cdef readonly double queue_s
 
+    cpdef take_free(self)
+
     cpdef _release(self, double started_s)
 
     cdef _abandon(self, waiter)

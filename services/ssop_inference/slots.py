@@ -68,18 +68,24 @@ class SlotQueue:
         """How many wait for a slot."""
         return len(self._waiters)
 
+    def take_free(self) -> "Slot | None":
+        """A slot, where one is free and nobody waits; None: `take` would wait."""
+        if self.busy >= self._slots or self._waiters:
+            return None
+        self.busy += 1
+        self.queue_s -= _SMOOTHING * self.queue_s
+        self._on_change()
+        return Slot(self._release, 0.0, self._clock())
+
     async def take(self, *, priority: int, deadline_s: float) -> "Slot":
         """Wait for a slot. Whoever gets it calls `release` once nothing runs on it any more.
 
         Raises OVERLOADED with a retry delay when the queue is full, DEADLINE_EXCEEDED (metadata `stage`) when
         the deadline passes in it.
         """
+        if (slot := self.take_free()) is not None:
+            return slot
         started_s = self._clock()
-        if self.busy < self._slots and not self._waiters:
-            self.busy += 1
-            self.queue_s -= _SMOOTHING * self.queue_s
-            self._on_change()
-            return Slot(self._release, 0.0, started_s)
         await self._wait(priority, deadline_s, started_s)
         now_s = self._clock()
         queue_s = now_s - started_s

@@ -1,4 +1,11 @@
-cpdef join_chunks(chunks, Py_ssize_t most_bytes)
+cimport cython
+
+
+@cython.locals(size_bytes=Py_ssize_t, chunk=bytes)
+cpdef Py_ssize_t size_of(chunks) except -1
+
+
+cpdef list join_chunks(list chunks, Py_ssize_t most_bytes)
 
 
 cdef class SplitCounter:

@@ -15,15 +15,24 @@ _VALUE: Final = int(FrameKind.VALUE)
 _PARTS: Final = 1 << _PART
 
 
-def join_chunks(chunks: Sequence[bytes], most_bytes: int) -> Sequence[bytes]:
+def size_of(chunks: Sequence[bytes]) -> int:
+    """How many bytes they have."""
+    size_bytes = 0
+    # A loop of C, where this is compiled.
+    for chunk in chunks:
+        size_bytes += len(chunk)
+    return size_bytes
+
+
+def join_chunks(chunks: list[bytes], most_bytes: int) -> list[bytes]:
     """The same frames in as few chunks as hold at most `most_bytes` each; a larger chunk stays as it is.
 
     Within one answer the bytes of two chunks put together are a chunk (SPEC).
     """
     if len(chunks) < 2:
         return chunks
-    if sum(map(len, chunks)) <= most_bytes:
-        return (b"".join(chunks),)
+    if size_of(chunks) <= most_bytes:
+        return [b"".join(chunks)]
     joined: list[bytes] = []
     for chunk in chunks:
         if joined and len(joined[-1]) + len(chunk) <= most_bytes:

@@ -40,6 +40,15 @@ async def test_slots_are_given_in_order_of_arrival() -> None:
     assert order == [0, 1, 2, 3]
 
 
+async def test_slot_is_free_until_it_is_held() -> None:
+    queue = queue_of()
+    held = queue.take_free()
+    assert held is not None
+    assert queue.take_free() is None
+    held.release()
+    assert queue.take_free() is not None
+
+
 async def test_lower_priority_number_runs_first() -> None:
     queue = queue_of()
     order: list[int] = []
