@@ -170,7 +170,7 @@ async def test_what_posts_hold_is_text_and_never_markup(page: Page) -> None:
     await begin(page)
     await page.fill("#text", "onerror")
     await page.keyboard.press("Enter")
-    await page.get_by_text("1 records found.").wait_for()
+    await page.get_by_text("1 records found.", exact=True).wait_for()
     await page.locator("#results button").click()
     await page.locator("#post[open]").wait_for()
     assert await page.inner_text("#post-text") == EVIL
@@ -211,7 +211,7 @@ async def test_the_answer_of_an_older_search_does_not_replace_a_newer_ones(page:
     await is_asked.wait()
     await page.fill("#text", "onerror")
     await page.keyboard.press("Enter")
-    await page.get_by_text("1 records found.").wait_for()
+    await page.get_by_text("1 records found.", exact=True).wait_for()
     await let_through()
     assert await page.inner_text("#found") == "1 records found."
     assert await page.locator("#results li").count() == 1
