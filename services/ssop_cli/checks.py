@@ -34,15 +34,22 @@ MIN_PYTHON: Final = (3, 11)
 MIN_DISK_BYTES: Final = 2 * 1024**3
 MIN_MEMORY_BYTES: Final = 1024**3
 _ASK_S: Final = 2.0
-COMPILED: Final = (
-    *(f"ssop_router.core.{name}" for name in ("_choice", "_envelopes", "_form", "_messages", "_parts", "_relay")),
-    *(f"ssop_router.core.{name}" for name in ("_sieve", "latency", "success", "throttle")),
-    *(f"ssop_router.{name}" for name in ("attempt", "delivery", "limits", "nodes", "outcomes")),
-    *("ssop_cache._messages", "ssop_cache.core._names", "ssop_cache.core._whole"),
-    *(f"ssop_chassis.{name}" for name in ("deadline", "dispatch", "metrics", "tallies", "tracing")),
-    *(f"ssop_inference.core.{name}" for name in ("_asking", "buffer", "document", "prompt", "throughput", "tokens")),
-    *(f"ssop_inference.{name}" for name in ("delivery", "model_metrics", "outbox", "replay", "servicer", "slots")),
-)
+_PARTS: Final = {
+    "ssop_cache": "_messages admissions answers batches checks conclusions lines local store",
+    "ssop_cache.core": "_names _whole grants keys local scripts",
+    "ssop_chassis": "deadline dispatch logs metrics tallies tracing",
+    "ssop_inference.core": "_asking buffer document prompt throughput tokens",
+    "ssop_inference": "delivery model_metrics outbox replay servicer slots",
+    "ssop_router": (
+        "attempt crowd delivery entrance features footprint generation lease limits nodes outcomes pipeline "
+        "preparation renewals reports scoring traces traffic"
+    ),
+    "ssop_router.core": (
+        "_choice _envelopes _form _messages _parts _relay _sieve _tuples counts decision ladder latency rules "
+        "success throttle timeline"
+    ),
+}
+COMPILED: Final = tuple(f"{package}.{name}" for package, names in _PARTS.items() for name in names.split())
 """What services run for every request, and do as Python where it is not compiled. Other extensions have own checks."""
 COMPILED_TRANSPORT: Final = tuple(
     f"ssop_transport.{name}" for name in ("calling", "client", "served", "server", "wire")
