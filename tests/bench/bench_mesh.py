@@ -24,6 +24,7 @@ from rich.console import Console
 
 from helpers import null_upstream, peers
 from helpers.bench_mesh import BenchMesh, Transport, record_answer, run_bench_mesh
+from helpers.disk import measure_sync_floor
 from helpers.echo_server import running_echo
 from helpers.instructions import Cost, Counter, missing_counter
 from helpers.load_figures import LoadOrder
@@ -181,7 +182,9 @@ def main() -> None:
     parts = given.parts.split(",")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"there are no parts {', '.join(sorted(unknown))}")
-    bench, machine = Bench(), {**describe_machine(), "seconds": SECONDS}
+    # Two of them are in each answer: the admission's and the settlement's.
+    machine = {**describe_machine(), "seconds": SECONDS, "synced append, ms": str(measure_sync_floor())}
+    bench = Bench()
     if {"native", "floor"} & set(parts):
         measure_native(bench, has_floor="floor" in parts)
     for part, measure in (
