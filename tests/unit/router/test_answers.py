@@ -8,6 +8,7 @@ from helpers.eventually import eventually
 from helpers.machine import stretched
 from helpers.scripted_mesh import (
     GOOD,
+    Answer,
     Mesh,
     R,
     answering,
@@ -56,6 +57,25 @@ async def test_replay_is_charged_nothing(mesh: Mesh) -> None:
     await mesh.generate(ask(model="grok-3-lite", request_id="second"))
     await eventually(lambda: "second" in mesh.cache.settled)
     assert mesh.cache.settled["second"] == mesh_pb2.Usage()
+
+
+async def test_settlements_that_find_too_many_waiting_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_router.answers._MOST_WAITING", 2)
+    names = [f"r{number}" for number in range(4)]
+    async with run_router() as mesh:
+        go_on = asyncio.Event()
+        mesh.nodes["lite-1"].script = pausing(go_on, after=1)
+        asked: list[asyncio.Future[Answer]] = []
+        for name in names:
+            request = ask(model="grok-3-lite", policy="no_cache", request_id=name)
+            asked.append(asyncio.ensure_future(mesh.generate(request)))
+            await eventually(lambda: len(mesh.cache.admitted) == len(asked))
+        mesh.cache.gate.clear()
+        go_on.set()
+        await asyncio.gather(*asked)
+        mesh.cache.gate.set()
+        await eventually(lambda: sorted(mesh.cache.settled) == names)
+        assert mesh.metric("ssop_router_settle_failures_total") == 0
 
 
 async def test_answer_is_never_another_tenants(mesh: Mesh) -> None:
