@@ -18,6 +18,7 @@ from ssop.v1.cache_pb2 import (
     LookupResponse,
     StoredAnswer,
 )
+from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Usage
 from ssop.v1.usage_pb2 import RequestCounts
 from ssop_chassis.deadline import running_loop
@@ -313,6 +314,9 @@ class Answers:
     def _has_settled(self, error: BaseException | None) -> bool:
         """False where it is to be tried again. What is refused, or not asked any more, lapses and is counted."""
         if isinstance(error, Unavailable):
+            return False
+        if isinstance(error, MeshError) and error.reason == ErrorReason.ERROR_REASON_OVERLOADED:
+            # Of the service's own that is Unavailable: too many wait here.
             return False
         if error is not None:
             self._metrics.settle_failures.inc()

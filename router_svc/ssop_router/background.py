@@ -53,8 +53,10 @@ class Background:
         while self._tasks and (left_s := until_s - loop.time()) > 0:
             await asyncio.wait(self._tasks, timeout=left_s)
         late = set(self._tasks)
-        for task in late:
-            task.cancel()
         if late:
+            # One that is cancelled before its first step runs nothing, and tells nobody that it is over.
+            await asyncio.sleep(0)
+            for task in late:
+                task.cancel()
             await asyncio.wait(late)
         return bool(late)

@@ -38,6 +38,8 @@ _NO_USAGE: Final = Usage()
 _NO_VERDICT: Final = Verdict.VERDICT_UNSPECIFIED
 _OK: Final = Verdict.VERDICT_OK
 _NOT_GRAVE: Final = (_NO_VERDICT, _OK)
+_VERDICTS: Final = frozenset(Verdict.values())
+_INCOMPLETE: Final = Verdict.VERDICT_INCOMPLETE
 _NOT_INCOMPLETE: Final = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
 _NO_FINISH: Final = FinishReason.FINISH_REASON_UNSPECIFIED
 _STORABLE: Final = (FinishReason.FINISH_REASON_STOP, _NO_FINISH)
@@ -98,7 +100,8 @@ class Ending:
     def take(self, end: End) -> None:
         """An END frame."""
         if self.verdict in _NOT_GRAVE:
-            self.verdict = end.verdict
+            # Of what a newer node says nothing is known but that the answer is not simply whole.
+            self.verdict = end.verdict if end.verdict in _VERDICTS else _INCOMPLETE
             self.finish_reason = end.finish_reason
             self.incomplete_reason = end.incomplete_reason
             self.violation = end.violation if end.HasField("violation") else _NO_VIOLATION

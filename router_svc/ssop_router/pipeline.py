@@ -182,10 +182,13 @@ class Pipeline:
             delivery.abandon()
             if queue is not None:
                 job.sends.count(-queue.end(), 0)
+            if isinstance(outlet, DirectOutlet):
+                job.sends.count(-outlet.dropped, 0)
             self._release(job)
             self._reports.end(job, outcome)
             if isinstance(outlet, DirectOutlet):
-                self._receipts.record_sent(job.tenant, job.request_id, job.sends.frames, is_whole=failure is None)
+                is_whole = failure is None and not outlet.is_shut
+                self._receipts.record_sent(job.tenant, job.request_id, job.sends.frames, is_whole=is_whole)
             else:
                 self._recordings.end(job, failure)
             # Raised, it holds this frame.

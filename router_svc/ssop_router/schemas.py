@@ -63,6 +63,8 @@ class SchemaCache:
         else:
             self._entries.move_to_end(key)
         if isinstance(entry, MeshError):
+            # What was found before is looked for again, so that refusals don't drive it out.
+            self._latest = None
             # A fresh one for each caller: a raised exception collects tracebacks.
             raise MeshError(entry.reason, entry.message, metadata=entry.metadata, fields=entry.fields)
         self._latest = (wire, entry) if key is wire else None

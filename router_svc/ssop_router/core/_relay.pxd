@@ -29,7 +29,7 @@ cdef class Backlog:
 
 cdef class Way:
     cdef object write
-    cdef readonly uint64_t stream
+    cdef readonly uint64_t stream, dropped
     cdef public bint is_shut
 
     cdef object pass_on(self, bytes chunk, uint64_t frames)

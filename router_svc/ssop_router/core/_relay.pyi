@@ -68,6 +68,9 @@ class Way:
     @property
     def stream(self) -> int:
         """See `ssop_codec.probes.stream_number`."""
+    @property
+    def dropped(self) -> int:
+        """Document frames that came once it was shut."""
     def __init__(self, write: Callable[[bytes], Awaitable[None] | None], stream: int, *more: Any) -> None: ...
     def send(self, chunk: bytes, frames: int) -> Awaitable[None] | None:
         """Send a chunk with so many document frames. What is returned is awaited before the next one."""

@@ -104,6 +104,7 @@ cdef class Way:
 
     cdef object pass_on(self, bytes chunk, uint64_t frames):
         if self.is_shut:
+            self.dropped += frames
             return None
         note_sent(self.stream, frames, PyBytes_GET_SIZE(chunk))
         return self.write(chunk)

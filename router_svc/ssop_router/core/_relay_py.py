@@ -93,10 +93,14 @@ class Way:
     def __init__(self, write: Write) -> None:
         self._write = write
         self.is_shut = False
+        self.dropped = 0
 
-    def send(self, chunk: bytes, frames: int) -> Awaitable[None] | None:  # noqa: ARG002 - tracers hear of them
+    def send(self, chunk: bytes, frames: int) -> Awaitable[None] | None:
         """Send a chunk."""
-        return None if self.is_shut else self._write(chunk)
+        if self.is_shut:
+            self.dropped += frames
+            return None
+        return self._write(chunk)
 
 
 class Relay:

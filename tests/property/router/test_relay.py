@@ -114,7 +114,7 @@ class _Side:
             (at_us, size, heads if isinstance(heads, list) else read_heads(heads))
             for at_us, size, heads in sends.chunks
         ]
-        counts = sends.frames, sends.size_bytes, sends.left_out, sends.is_noting
+        counts = sends.frames, sends.size_bytes, sends.left_out, sends.is_noting, self.way.dropped
         course = self.course.last_seq, bool(self.course.is_kept), self.course.chunk
         return course, waiting, noted, counts, self.client.chunks, self.patience.told, self.log
 

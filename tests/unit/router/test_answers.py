@@ -8,6 +8,7 @@ from helpers.eventually import eventually
 from helpers.machine import stretched
 from helpers.scripted_mesh import (
     GOOD,
+    Answer,
     Mesh,
     R,
     answering,
@@ -24,7 +25,7 @@ from helpers.scripted_mesh import (
 from ssop.v1 import inference_pb2, mesh_pb2
 from ssop.v1.cache_pb2 import LookupResponse
 from ssop.v1.content_pb2 import Sampling
-from ssop.v1.mesh_pb2 import CacheReason
+from ssop.v1.mesh_pb2 import CacheReason, Receipt
 from ssop.v1.router_pb2 import CacheOptions, GenerateRequest
 from ssop_chassis.call import Call
 from ssop_chassis.errors import MeshError
@@ -56,6 +57,25 @@ async def test_replay_is_charged_nothing(mesh: Mesh) -> None:
     await mesh.generate(ask(model="grok-3-lite", request_id="second"))
     await eventually(lambda: "second" in mesh.cache.settled)
     assert mesh.cache.settled["second"] == mesh_pb2.Usage()
+
+
+async def test_settlements_that_find_too_many_waiting_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssop_router.answers._MOST_WAITING", 2)
+    names = [f"r{number}" for number in range(4)]
+    async with run_router() as mesh:
+        go_on = asyncio.Event()
+        mesh.nodes["lite-1"].script = pausing(go_on, after=1)
+        asked: list[asyncio.Future[Answer]] = []
+        for name in names:
+            request = ask(model="grok-3-lite", policy="no_cache", request_id=name)
+            asked.append(asyncio.ensure_future(mesh.generate(request)))
+            await eventually(lambda: len(mesh.cache.admitted) == len(asked))
+        mesh.cache.gate.clear()
+        go_on.set()
+        await asyncio.gather(*asked)
+        mesh.cache.gate.set()
+        await eventually(lambda: sorted(mesh.cache.settled) == names)
+        assert mesh.metric("ssop_router_settle_failures_total") == 0
 
 
 async def test_answer_is_never_another_tenants(mesh: Mesh) -> None:
@@ -241,6 +261,26 @@ async def test_leader_that_goes_away_generates_on_for_its_followers() -> None:
         assert answer.error is None
         assert used(mesh) == ["lite-1"]
         assert mesh.nodes["lite-1"].cancelled == 0
+
+
+async def test_what_is_generated_once_its_client_has_gone_is_neither_sent_nor_lost() -> None:
+    async with run_router(append_interval_ms=5) as mesh:
+        go_on = asyncio.Event()
+        mesh.nodes["lite-1"].script = pausing(go_on, after=2)
+        leader = mesh.open(ask(model="grok-3-lite", request_id="leader"))
+        await leader.read()
+        job = mesh.router.pipeline._running["acme", "leader"]
+        follower = asyncio.ensure_future(mesh.generate(ask(model="grok-3-lite")))
+        await eventually(lambda: job.has_followers)
+        sent = job.sends.frames
+        await leader.cancel()
+        go_on.set()
+        followed = await follower
+        await eventually(mesh.is_quiet)
+        assert mesh.metric("ssop_router_frames_sent_total") == sent + len(followed.documents)
+        received = Receipt(request_id="leader", frames_received=sent, frames_verified=sent)
+        await mesh.generate(ask(receipts=[received]))
+        assert mesh.metric("ssop_router_frames_lost_total") == 0
 
 
 async def test_lease_of_a_request_that_went_while_it_was_admitted_is_given_up(mesh: Mesh) -> None:

@@ -28,6 +28,21 @@ async def test_what_takes_too_long_is_cancelled() -> None:
     assert (task.cancelled(), len(background)) == (True, 0)
 
 
+async def test_what_is_cancelled_has_begun_so_that_it_ends_what_it_was_started_for() -> None:
+    background, ended = Background(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    # Started in the turn in which the time is over.
+    asyncio.get_running_loop().call_soon(lambda: background.start(work()))
+    await background.finish(0)
+    assert ended.is_set()
+
+
 async def test_what_follows_from_a_cancel_is_waited_for_too() -> None:
     background, ended = Background(), asyncio.Event()
 

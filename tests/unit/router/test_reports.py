@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from helpers.scripted_mesh import Mesh, ask, failing
+from helpers.scripted_mesh import GOOD, Mesh, ask, encode, failing, node_status_chunk
+from ssop.v1.frame_pb2 import Chunk
+from ssop_chassis.call import Call
 from ssop_chassis.logs import FIELDS
 
 FIELDS_OF_A_REQUEST: Final = [
@@ -80,6 +82,25 @@ async def test_line_of_a_request_with_debug_ends_with_its_explanation(mesh: Mesh
 async def test_names_are_whole_whatever_they_hold(mesh: Mesh, read_line: Read, tenant: str) -> None:
     await mesh.generate(ask(request_id="one"), key=mesh.keys.of(tenant))
     assert read_line()["tenant"] == tenant
+
+
+async def test_an_answer_whose_verdict_is_unknown_ends_like_one_that_is_not_whole(mesh: Mesh, read_line: Read) -> None:
+    frames = Chunk.FromString(b"".join(encode(GOOD))).frames
+    # As a node of a later version may say.
+    frames[-1].end.verdict = 99  # type: ignore[assignment]
+    odd = node_status_chunk() + Chunk(frames=frames).SerializeToString()
+
+    async def script(call: Call, _: object) -> None:
+        await call.write(odd)
+
+    for node in mesh.nodes.values():
+        node.script = script
+    answer = await mesh.generate(ask(request_id="one"))
+    assert answer.error is None
+    assert answer.documents == list(frames)
+    line = read_line()
+    assert (line["outcome"], line["verdict"], line["frames_sent"]) == ("OK", "VERDICT_INCOMPLETE", len(frames))
+    assert not mesh.cache.stored
 
 
 async def test_below_the_level_there_is_no_line(mesh: Mesh, caplog: pytest.LogCaptureFixture) -> None:

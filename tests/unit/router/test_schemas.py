@@ -63,6 +63,18 @@ def test_the_one_that_was_not_asked_for_longest_goes() -> None:
     assert cache.compile(two) is not second
 
 
+def test_what_is_asked_for_all_the_time_is_not_driven_out_by_refusals() -> None:
+    cache = SchemaCache(2)
+    one, two = outputs(2)
+    schema = cache.compile(one)
+    for depth in range(1, 4):
+        with pytest.raises(MeshError):
+            cache.compile(OutputSchema(json_schema="{" * depth))
+        assert cache.compile(one) is schema
+    cache.compile(two)
+    assert cache.compile(one) is schema
+
+
 def test_schemas_take_turns() -> None:
     cache = SchemaCache(16)
     sources = outputs(2)
