@@ -10,3 +10,6 @@ cdef class Scorer:
 
 
 cdef _ask(model, text)
+
+
+cdef bint _is_complexity(found)

@@ -131,9 +131,17 @@ def _ask(model: ComplexityModel, text: str) -> Complexity:
     except Exception as error:  # noqa: BLE001 - it promises to raise nothing, and no request hangs on that promise
         _log.warning("the classifier failed", extra={"kind": type(error).__name__})
         return Complexity(abstention="failed")
-    if found.score is None:
-        return found if found.abstention else Complexity(abstention="unsure")
-    # Written so that a NaN is caught.
-    if not (0 <= found.score <= 1 and 0 <= found.spread <= 1):
+    if not _is_complexity(found):
         return Complexity(abstention="invalid")
-    return found
+    return found if found.score is not None or found.abstention else Complexity(abstention="unsure")
+
+
+def _is_complexity(found: object) -> bool:
+    """Whether a classifier returned what it is to return: decisions read it by place."""
+    if not isinstance(found, Complexity):
+        return False
+    try:
+        # Written so that a NaN is caught.
+        return found.score is None or bool(0 <= found.score <= 1 and 0 <= found.spread <= 1)
+    except TypeError:
+        return False

@@ -24,6 +24,17 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
     object PyType_GenericAlloc(PyTypeObject* kind, Py_ssize_t items)
 
+cdef extern from *:
+    """
+    /* From 3.14 on a tuple remembers its hash, and fresh memory says that it is 0. */
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define SSOP_FORGET_HASH(made) (((PyTupleObject *)(made))->ob_hash = -1)
+    #else
+    #define SSOP_FORGET_HASH(made) ((void)0)
+    #endif
+    """
+    void forget_hash "SSOP_FORGET_HASH"(object made)
+
 cdef enum:
     MAX_VARINT = 10
     MAX_SHORT = 5       # of a tag, and of a length
@@ -53,6 +64,7 @@ cdef object new(type kind, tuple fields):
     """A named tuple of the fields, without a call of its class."""
     cdef Py_ssize_t place
     cdef object field, made = PyType_GenericAlloc(<PyTypeObject*>kind, len(fields))
+    forget_hash(made)
     for place, field in enumerate(fields):
         Py_INCREF(field)
         PyTuple_SET_ITEM(made, place, field)

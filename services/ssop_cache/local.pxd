@@ -14,7 +14,7 @@ cdef class LocalLevel:
     cdef public object _cursor
     cdef public object _epoch
     cdef public object _synced_s
-    cdef double _stale_s
+    cdef public double _stale_s
     cdef double _rest_s
     cdef public bint _is_used
     cdef public double _unused_s

@@ -74,6 +74,12 @@ def test_a_batch_is_read_as_protobuf_reads_it(message: bytes) -> None:
     assert _messages.read_batch(message) == _messages_py.read_batch(message)
 
 
+@given(st.builds(BatchEntry, principal=st.binary(max_size=9), admit=ADMITS))
+def test_what_is_read_is_found_by_its_fields(entry: BatchEntry) -> None:
+    (found,) = _messages.read_batch(RunBatchRequest(entries=[entry]).SerializeToString())
+    assert hash(found) == hash(tuple(found))
+
+
 @given(message=BATCHES, at=st.floats(0, 1, exclude_max=True), change=st.binary(max_size=3), cut=st.integers(0, 3))
 @example(message=bytes.fromhex("0a80808080808080808001"), at=0, change=b"", cut=0)
 @example(message=bytes.fromhex("0a0412020a00") * 2, at=0, change=b"", cut=0)

@@ -1,11 +1,14 @@
 """The classifier can be absent, fail, or be slow; requests are routed all the same."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from helpers.classifiers import FixedClassifier
+from helpers.scripted_mesh import ask, run_router
 from ssop_router.core.complexity import Complexity
 from ssop_router.metrics import RouterMetrics
 from ssop_router.policy_settings import PolicySettings
@@ -72,6 +75,28 @@ def test_classifier_that_raises() -> None:
 @pytest.mark.parametrize(("score", "spread"), [(float("nan"), 0.0), (1.5, 0.0), (-0.1, 0.0), (0.5, float("nan"))])
 def test_number_that_is_no_score(score: float, spread: float) -> None:
     assert scorer(FixedClassifier(score, spread=spread))("x").abstention == "invalid"
+
+
+class Odd(NamedTuple):
+    """As a complexity, and with a field more."""
+
+    score: float = 0.5
+    spread: float = 0.0
+    abstention: str = ""
+    more: str = ""
+
+
+@pytest.mark.parametrize(
+    "found",
+    [None, 0.5, (0.5, 0.0, ""), SimpleNamespace(score=0.5, spread=0.0, abstention=""), Odd(), Complexity("high")],  # type: ignore[arg-type]
+    ids=lambda found: type(found).__name__,
+)
+async def test_what_is_no_complexity_stops_no_request(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = FixedClassifier()
+    monkeypatch.setattr(model, "score", lambda _: found)
+    assert scorer(model)("x").abstention == "invalid"
+    async with run_router(classifier=model) as mesh:
+        assert (await mesh.generate(ask(policy="no_cache"))).error is None
 
 
 def test_abstention_without_a_word_gets_one() -> None:

@@ -32,6 +32,12 @@ def test_fields_are_in_their_places(way: Make, size: int) -> None:
     assert tuple(made) == fields
 
 
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_they_are_found_by_their_fields(way: Make, size: int) -> None:
+    fields = tuple(range(size))
+    assert {way(Many, fields): "found"}[fields] == "found"
+
+
 def test_names_and_defaults_of_a_class_hold(way: Make) -> None:
     made = way(TierSignals, (0.5, 0.1, 3, "", 0.9, 0.1, None))
     assert made == TierSignals(0.5, 0.1, 3, "", 0.9, 0.1)
