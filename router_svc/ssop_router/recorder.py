@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from ssop.v1.frame_pb2 import Verdict
 from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, TierReason, Usage
 from ssop_router.core.candidate import UNSEEN
 from ssop_router.core.choice import choose_node
@@ -19,7 +20,6 @@ from ssop_router.core.policy import WORD_OF_TIER
 from ssop_router.core.record import VERSION, describe_complexity, describe_features, describe_tier, find_words
 from ssop_router.core.routing import name_loss
 from ssop_router.core.snapshot import Snapshot
-from ssop_router.core.verdicts import shorten_verdict
 from ssop_router.footprint import describe_reasons
 from ssop_router.job import Job
 from ssop_router.metrics import RouterMetrics
@@ -83,7 +83,7 @@ def _describe_result(job: Job, outcome: str) -> dict[str, Any]:
         "failed_attempts": len(job.failed),
         "cascade": _word(CascadeReason, job.cascade_reason, "CASCADE_REASON_"),
         "cascade_confidence": job.cascade.confidence if job.cascade is not None else None,
-        "verdict": shorten_verdict(job.ending.verdict),
+        "verdict": _word(Verdict, job.ending.verdict, "VERDICT_"),
         "first_field_ms": job.first_field_ms,
         "total_ms": job.elapsed_ms(),
         "input_tokens": usage.input_tokens,

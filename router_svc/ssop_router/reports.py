@@ -8,10 +8,10 @@ import logging
 from functools import lru_cache
 from typing import Final
 
+from ssop.v1.frame_pb2 import Verdict
 from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, NodeReason, RetrievalReason, Tier, TierReason
 from ssop_chassis.logs import encode_members, note
 from ssop_router.core.cascade import Judgement
-from ssop_router.core.verdicts import name_verdict
 from ssop_router.footprint import describe_reasons
 from ssop_router.job import Job
 from ssop_router.metrics import RouterMetrics
@@ -97,7 +97,7 @@ def _describe(job: Job, outcome: str, cascade_reason: CascadeReason.ValueType, l
         job.first_field_ms,
         job.elapsed_ms(),
     )
-    parts = [whose, choice, service, judgement, f'"verdict":"{name_verdict(job.reading.ending.verdict)}"', numbers]
+    parts = [whose, choice, service, judgement, f'"verdict":"{Verdict.Name(job.reading.ending.verdict)}"', numbers]
     if reasons:
         parts.insert(2, encode_members(reasons))
     if explanation := job.explanation:

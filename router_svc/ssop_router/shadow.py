@@ -9,6 +9,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from ssop.v1.errors_pb2 import ErrorReason
+from ssop.v1.frame_pb2 import Verdict
 from ssop.v1.inference_pb2 import InferenceServiceGenerateRequest
 from ssop_chassis.errors import MeshError
 from ssop_codec import FrameError, survey
@@ -18,14 +19,13 @@ from ssop_router.core.canary import Canary, is_shadowed
 from ssop_router.core.candidate import Candidate
 from ssop_router.core.choice import choose_node
 from ssop_router.core.frames import FIELD_BITS
-from ssop_router.core.verdicts import shorten_verdict
 from ssop_router.delivery import take_ends
 from ssop_router.generation import GENERATE
 from ssop_router.job import Ending, Job
 from ssop_router.nodes import Nodes
 from ssop_router.profiles import Regimes
 from ssop_router.settings import RouterSettings
-from ssop_router.trials import SHADOW, Trials
+from ssop_router.trials import SHADOW, Trials, name_verdict
 
 _MOST: Final = 4
 """Copies under way at a time; more are not made."""
@@ -111,7 +111,8 @@ class Shadows:
             _log.info("a shadow failed", extra={"request_id": job.request_id, "reason": reason})
         finally:
             self._running -= 1
-        verdict = shorten_verdict(answer.ending.verdict) or "failed"
+        ending = answer.ending
+        verdict = name_verdict(ending.verdict) if ending.verdict != Verdict.VERDICT_UNSPECIFIED else "failed"
         self._trials.record(canary, SHADOW, verdict, answer.first_field_ms)
 
 

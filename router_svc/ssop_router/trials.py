@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Final
 
+from ssop.v1.frame_pb2 import Verdict
 from ssop.v1.mesh_pb2 import Tier
 from ssop.v1.router_pb2 import TrialArm, TrialView
 from ssop_router.core.canary import Canary
 from ssop_router.core.counts import CountWindow
 from ssop_router.core.latency import LatencyWindow
-from ssop_router.core.verdicts import shorten_verdict
 from ssop_router.job import Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.profiles import Regimes
@@ -48,12 +48,12 @@ class Trials:
             return
         if not job.ending.has_ended and not job.failed and not job.is_interrupted:
             return  # the caller went away, or a stored answer was replayed
-        verdict = shorten_verdict(job.ending.verdict) or "failed"
+        verdict = name_verdict(job.ending.verdict) if job.ending.has_ended else "failed"
         arm = CANARY if target.candidate.is_canary else STABLE
         self.record(canary, arm, verdict, job.first_field_ms)
 
     def record(self, canary: Canary, arm: str, verdict: str, first_field_ms: float) -> None:
-        """An answer of an arm: what `shorten_verdict` says, or `failed`; `shed`: there was no room for a copy."""
+        """An answer of an arm: `ok`, `invalid`, `incomplete`, `failed`; `shed`: there was no room for a copy."""
         now_ms = self._clock_ms()
         found = self._arms.setdefault((canary.tier, canary.model, arm), _Arm())
         found.verdicts.add(verdict, now_ms)
@@ -84,3 +84,8 @@ class Trials:
             first_field_p50_ms=found.first_field.percentile(0.5, now_ms),
             first_field_p95_ms=found.first_field.percentile(0.95, now_ms),
         )
+
+
+def name_verdict(verdict: Verdict.ValueType) -> str:
+    """`ok`, `invalid` or `incomplete`."""
+    return Verdict.Name(verdict).removeprefix("VERDICT_").lower()

@@ -49,13 +49,9 @@ def node_status_chunk(mode: mesh_pb2.ConstraintMode.ValueType = mesh_pb2.CONSTRA
 GOOD = '{"mood":"fine","score":3}'
 
 
-def answering(text: str = GOOD, *, schema: Mapping[str, Any] | None = SCHEMA, verdict: int = 0) -> Script:
-    """A script that sends a document at once; `verdict` stands in its end, whatever it is."""
+def answering(text: str = GOOD, *, schema: Mapping[str, Any] | None = SCHEMA) -> Script:
+    """A script that sends a document at once."""
     chunks = encode(text, schema=schema)
-    if verdict:
-        whole = Chunk.FromString(b"".join(chunks))
-        whole.frames[-1].end.verdict = verdict  # type: ignore[assignment]
-        chunks = [whole.SerializeToString(deterministic=True)]
 
     async def script(call: Call, _: Any) -> None:
         await call.write(node_status_chunk())

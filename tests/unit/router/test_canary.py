@@ -102,16 +102,6 @@ async def test_a_shadow_that_breaks_the_schema_is_counted_apart() -> None:
         assert dict((await arms(mesh))["shadow"].verdicts) == {"invalid": 1}
 
 
-async def test_verdicts_of_a_later_version_are_counted_together() -> None:
-    async with run_router(nodes(), canaries=canary(shadow=1.0)) as mesh:
-        for name, verdict in (("full-1", 98), ("full-2", 99)):
-            mesh.nodes[name].script = answering(verdict=verdict)
-        await mesh.generate(ask(policy="full,no_cache"))
-        await eventually(mesh.is_quiet)
-        found = await arms(mesh)
-    assert dict(found["stable"].verdicts) == dict(found["shadow"].verdicts) == {"unknown": 1}
-
-
 async def test_arms_count_what_their_models_answered() -> None:
     async with run_router(nodes(), canaries=canary(0.5)) as mesh:
         names = [f"r-{number}" for number in range(12)]

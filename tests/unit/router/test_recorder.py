@@ -6,7 +6,7 @@ from typing import Any
 
 from helpers.classifiers import FixedClassifier
 from helpers.eventually import eventually
-from helpers.scripted_mesh import answering, ask, failing, run_router
+from helpers.scripted_mesh import ask, failing, run_router
 from ssop_router.core.decision import DecisionSettings
 from ssop_router.core.record import read_record
 from ssop_router.core.replay import Replayer
@@ -50,15 +50,6 @@ async def test_failed_request_is_recorded(tmp_path: Path) -> None:
             node.script = failing()
         await mesh.generate(ask("hard"))
     assert lines(path)[0]["result"]["outcome"] == "NO_BACKEND"
-
-
-async def test_verdict_of_a_later_version_is_recorded(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    async with run_router(decision_log=str(path)) as mesh:
-        for node in mesh.nodes.values():
-            node.script = answering(verdict=99)
-        await mesh.generate(ask("hard", policy="no_cache"))
-    assert lines(path)[0]["result"]["verdict"] == "unknown"
 
 
 async def test_replay_under_the_same_policy_decides_the_same(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from helpers.scripted_mesh import GOOD, Mesh, answering, ask, encode, failing, node_status_chunk
+from helpers.scripted_mesh import GOOD, Mesh, ask, encode, failing, node_status_chunk
 from ssop.v1.frame_pb2 import Chunk
 from ssop_chassis.call import Call
 from ssop_chassis.logs import FIELDS
@@ -62,13 +62,6 @@ async def test_line_of_a_request_that_failed_is_not_that_of_one_before(mesh: Mes
     await mesh.generate(ask(request_id="two", policy="full,no_cache"))
     line = read_line()
     assert (line["request_id"], line["outcome"], line["failed_attempts"]) == ("two", "NO_BACKEND", 2)
-
-
-async def test_a_verdict_of_a_later_version_is_told_and_ends_no_request(mesh: Mesh, read_line: Read) -> None:
-    mesh.nodes["full-1"].script = mesh.nodes["full-2"].script = answering(verdict=99)
-    answer = await mesh.generate(ask(request_id="one", policy="full,no_cache"))
-    assert answer.error is None
-    assert read_line()["verdict"] == "VERDICT_UNKNOWN"
 
 
 async def test_line_of_an_answer_from_the_cache_names_no_node(mesh: Mesh, read_line: Read) -> None:
