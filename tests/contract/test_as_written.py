@@ -16,6 +16,7 @@ ROOT: Final = Path(__file__).parents[2]
 SUITES: Final = (
     "tests/unit/chassis/test_transports.py",
     "tests/unit/transport/test_strangers.py",
+    "tests/unit/inference/test_servicer.py",
     "tests/unit/router/test_cascade.py",
     "tests/unit/router/test_failover.py",
     "tests/unit/router/test_reports.py",
