@@ -41,7 +41,7 @@ cdef class Alarm:
     cdef set _alarms
     cdef object _handle
 
-    cdef void _set_in(self)
+    cpdef _set_in(self)
 
     @cython.locals(at_s=double)
     cpdef start(self, double delay_s)

@@ -10,7 +10,7 @@ cdef class CallState:
     cdef double _deadline_s
     cdef object _principal
 
-    cdef _set_up(self, method, metadata, double deadline_s)
+    cpdef _set_up(self, method, metadata, double deadline_s)
 
     cpdef admit(self, principal)
 
