@@ -18,9 +18,9 @@ cdef tuple _encode(key, value)
 @cython.locals(byte=cython.uchar)
 cdef bint _is_printable(bytes text)
 
-cdef bytes _encode_key(str key)
+cdef bytes _encode_key(key)
 
-cdef bytes _encode_binary(bytes value)
+cdef bytes _encode_binary(value)
 
 cdef void _remember(dict known, key, value)
 

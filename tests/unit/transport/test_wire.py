@@ -72,6 +72,17 @@ def test_metadata_that_http2_can_not_carry_is_refused(metadata: dict[str, str | 
         wire.encode_metadata(metadata)
 
 
+def test_metadata_may_be_of_kinds_of_text_and_bytes() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    class Bytes(bytes):
+        __slots__ = ()
+
+    metadata: dict[str, str | bytes] = {Text("x-kind"): Text("a"), Text("x-kind-bin"): Bytes(b"\0")}
+    assert wire.encode_metadata(metadata) == [(b"x-kind", b"a"), (b"x-kind-bin", b"AA")]
+
+
 @pytest.mark.parametrize("text", ["", "plain", "50 % of 错误\n", "%41", "a\x7fb"])
 def test_message_comes_back_as_it_was(text: str) -> None:
     sent = wire.encode_message(text)
