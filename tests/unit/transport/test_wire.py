@@ -79,7 +79,7 @@ def test_metadata_may_be_of_kinds_of_text_and_bytes() -> None:
     class Bytes(bytes):
         __slots__ = ()
 
-    metadata = {Text("x-kind"): Text("a"), Text("x-kind-bin"): Bytes(b"\0")}
+    metadata: dict[str, str | bytes] = {Text("x-kind"): Text("a"), Text("x-kind-bin"): Bytes(b"\0")}
     assert wire.encode_metadata(metadata) == [(b"x-kind", b"a"), (b"x-kind-bin", b"AA")]
 
 
