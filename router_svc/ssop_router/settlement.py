@@ -14,6 +14,8 @@ from ssop_router.job import Job
 R = ErrorReason
 _OK: Final = Verdict.VERDICT_OK
 _NO_TIER: Final = Tier.TIER_UNSPECIFIED
+_MOST_TOKENS: Final = 2**32 - 1
+"""What a Usage holds."""
 _FROM_CACHE: Final = (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER)
 
 
@@ -60,10 +62,11 @@ def _count_plain(tier: Tier.ValueType, is_failed: bool, is_cached: bool, is_degr
 def _add(usage: Usage, more: Usage | None) -> Usage:
     if more is None:
         return usage
+    # Nodes say these: a sum that is no number of tokens is not to keep the request from settling.
     return Usage(
-        input_tokens=usage.input_tokens + more.input_tokens,
-        output_tokens=usage.output_tokens + more.output_tokens,
-        cached_input_tokens=usage.cached_input_tokens + more.cached_input_tokens,
+        input_tokens=min(_MOST_TOKENS, usage.input_tokens + more.input_tokens),
+        output_tokens=min(_MOST_TOKENS, usage.output_tokens + more.output_tokens),
+        cached_input_tokens=min(_MOST_TOKENS, usage.cached_input_tokens + more.cached_input_tokens),
     )
 
 

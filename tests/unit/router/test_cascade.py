@@ -16,6 +16,7 @@ from helpers.scripted_mesh import (
     R,
     answering,
     ask,
+    encode,
     failing,
     hanging,
     judged,
@@ -25,7 +26,7 @@ from helpers.scripted_mesh import (
 )
 from ssop.v1 import mesh_pb2
 from ssop.v1.content_pb2 import Sampling
-from ssop.v1.frame_pb2 import FrameKind, Verdict
+from ssop.v1.frame_pb2 import Chunk, FrameKind, Verdict
 from ssop.v1.mesh_pb2 import CacheReason, CascadeReason, TierReason
 from ssop.v1.router_pb2 import ResumeRequest
 from ssop_chassis.call import Call
@@ -73,6 +74,22 @@ async def test_both_answers_are_billed_and_shown_apart() -> None:
         assert mesh.cache.settled["r-1"] == mesh_pb2.Usage(input_tokens=77, output_tokens=8)
         assert mesh.cache.counted["r-1"].discarded_usage == LITE_USAGE
         assert mesh.cache.admitted[0].reserve_tokens > 2 * 1024
+
+
+async def test_more_tokens_than_can_be_said_are_billed_as_the_most() -> None:
+    frames = Chunk.FromString(b"".join(encode(FULL_ANSWER))).frames
+    frames[-1].end.usage.input_tokens = 2**32 - 1
+    whole = Chunk(frames=frames).SerializeToString()
+
+    async def script(call: Call, _: object) -> None:
+        await call.write(whole)
+
+    async with run_router(cascade_fields=1) as mesh:
+        prepare(mesh, judged(0.3, text=LITE_ANSWER, until=asyncio.Event()), script)
+        answer = await mesh.generate(cascade(request_id="r-1"))
+        assert answer.error is None
+        await eventually(lambda: "r-1" in mesh.cache.settled)
+        assert mesh.cache.settled["r-1"] == mesh_pb2.Usage(input_tokens=2**32 - 1, output_tokens=8)
 
 
 async def test_lite_stream_is_given_up_when_full_has_a_field() -> None:
