@@ -94,6 +94,24 @@ async def ask(page: Page) -> None:
     await page.keyboard.press("Control+Enter")
 
 
+async def ask_for_one_field(page: Page, scripted: ScriptedRouter) -> asyncio.Event:
+    """Ask, and wait until the first field is there; the others come once what is returned is set."""
+    go_on = asyncio.Event()
+    chunks = document_chunks(PERSON)
+
+    async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
+        for chunk in [*told(), *chunks[:2]]:
+            yield chunk
+        await go_on.wait()
+        for chunk in [*chunks[2:], accounting_chunk()]:
+            yield chunk
+
+    scripted.script = script
+    await ask(page)
+    await page.get_by_text("1 field is complete.").wait_for()
+    return go_on
+
+
 async def cells(page: Page) -> list[list[str]]:
     """Path and value of each field that is shown."""
     rows = await page.locator("#fields tbody tr").all()
@@ -139,19 +157,7 @@ async def test_the_first_field_is_visible_within_100_ms_of_its_frame(page: Page,
 
 
 async def test_fields_fill_in_as_frames_arrive_and_the_rest_is_told(page: Page, scripted: ScriptedRouter) -> None:
-    go_on = asyncio.Event()
-    chunks = document_chunks(PERSON)
-
-    async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
-        for chunk in [*told(), *chunks[:2]]:
-            yield chunk
-        await go_on.wait()
-        for chunk in [*chunks[2:], accounting_chunk()]:
-            yield chunk
-
-    scripted.script = script
-    await ask(page)
-    await page.get_by_text("1 field is complete.").wait_for()
+    go_on = await ask_for_one_field(page, scripted)
     assert await cells(page) == [["/name", "Ada"]]
     go_on.set()
     await page.get_by_text("verdict: ok").wait_for()
@@ -246,19 +252,7 @@ async def test_the_mesh_is_watched(page: Page, scripted: ScriptedRouter) -> None
 
 
 async def test_nothing_else_is_asked_while_an_answer_comes(page: Page, scripted: ScriptedRouter) -> None:
-    go_on = asyncio.Event()
-    chunks = document_chunks(PERSON)
-
-    async def script(request: Any, context: Any) -> AsyncIterator[bytes]:
-        for chunk in [*told(), *chunks[:2]]:
-            yield chunk
-        await go_on.wait()
-        for chunk in [*chunks[2:], accounting_chunk()]:
-            yield chunk
-
-    scripted.script = script
-    await ask(page)
-    await page.get_by_text("1 field is complete.").wait_for()
+    go_on = await ask_for_one_field(page, scripted)
     assert await page.is_disabled("#explain")
     await page.evaluate("document.querySelector('#explain').dispatchEvent(new Event('click'))")
     go_on.set()
