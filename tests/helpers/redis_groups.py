@@ -233,7 +233,13 @@ class ClusterGroup(Group):
         wait_until(lambda: all(_cluster_knows(server, count) for server in self.servers), "nodes that know all")
         if self._has_replicas:
             for number in range(self._masters):
-                self.servers[self._masters + number].ask("CLUSTER", "REPLICATE", node_id(self.servers[number]))
+                replica, master_id = self.servers[self._masters + number], node_id(self.servers[number])
+                # One that is still shaking hands counts as known, under a name that it won't keep.
+                wait_until(
+                    lambda replica=replica, name=master_id: name in str(replica.ask("CLUSTER", "NODES")),  # type: ignore[misc]
+                    "a replica that knows its master by name",
+                )
+                replica.ask("CLUSTER", "REPLICATE", master_id)
             for master in self.servers[: self._masters]:
                 wait_until(lambda server=master: _is_online(server, 0), "a replica in step")  # type: ignore[misc]
         wait_until(lambda: all(_is_covered(server, count) for server in self.servers), "a cluster that is whole")
