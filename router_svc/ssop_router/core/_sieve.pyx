@@ -5,7 +5,7 @@ Two bytes say for nearly every place of a text that no needle begins there.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
 cdef extern from "Python.h":
@@ -59,23 +59,29 @@ cdef class Sieve:
 
     def catches(self, str text not None):
         """See the pure twin."""
-        cdef Py_ssize_t size = 0, at, pair
+        cdef Py_ssize_t size = 0, at
+        cdef uint32_t pair
         cdef const uint8_t* data
         try:
             data = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, &size)
         except UnicodeEncodeError:
             return True
+        pair = data[0]
         for at in range(size):
             # Behind the last byte there is a zero.
-            pair = data[at] << 8 | data[at + 1]
+            pair = (pair << 8 | data[at + 1]) & 0xFFFF
             if self.pairs[pair >> 3] & 1 << (pair & 7) and self.begins(data + at, size - at):
                 return True
         return False
 
     cdef bint begins(self, const uint8_t* data, Py_ssize_t size) noexcept:
         cdef Py_ssize_t place = self.first[data[0]]
+        cdef Needle* needle
         while place >= 0:
-            if self.needles[place].size <= size and not memcmp(self.needles[place].data, data, self.needles[place].size):
-                return True
-            place = self.needles[place].following
+            needle = self.needles + place
+            # Most have another second byte, which is a zero behind the last one: that is no call.
+            if needle.data[1] == data[1] or needle.size == 1:
+                if needle.size <= size and not memcmp(needle.data, data, needle.size):
+                    return True
+            place = needle.following
         return False
