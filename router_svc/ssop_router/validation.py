@@ -1,4 +1,8 @@
-"""What a request must look like. Every fault is found, so that callers mend a request once."""
+# cython: annotation_typing=False
+"""What a request must look like. Every fault is found, so that callers mend a request once.
+
+`validation.pxd` gives the types with which this very file is compiled.
+"""
 
 import math
 import re
