@@ -1,3 +1,6 @@
+cdef object _serialize, _has
+
+
 cpdef bint is_plain(request, parts) except -1
 
 
