@@ -1,4 +1,8 @@
-"""The conversations that the router remembers, by tenant and name."""
+# cython: annotation_typing=False
+"""The conversations that the router remembers, by tenant and name.
+
+`conversations.pxd` gives the types with which this very file is compiled.
+"""
 
 from collections import OrderedDict
 

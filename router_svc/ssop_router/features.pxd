@@ -1,1 +1,1 @@
-cdef object _NONE, _NO_TIER
+cdef object _NONE, _NO_TIER, _has

@@ -17,6 +17,8 @@ from ssop_router.core.tuples import make
 
 _NONE: Final[frozenset[str]] = frozenset()
 _NO_TIER: Final = Tier.TIER_UNSPECIFIED
+# Of its class: a message that is asked for a method looks for a field of that name first.
+_has: Final = GenerateRequest.HasField
 
 
 def read_features(
@@ -35,7 +37,7 @@ def read_features(
         user_text, prompt_bytes = parts.plain
     else:
         user_text, prompt_bytes, documents, capabilities = _read_prompt(request.prompt)
-    has_cache, has_retrieval = request.HasField("cache"), request.HasField("retrieval")
+    has_cache, has_retrieval = _has(request, "cache"), _has(request, "retrieval")
     tier, switches = (_NO_TIER, 0) if conversation is None else (conversation.tier, conversation.switches)
     # By place: eighteen names cost as much as all that is read here.
     return make(
@@ -57,7 +59,7 @@ def read_features(
             tier,
             switches,
             # Whoever takes no degraded answer takes no sampled one of somebody else's time either.
-            is_cache_first and (not request.HasField("max_degraded_level") or request.max_degraded_level > 0),
+            is_cache_first and (not _has(request, "max_degraded_level") or request.max_degraded_level > 0),
             None,
             canaries,
         ),

@@ -113,16 +113,13 @@ class Recorder:
     def __init__(self, settings: RouterSettings, metrics: RouterMetrics, clock_ms: Callable[[], int]) -> None:
         self.with_text = settings.decision_log_text
         self._path = Path(settings.decision_log) if settings.decision_log else None
+        self.is_on = self._path is not None
+        """Whether there is a log."""
         self._max_bytes = settings.decision_log_max_bytes
         self._metrics = metrics
         self._clock_ms = clock_ms
         self._lines: deque[str] = deque()
         self._is_broken = False
-
-    @property
-    def is_on(self) -> bool:
-        """Whether there is a log."""
-        return self._path is not None
 
     def record(self, job: Job, outcome: str) -> None:
         """A request has ended."""

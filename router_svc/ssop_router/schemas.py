@@ -1,4 +1,8 @@
-"""Compiled schemas, kept by the bytes they come in, so that a schema that comes with every request is compiled once."""
+# cython: annotation_typing=False
+"""Compiled schemas, kept by the bytes they come in, so that a schema that comes with every request is compiled once.
+
+`schemas.pxd` gives the types with which this very file is compiled.
+"""
 
 import hashlib
 from collections import OrderedDict

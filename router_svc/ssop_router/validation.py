@@ -1,4 +1,8 @@
-"""What a request must look like. Every fault is found, so that callers mend a request once."""
+# cython: annotation_typing=False
+"""What a request must look like. Every fault is found, so that callers mend a request once.
+
+`validation.pxd` gives the types with which this very file is compiled.
+"""
 
 import math
 import re
@@ -30,13 +34,16 @@ _MAX_FAULTS: Final = 16
 _REQUEST_ID: Final = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_REQUEST_ID_CHARS}}}")
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _COLLECTION: Final = _TOOL_NAME
+# Of its class: a message that is asked for a method looks for a field of that name first.
+_serialize: Final = Prompt.SerializeToString
+_has: Final = GenerateRequest.HasField
 
 Fault = tuple[str, str]
 
 
 def read_prompt(prompt: Prompt, *, max_prompt_bytes: int) -> PromptParts:
     """Take a prompt apart. Raises MESSAGE_TOO_LARGE."""
-    wire = prompt.SerializeToString(deterministic=True)
+    wire = _serialize(prompt, deterministic=True)
     check_prompt_size(len(wire), max_prompt_bytes)
     return read_parts(prompt, wire)
 
@@ -60,7 +67,7 @@ def is_plain(request: GenerateRequest, parts: PromptParts) -> bool:
         and len(request.conversation_id) <= MAX_REQUEST_ID_CHARS
         and request.max_degraded_level <= MAX_DEGRADED_LEVEL
         and request.resume_window_ms <= MAX_RESUME_WINDOW_MS
-        and not request.HasField("retrieval")
+        and not _has(request, "retrieval")
         and not request.receipts
     )
 

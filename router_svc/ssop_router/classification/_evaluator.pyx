@@ -5,6 +5,7 @@ ONNX Runtime's walk through its 47 small nodes costs ten times the arithmetic. S
 taken in its order and precision, so that the two differ by roundings alone.
 """
 
+cimport cython
 from libc.math cimport sqrt
 from libc.stdint cimport int64_t
 from libc.string cimport memset
@@ -19,18 +20,20 @@ cdef enum:
     BLENDED = 2     # gain and need: the models of the dense features that are blended
 
 
+@cython.final
 cdef class Evaluator:
     """Safe on several threads: it holds no state of a text."""
 
     cdef Extractor extractor
-    cdef Py_ssize_t width, pairs, knots, score_knots, ideographs, length, foreign, words
+    cdef Py_ssize_t width, knots, score_knots, ideographs, length, foreign, words
     cdef float chinese_share, foreign_share, least, most
     cdef const float* mean
     cdef const float* scale
-    cdef const int64_t* paired
+    cdef Py_ssize_t pairs[BLENDED]      # how many features a head has in pairs
+    cdef const int64_t* paired[BLENDED] # [pair]
     cdef const float* linear            # [language, head, feature]
     cdef const float* bias              # [language, head]
-    cdef const float* crossed           # [head, pair, pair]
+    cdef const float* crossed[BLENDED]  # [pair, pair]
     cdef const float* low               # [language, head, knot]
     cdef const float* slope
     cdef const float* blend             # [language, head]
@@ -44,6 +47,7 @@ cdef class Evaluator:
     def __cinit__(self, Extractor extractor not None, weights, *, Py_ssize_t words, Py_ssize_t foreign,
                   float foreign_share):
         """`weights` is checked by who made it: shapes agree with each other, and places are inside the features."""
+        cdef Py_ssize_t head
         self.extractor = extractor
         self.width = extractor.width
         self.words, self.foreign, self.foreign_share = words, foreign, foreign_share
@@ -53,8 +57,10 @@ cdef class Evaluator:
         self.ideographs, self.length = weights.ideographs, weights.length
         self.chinese_share = weights.chinese_share
         self.linear, self.bias = self.hold(weights.linear), self.hold(weights.bias)
-        self.paired, self.pairs = <const int64_t*>self.hold(weights.pairs), len(weights.pairs)
-        self.crossed = self.hold(weights.crossed)
+        for head in range(BLENDED):
+            self.pairs[head] = len(weights.pairs[head])
+            self.paired[head] = <const int64_t*>self.hold(weights.pairs[head])
+            self.crossed[head] = self.hold(weights.crossed[head])
         self.low, self.slope = self.hold(weights.low), self.hold(weights.slope)
         self.knots = weights.low.shape[2]
         self.blend = self.hold(weights.blend)
@@ -116,17 +122,18 @@ cdef class Evaluator:
         """What a model of the dense features says: linear, and in pairs."""
         cdef float chosen[BASE + MAX_CATEGORIES]
         cdef float products[BASE + MAX_CATEGORIES]
-        cdef Py_ssize_t at, other, pairs = self.pairs, model = language * BLENDED + head
+        cdef Py_ssize_t at, other, pairs = self.pairs[head], model = language * BLENDED + head
+        cdef const int64_t* places = self.paired[head]
         cdef float value = self.bias[model], paired = 0, one
         cdef const float* row = self.linear + model * self.width
         for at in range(self.width):
             value += dense[at] * row[at]
         for at in range(pairs):
-            chosen[at] = dense[self.paired[at]]
+            chosen[at] = dense[places[at]]
         memset(products, 0, sizeof(products))
         for at in range(pairs):
             # Row by row, so that the compiler takes several columns at once.
-            one, row = chosen[at], self.crossed + (head * pairs + at) * pairs
+            one, row = chosen[at], self.crossed[head] + at * pairs
             for other in range(pairs):
                 products[other] += one * row[other]
         for at in range(pairs):

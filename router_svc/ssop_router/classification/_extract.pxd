@@ -1,5 +1,6 @@
 """What a text was read as, for code that evaluates it without arrays between."""
 
+cimport cython
 from cpython.mem cimport PyMem_Free
 from libc.math cimport log
 from libc.stdint cimport int32_t, uint32_t
@@ -28,6 +29,7 @@ cdef inline float weigh(int32_t count) noexcept nogil:
     return 1.0 if count == 1 else <float>(1.0 + log(count))
 
 
+@cython.final
 cdef class Extractor:
     cdef readonly Py_ssize_t width
     cdef Py_ssize_t categories, head_chars, tail_chars, word_slots

@@ -4,9 +4,10 @@
 What is borrowed lives inside one call: the text is held by the caller, scratch memory is freed on every path.
 """
 
+cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.math cimport log1p
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 import numpy as np
@@ -18,6 +19,7 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     Py_UCS4 PyUnicode_READ(int, void*, Py_ssize_t) nogil
+    bint PyUnicode_IS_ASCII(object)
     int Py_UNICODE_ISSPACE(Py_UCS4) nogil
     Py_UCS4 Py_UNICODE_TOLOWER(Py_UCS4) nogil
 
@@ -32,6 +34,7 @@ cdef enum:
     IS_THE = 4
     IS_THAT = 5
     FARTHEST = 20
+    FEW = 256       # most of what is counted is less
     # Marks of a code point below 128 or among the few above it that count.
     IS_MATH = 1
     IS_CODE = 2
@@ -39,6 +42,7 @@ cdef enum:
     IS_END = 8
 
 cdef uint32_t FNV_BASIS = 0x811C9DC5
+cdef double LOGS[FEW]
 cdef unsigned char MARKS[128]
 # Open addressing, as in the table of words.
 cdef uint32_t ROLE_HASHES[ROLE_SLOTS]
@@ -56,7 +60,19 @@ cdef void set_marks() noexcept:
             MARKS[<int>char] |= mark
 
 
+cdef void set_logs() noexcept:
+    cdef int count
+    for count in range(FEW):
+        LOGS[count] = log1p(count)
+
+
+cdef inline double log_of(Py_ssize_t count) noexcept nogil:
+    """ln(1 + count)."""
+    return LOGS[count] if count < FEW else log1p(count)
+
+
 set_marks()
+set_logs()
 assert len(BASE_FEATURES) == BASE
 
 
@@ -122,10 +138,20 @@ cdef inline bint is_white(uint32_t code) noexcept nogil:
     return Py_UNICODE_ISSPACE(code)
 
 
+cdef inline uint32_t lower_ascii(uint32_t code) noexcept nogil:
+    return code + 32 if 0x41 <= code <= 0x5A else code
+
+
 cdef inline uint32_t lower(uint32_t code) noexcept nogil:
-    if code < 128:
-        return code + 32 if 0x41 <= code <= 0x5A else code
-    return Py_UNICODE_TOLOWER(code)
+    return lower_ascii(code) if code < 128 else Py_UNICODE_TOLOWER(code)
+
+
+cdef inline void read_ascii(const uint8_t* data, Py_ssize_t size, uint32_t* raw, uint32_t* low) noexcept nogil:
+    """What most texts are, in a loop of which the compiler takes several rounds at once."""
+    cdef Py_ssize_t at
+    for at in range(size):
+        raw[at] = data[at]
+        low[at] = lower_ascii(data[at])
 
 
 cdef inline Py_ssize_t power_above(Py_ssize_t number) noexcept nogil:
@@ -135,6 +161,7 @@ cdef inline Py_ssize_t power_above(Py_ssize_t number) noexcept nogil:
     return size
 
 
+@cython.final
 cdef class Extractor:
     """Reads features from texts. Deterministic; raises nothing for any text; holds no state of a text."""
 
@@ -187,6 +214,8 @@ cdef class Extractor:
         if chars > self.head_chars + self.tail_chars:
             size = self.head_chars + self.tail_chars
             skip = chars - size
+        # Behind the head so many are left out.
+        cdef Py_ssize_t head = self.head_chars if skip else size
         cdef int kind = PyUnicode_KIND(text)
         cdef void* data = PyUnicode_DATA(text)
         cdef Py_ssize_t slots = power_above(8 * (size + 2)) if self.bucket_mask else 0
@@ -206,12 +235,16 @@ cdef class Extractor:
         found.keys = <uint32_t*>(found.counts + slots)
         found.distinct = 0
         memset(found.counts, 0, slots * sizeof(int32_t))
-        for at in range(size):
-            code = PyUnicode_READ(kind, data, at if at < self.head_chars or not skip else at + skip)
-            if 0xFF01 <= code <= 0xFF5E:
-                code -= 0xFEE0
-            raw[at] = code
-            low[at] = lower(code)
+        if PyUnicode_IS_ASCII(text):
+            read_ascii(<const uint8_t*>data, head, raw, low)
+            read_ascii(<const uint8_t*>data + head + skip, size - head, raw + head, low + head)
+        else:
+            for at in range(size):
+                code = PyUnicode_READ(kind, data, at if at < head else at + skip)
+                if 0xFF01 <= code <= 0xFF5E:
+                    code -= 0xFEE0
+                raw[at] = code
+                low[at] = lower(code)
         if self.bucket_mask:
             found.distinct = self.count_grams(
                 low, size, codes, found.counts, found.keys, slots, found.order, &grams
@@ -350,6 +383,10 @@ cdef class Extractor:
                 is_start = False
                 position = end
                 continue
+            if code == SPACE:
+                # Of no kind that is counted, and words on both sides of it are a pair.
+                position += 1
+                continue
             if 0x30 <= code <= 0x39:
                 end = position
                 while end < size and (
@@ -419,17 +456,17 @@ cdef class Extractor:
         cdef double shown = max(size, 1)
         cdef double wordy = max(total, 1)
         cdef double[BASE] base = [
-            log1p(chars), log1p(total), latin_letters / <double>max(latin_words, 1), numbers / wordy, log1p(numbers),
-            log1p(lines), log1p(questions), log1p(commas), log1p(sentences), math_chars / shown, code_chars / shown,
-            ideographs / shown, uppers / shown, distinct / <double>max(grams, 1), log1p(longest), log1p(options),
-            log1p(total / <double>max(sentences, 1)), log1p(blanks), log1p(capitals),
-            capitals / <double>max(latin_words, 1), log1p(commands), log1p(quotes), log1p(colons), log1p(brackets),
+            log_of(chars), log_of(total), latin_letters / <double>max(latin_words, 1), numbers / wordy, log_of(numbers),
+            log_of(lines), log_of(questions), log_of(commas), log_of(sentences), math_chars / shown, code_chars / shown,
+            ideographs / shown, uppers / shown, distinct / <double>max(grams, 1), log_of(longest), log_of(options),
+            log1p(total / <double>max(sentences, 1)), log_of(blanks), log_of(capitals),
+            capitals / <double>max(latin_words, 1), log_of(commands), log_of(quotes), log_of(colons), log_of(brackets),
             1.0 if at >= 0 and raw[at] == 0x3F else 0.0, 1.0 if size > 0 and 0x61 <= raw[0] <= 0x7A else 0.0,
-            foreign / shown, log1p(long_words), log1p(digits), 1.0 if chars > size else 0.0,
-            log1p(names), log1p(relatives), min(question_at, FARTHEST) / <double>FARTHEST, log1p(possessives),
-            log1p(degrees), log1p(of_count), log1p(the_count), past / <double>max(latin_words, 1),
+            foreign / shown, log_of(long_words), log_of(digits), 1.0 if chars > size else 0.0,
+            log_of(names), log_of(relatives), min(question_at, FARTHEST) / <double>FARTHEST, log_of(possessives),
+            log_of(degrees), log_of(of_count), log_of(the_count), past / <double>max(latin_words, 1),
         ]
         for at in range(BASE):
             dense[at] = <float>base[at]
         for at in range(self.categories):
-            dense[BASE + at] = <float>log1p(found[at])
+            dense[BASE + at] = <float>log_of(found[at])

@@ -59,7 +59,10 @@ _KNOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The constants of a graph; axes as in `_evaluator.pyx`, arrays contiguous. Without n-grams theirs are empty."""
+    """The constants of a graph; axes as in `_evaluator.pyx`, arrays contiguous. Without n-grams theirs are empty.
+
+    `pairs` and `crossed` have one array for each head, over the features that it looks at in pairs.
+    """
 
     mean: Floats
     scale: Floats
@@ -69,8 +72,8 @@ class Weights:
     length: int
     linear: Floats
     bias: Floats
-    pairs: NDArray[np.int64]
-    crossed: Floats
+    pairs: tuple[NDArray[np.int64], ...]
+    crossed: tuple[Floats, ...]
     low: Floats
     slope: Floats
     blend: Floats
@@ -94,6 +97,9 @@ def read_weights(content: bytes, width: int) -> Weights:
     both = floats("c7", width, 2, _HEADS)
     plain, chinese = both[:, 0, :_BLENDED].T, both[:, 1, :_BLENDED].T
     bias = floats("c8", 2, _HEADS)[:, :_BLENDED]
+    crossed = floats("c11", count, _HEADS, count).transpose(1, 0, 2)[:_BLENDED]
+    # The graph has the pairs of all heads in each; what a head does not look at is zero there.
+    seen = [np.flatnonzero(one.any(axis=0) | one.any(axis=1)) for one in crossed]
     low = floats(places.low, 2, _RANKED, -1)
     score_low = floats(places.score_low, 2, -1)
     gram_weights = floats(places.gram_weights, -1) if places.gram_weights else none
@@ -106,8 +112,8 @@ def read_weights(content: bytes, width: int) -> Weights:
         length=int(places_of(places.length, width)[0]),
         linear=np.ascontiguousarray([plain, plain + chinese]),
         bias=np.ascontiguousarray([bias[0], bias[0] + bias[1]]),
-        pairs=pairs,
-        crossed=np.ascontiguousarray(floats("c11", count, _HEADS, count).transpose(1, 0, 2)[:_BLENDED]),
+        pairs=tuple(pairs[at] for at in seen),
+        crossed=tuple(np.ascontiguousarray(one[np.ix_(at, at)]) for one, at in zip(crossed, seen, strict=True)),
         low=low,
         slope=floats(places.slope, *low.shape),
         blend=floats(places.blend, 2, _RANKED),

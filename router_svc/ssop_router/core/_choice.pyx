@@ -17,6 +17,7 @@ from ssop.v1.mesh_pb2 import NodeReason, Tier
 
 from ssop_router.core import score, snapshot, success
 from ssop_router.core.candidate import UNSEEN as NOTHING_SEEN, Candidate
+from ssop_router.core.request import MOST_BYTES_PER_TOKEN
 from ssop_router.core.score import Score, TierSignals
 
 cdef enum:
@@ -43,6 +44,7 @@ cdef object BY_SUCCESS = NodeReason.NODE_REASON_SUCCESS
 cdef object BY_HEADROOM = NodeReason.NODE_REASON_HEADROOM
 cdef object UNSEEN = NOTHING_SEEN
 cdef object NONE_FAILED = frozenset()
+cdef object BYTES_PER_TOKEN = MOST_BYTES_PER_TOKEN
 
 cdef struct Row:
     # See `_choice_py._Row`. `model` is its place among the node's; -1: the first, whatever that is.
@@ -188,7 +190,7 @@ cdef class Offer:
         return fill(Candidate, (
             self.address,
             self.name,
-            self.models[row.model].name if row.model >= 0 else "",
+            name_of(self.models[row.model]) if row.model >= 0 else "",
             load,
             is_stale,
             row.model >= 0 and row.is_lite and row.is_full,
@@ -196,6 +198,16 @@ cdef class Offer:
             signals,
             is_canary,
         ))
+
+
+cdef inline name_of(model):
+    return (<tuple>model)[0]
+
+
+cdef inline signals_of(choice):
+    """What is known of the candidate of a choice."""
+    candidate = (<tuple>choice)[0]
+    return UNSEEN if candidate is None else (<tuple>candidate)[7]
 
 
 cdef double own_load(int64_t in_flight, double limit, double weight, double slots) noexcept:
@@ -215,10 +227,10 @@ def choose_both(features, snapshot, settings, *, now_ms, rng, complexity):
     lite, full = choosing.choose(LITE), choosing.choose(FULL)
     score = add_up(
         complexity,
-        UNSEEN if lite is NO_CHOICE else lite[0].signals,
-        UNSEEN if full is NO_CHOICE else full[0].signals,
+        signals_of(lite),
+        signals_of(full),
         settings.score,
-        features.conversation_tier,
+        choosing.pinned,
     )
     return lite, full, score
 
@@ -227,7 +239,7 @@ cdef class Choosing:
     """What choices for one request read: its needs, the settings, and the offers of all nodes."""
 
     cdef list offers
-    cdef object features, canaries, rng, failed, capabilities
+    cdef object canaries, met, pinned, rng, failed, capabilities
     cdef bint needs_logprobs, needs_capabilities, is_any_failed
     cdef int64_t now_ms, fresh_from_ms
     cdef double needed_tokens, low_memory, stale_ms
@@ -238,7 +250,8 @@ cdef class Choosing:
         cdef Py_ssize_t most = 0
         self.fits = self.in_place
         self.offers = []
-        for view in <tuple>snapshot.nodes:
+        (nodes,) = <tuple>snapshot
+        for view in <tuple>nodes:
             offer = view.offer
             if offer is None:
                 offer = view.offer = Offer(view)
@@ -248,14 +261,20 @@ cdef class Choosing:
             self.fits = <Fit*>PyMem_Malloc(most * sizeof(Fit))
             if self.fits == NULL:
                 raise MemoryError
-        self.features, self.canaries, self.rng = features, settings.canaries, rng
+        # By place, as a view is read.
+        (
+            _, _, _, _, _, prompt_bytes, output_tokens, self.capabilities, self.needs_logprobs, _, _, _, _, self.pinned,
+            _, _, _, self.met,
+        ) = <tuple>features
+        self.canaries, self.rng = settings.canaries, rng
         self.failed, self.is_any_failed = failed, bool(failed)
-        self.capabilities = features.capabilities
-        self.needs_capabilities, self.needs_logprobs = bool(self.capabilities), features.needs_logprobs
-        self.needed_tokens = features.least_input_tokens + features.max_output_tokens
-        self.now_ms, self.stale_ms, self.low_memory = now_ms, settings.status_stale_ms, settings.low_memory_ratio
+        self.needs_capabilities = bool(self.capabilities)
+        # See `Features.least_input_tokens`.
+        self.needed_tokens = prompt_bytes // BYTES_PER_TOKEN + output_tokens
+        stale_ms = settings.status_stale_ms
+        self.now_ms, self.stale_ms, self.low_memory = now_ms, stale_ms, settings.low_memory_ratio
         # What is never old has no time from which it is not.
-        self.fresh_from_ms = now_ms - <int64_t>settings.status_stale_ms if self.stale_ms < MOST_MS else -MOST_MS
+        self.fresh_from_ms = now_ms - <int64_t>stale_ms if self.stale_ms < MOST_MS else -MOST_MS
 
     def __dealloc__(self):
         if self.fits != self.in_place:
@@ -269,7 +288,7 @@ cdef class Choosing:
             return NO_CHOICE
         for canary in self.canaries:
             if canary.tier == tier:
-                count, is_canary = split_canary(self.fits, count, canary.model, canary.model in self.features.canaries)
+                count, is_canary = split_canary(self.fits, count, canary.model, canary.model in self.met)
         return self.compare(count, is_canary)
 
     cdef Py_ssize_t filter_rows(self, bint is_lite) except -1:
@@ -353,7 +372,7 @@ cdef (Py_ssize_t, bint) split_canary(Fit* fits, Py_ssize_t count, model, bint is
 cdef bint is_of(Fit* fit, model) except *:
     if fit.row.model < 0:
         return model == ""
-    return (<Offer>fit.offer).models[fit.row.model].name == model
+    return name_of((<Offer>fit.offer).models[fit.row.model]) == model
 
 
 cpdef add_up(complexity, lite, full, settings, pinned):

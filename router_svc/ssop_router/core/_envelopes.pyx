@@ -12,11 +12,10 @@ from ssop_codec._wire cimport get_varint, put_varint
 from ssop_router.core._fields cimport (
     BYTES, FIXED32, FIXED64, VARINT, bytes_size, number_size, put_bytes, put_double, put_number,
 )
+from ssop_router.core._tuples cimport fill
 
 from ssop_router.core.envelope import Admitted, Outcome
 
-# What a named tuple's own `__new__` does, without a Python function.
-cdef object make = tuple.__new__
 # What is said of nearly all settlements.
 cdef object SETTLED_AND_COMMITTED = Outcome(2, None, b"", 5, b"")
 
@@ -204,7 +203,7 @@ cdef object admitted_of(Cursor cursor):
             fencing_token = field.value
         elif field.tag == (5 << 3 | BYTES):
             limits = copy(field.body)
-    return make(Admitted, (outcome, fencing_token, answer, limits))
+    return fill(Admitted, (outcome, fencing_token, answer, limits))
 
 
 def read_admitted(bytes message not None):
@@ -232,7 +231,7 @@ cdef object outcome_of(Cursor cursor):
             end, end_status = 6, copy(field.body)
     if number == 2 and end == 5:
         return SETTLED_AND_COMMITTED
-    return make(Outcome, (number, admitted, status, end, end_status))
+    return fill(Outcome, (number, admitted, status, end, end_status))
 
 
 def read_outcomes(bytes message not None):

@@ -5,7 +5,7 @@ Two bytes say for nearly every place of a text that no needle begins there.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcmp
 
 cdef extern from "Python.h":
@@ -13,11 +13,17 @@ cdef extern from "Python.h":
 
 cdef enum:
     PAIR_BYTES = 8_192      # a bit for each two bytes
+    CHAINS = 256
 
 cdef struct Needle:
     const uint8_t* data     # UTF-8, of a string that the sieve holds
     Py_ssize_t size
-    Py_ssize_t following    # the next one with its first byte; -1: none
+    Py_ssize_t following    # the next one of its chain; -1: none
+
+
+cdef inline Py_ssize_t chain_of(const uint8_t* data) noexcept:
+    """Where needles are that begin with these two bytes; behind the last one of any text there is a zero."""
+    return (data[0] * 31 + data[1]) & (CHAINS - 1)
 
 
 cdef class Sieve:
@@ -25,7 +31,8 @@ cdef class Sieve:
 
     cdef tuple held
     cdef Needle* needles
-    cdef Py_ssize_t first[256]
+    cdef Py_ssize_t first[CHAINS]
+    cdef bint is_needle[256]    # by itself
     cdef uint8_t pairs[PAIR_BYTES]
 
     def __cinit__(self, needles):
@@ -34,7 +41,7 @@ cdef class Sieve:
         self.held = tuple(needles)
         if not all(self.held):
             raise ValueError("an empty needle is in every text")
-        for place in range(256):
+        for place in range(CHAINS):
             self.first[place] = -1
         self.needles = <Needle*>PyMem_Calloc(len(self.held) + 1, sizeof(Needle))
         if self.needles == NULL:
@@ -43,8 +50,8 @@ cdef class Sieve:
             needle = self.needles + place
             needle.data = <const uint8_t*>PyUnicode_AsUTF8AndSize(self.held[place], &size)
             needle.size = size
-            needle.following = self.first[needle.data[0]]
-            self.first[needle.data[0]] = place
+            needle.following = self.first[chain_of(needle.data)]
+            self.first[chain_of(needle.data)] = place
             self.mark(needle)
 
     def __dealloc__(self):
@@ -52,6 +59,7 @@ cdef class Sieve:
 
     cdef void mark(self, Needle* needle) noexcept:
         cdef Py_ssize_t second, pair
+        self.is_needle[needle.data[0]] |= needle.size == 1
         for second in range(256):
             if needle.size == 1 or needle.data[1] == second:
                 pair = needle.data[0] << 8 | second
@@ -59,23 +67,30 @@ cdef class Sieve:
 
     def catches(self, str text not None):
         """See the pure twin."""
-        cdef Py_ssize_t size = 0, at, pair
+        cdef Py_ssize_t size = 0, at
+        cdef uint32_t pair
         cdef const uint8_t* data
         try:
             data = <const uint8_t*>PyUnicode_AsUTF8AndSize(text, &size)
         except UnicodeEncodeError:
             return True
+        pair = data[0]
         for at in range(size):
-            # Behind the last byte there is a zero.
-            pair = data[at] << 8 | data[at + 1]
+            pair = (pair << 8 | data[at + 1]) & 0xFFFF
             if self.pairs[pair >> 3] & 1 << (pair & 7) and self.begins(data + at, size - at):
                 return True
         return False
 
     cdef bint begins(self, const uint8_t* data, Py_ssize_t size) noexcept:
-        cdef Py_ssize_t place = self.first[data[0]]
+        cdef Py_ssize_t place = self.first[chain_of(data)]
+        cdef Needle* needle
+        if self.is_needle[data[0]]:
+            return True
         while place >= 0:
-            if self.needles[place].size <= size and not memcmp(self.needles[place].data, data, self.needles[place].size):
-                return True
-            place = self.needles[place].following
+            needle = self.needles + place
+            # Most have another last byte: that is no call.
+            if needle.size <= size and needle.data[needle.size - 1] == data[needle.size - 1]:
+                if not memcmp(needle.data, data, needle.size):
+                    return True
+            place = needle.following
         return False

@@ -1,4 +1,8 @@
-"""The canonical cache key: one hash over every field that shapes an answer, the same for all cache levels."""
+# cython: annotation_typing=False
+"""The canonical cache key: one hash over every field that shapes an answer, the same for all cache levels.
+
+`cache_key.pxd` gives the types with which this very file is compiled.
+"""
 
 import hashlib
 from typing import Final, NamedTuple

@@ -1,7 +1,10 @@
+# cython: annotation_typing=False
 """Which requests try a new model before all do. Pure: the same request always falls on the same side.
 
 A canary is a model that nodes already serve for a tier and that, while it is named, gets only its share of the tier's
 requests, and copies of others (shadows) whose answers nobody sees.
+
+`canary.pxd` gives the types with which this very file is compiled.
 """
 
 import hashlib

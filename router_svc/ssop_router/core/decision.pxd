@@ -35,7 +35,7 @@ cdef _by_score(scene)
 cdef _go_on(scene)
 
 
-cdef tuple _weak_signals(wish, candidate)
+cdef tuple _weak_signals(complexity, score, candidate)
 
 
 cpdef tuple plan_cache(features)

@@ -196,7 +196,7 @@ def decide(
     allowed = allowed_tiers(features, settings)
     scene = _Live(features, snapshot, settings, now_ms, rng=rng, score_text=score_text)
     wish = Wish(*next(iter(allowed.items()))) if len(allowed) == 1 else prefer(scene)
-    tier, reason = wish.tier, wish.reason
+    tier, reason, rule, complexity, score = wish
     candidate, node_reason = scene.choose(tier)
     if candidate is None:
         for other in allowed:
@@ -222,10 +222,10 @@ def decide(
             node_reason,
             cache_reason,
             retrieval_reason,
-            wish.rule,
-            wish.complexity,
-            wish.score,
-            _weak_signals(wish, candidate),
+            rule,
+            complexity,
+            score,
+            _weak_signals(complexity, score, candidate),
             features.is_cache_first,
         ),
     )
@@ -308,10 +308,11 @@ def find_rule(features: Features, settings: DecisionSettings) -> Rule | None:
     """The first rule that speaks."""
     if not settings.rules:
         return None
-    excerpt, chars, documents = make_excerpt(features.user_text), features.user_chars, features.documents
-    may_hold_words = settings.sieve.catches(excerpt.lowered or excerpt.latin)
+    excerpt = make_excerpt(features.user_text)
+    _, latin, lowered = excerpt
+    may_hold_words = settings.sieve.catches(lowered or latin)
     for rule in settings.rules:
-        if (may_hold_words or rule.words is None) and rule.applies(excerpt, chars, documents):
+        if (may_hold_words or rule.words is None) and rule.applies(excerpt, features.user_chars, features.documents):
             return rule
     return None
 
@@ -359,13 +360,13 @@ def _go_on(scene: Scene) -> Wish:
     return wish
 
 
-def _weak_signals(wish: Wish, candidate: Candidate | None) -> tuple[str, ...]:
+def _weak_signals(complexity: Complexity | None, score: Score | None, candidate: Candidate | None) -> tuple[str, ...]:
     weak: list[str] = []
-    if wish.complexity is not None and wish.complexity.abstention:
-        weak.append(f"complexity:{wish.complexity.abstention}")
+    if complexity is not None and complexity.abstention:
+        weak.append(f"complexity:{complexity.abstention}")
     if candidate is not None and candidate.is_stale:
         weak.append(f"headroom:{candidate.signals.headroom_weakness}")
-    elif wish.score is not None and (weakness := wish.score.weakness):
+    elif score is not None and (weakness := score.weakness):
         weak.append(f"headroom:{weakness}")
     return tuple(weak)
 

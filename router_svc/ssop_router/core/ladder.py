@@ -190,15 +190,10 @@ _RUNGS: Final[Sequence[Callable[[Situation, int, random.Random], Target | None]]
 def _find(
     situation: Situation, tier: Tier.ValueType, now_ms: int, rng: random.Random
 ) -> tuple[Candidate | None, NodeReason.ValueType]:
+    features, _, snapshot, settings, _, failed, _ = situation
     candidate, reason = choose_node(
-        situation.features,
-        situation.snapshot,
-        situation.settings,
-        tier,
-        now_ms=now_ms,
-        rng=rng,
-        failed=frozenset(situation.failed),
+        features, snapshot, settings, tier, now_ms=now_ms, rng=rng, failed=frozenset(failed)
     )
-    if candidate is not None and situation.failed:
+    if candidate is not None and failed:
         reason = NodeReason.NODE_REASON_FAILOVER
     return candidate, reason

@@ -17,7 +17,7 @@ except ImportError:
 
 # A byte-pair tokenizer rarely makes tokens longer than this on average, so bytes over it is a lower bound; only the
 # node knows the number of tokens.
-_MOST_BYTES_PER_TOKEN: Final = 8
+MOST_BYTES_PER_TOKEN: Final = 8
 _AUTO: Final = Policy()
 
 
@@ -58,7 +58,7 @@ class Features(NamedTuple):
     @property
     def least_input_tokens(self) -> int:
         """A number of tokens that no tokenizer makes the prompt shorter than."""
-        return self.prompt_bytes // _MOST_BYTES_PER_TOKEN
+        return self.prompt_bytes // MOST_BYTES_PER_TOKEN
 
 
 @dataclass(frozen=True, slots=True)

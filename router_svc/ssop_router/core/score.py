@@ -1,8 +1,11 @@
+# cython: annotation_typing=False
 """One score from three signals, and what it says about the tier. Pure.
 
 The score is the complexity of the text, corrected by how much more head-room and recent success the full tier has
 than the lite one. Each signal has a spread; one that is old or missing widens it. Where the threshold lies within the
 spread of the score, the score says nothing, and the default is taken: never simply the cheapest.
+
+`score.pxd` gives the types with which this very file is compiled.
 """
 
 from dataclasses import dataclass
@@ -120,14 +123,15 @@ class Score(NamedTuple):
 
 def read_tier(score: Score) -> tuple[Tier.ValueType, TierReason.ValueType]:
     """The tier that a score means and the signal that says so; TIER_UNSPECIFIED and UNCERTAIN where it says nothing."""
-    distance = score.value - score.threshold
-    if -score.spread <= distance < score.spread:
+    value, spread, threshold, complexity, _, _, weights = score
+    distance = value - threshold
+    if -spread <= distance < spread:
         return _NO_TIER, _UNCERTAIN
     is_full = distance >= 0
     tier = _FULL if is_full else _LITE
-    if is_full == ((score.complexity.score or 0.0) >= score.threshold):
+    if is_full == ((complexity.score or 0.0) >= threshold):
         return tier, _SCORE
-    headroom, success = score.headroom * score.weights.headroom_weight, score.success * score.weights.success_weight
+    headroom, success = score.headroom * weights.headroom_weight, score.success * weights.success_weight
     is_by_headroom = headroom > success if is_full else headroom < success
     return tier, _HEADROOM if is_by_headroom else _SUCCESS
 

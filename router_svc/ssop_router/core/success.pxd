@@ -1,11 +1,12 @@
 cimport cython
+from libc cimport math
 
 
 @cython.locals(total=double)
 cdef _estimate(double good, double bad)
 
 
-cdef double _fade(age_ms, half_life_ms) except -1
+cdef double _fade(double age_ms, double half_life_ms) except -1
 
 
 cdef class Outcomes:

@@ -1,0 +1,4 @@
+cpdef bytes cache_key(fields)
+
+
+cpdef bytes scope_key(fields)
