@@ -67,10 +67,20 @@ def _checksum(key_id: str, secret: str) -> str:
     return _base32(binascii.crc32(f"{key_id}_{secret}".encode()).to_bytes(4, "big"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """That a key is that of a record, by one of its secrets; whether it still holds is another question."""
+
+    record: KeyRecord
+    principal: Principal
+    is_new: bool
+    is_outdated: bool
+
+
 class KeyRing:
     """The keys of a mesh, by id; of two with the same id the first counts.
 
-    The HMACs of keys that were good once are remembered; whether a key still holds is asked each time.
+    Whose a key is is remembered, since the records of a ring never change; whether it still holds is asked each time.
 
     HMACs may be under any of the secrets. `on_outdated` hears of each use of a key whose HMAC is under the old one:
     its id, that HMAC, and the one that should stand there.
@@ -88,7 +98,7 @@ class KeyRing:
         self._records: Mapping[str, KeyRecord] = found
         self._secrets = secrets_
         self._on_outdated = on_outdated
-        self._proven: dict[str, tuple[str, bytes]] = {}
+        self._proven: dict[str, _Proof] = {}
 
     def authenticate(self, authorization: str | bytes | None, *, now_ms: int) -> Principal:
         """The principal of an `authorization: Bearer <key>` header. Raises KEY_MISSING or KEY_INVALID."""
@@ -97,9 +107,9 @@ class KeyRing:
                 ErrorReason.ERROR_REASON_KEY_MISSING,
                 "send the API key as 'authorization: Bearer <key>'",
             )
-        proven = self._proven.get(authorization)
-        if proven is not None:
-            return self._find(*proven, now_ms)
+        proof = self._proven.get(authorization)
+        if proof is not None:
+            return self._check(proof, now_ms)
         kind, _, key = authorization.partition(" ")
         key = key.strip()
         parts = key.split("_")
@@ -108,11 +118,11 @@ class KeyRing:
         _, key_id, secret = parts
         if not secret.endswith(_checksum(key_id, secret[:-7])):
             raise _invalid_key("the API key is mistyped: its checksum is wrong")
-        found = b"".join(hash_key(key, one) for one in self._secrets.accepted)
-        principal = self._find(key_id, found, now_ms)
+        proof = self._prove(key_id, b"".join(hash_key(key, one) for one in self._secrets.accepted))
+        principal = self._check(proof, now_ms)
         if len(self._proven) >= _MOST_PROVEN:
             self._proven.clear()
-        self._proven[authorization] = (key_id, found)
+        self._proven[authorization] = proof
         return principal
 
     def renew(self, principal: Principal, *, now_ms: int) -> Principal:
@@ -120,13 +130,13 @@ class KeyRing:
 
         A secret that would not be taken any more is not renewed either.
         """
-        renewed = self._find(principal.key_id, principal.key_hmac, now_ms)
+        renewed = self._check(self._prove(principal.key_id, principal.key_hmac), now_ms)
         if renewed.tenant != principal.tenant:
             raise _invalid_key("the API key speaks for another tenant now")
         return renewed
 
-    def _find(self, key_id: str, found: bytes, now_ms: int) -> Principal:
-        """`found` holds an HMAC for each of the secrets."""
+    def _prove(self, key_id: str, found: bytes) -> _Proof:
+        """`found` holds an HMAC for each of the secrets. Raises KEY_INVALID where none is of a record with this id."""
         record = self._records.get(key_id)
         is_new = is_old = is_outdated = False
         for at in range(0, len(found), HMAC_BYTES):
@@ -140,15 +150,21 @@ class KeyRing:
             is_outdated = bool(self._secrets.old) and (is_this_new or is_this_old)
         if record is None or not (is_new or is_old):
             raise KeyUnknownError
+        return _Proof(record, Principal(record.tenant, record.id, record.scopes, found), is_new, is_outdated)
+
+    def _check(self, proof: _Proof, now_ms: int) -> Principal:
+        """The principal, where the key holds at this time. Raises KEY_INVALID."""
+        record = proof.record
         if record.revoked_at_ms:
             raise _invalid_key("the API key was revoked")
-        if not is_new and now_ms >= record.old_expires_at_ms:
+        if not proof.is_new and now_ms >= record.old_expires_at_ms:
             raise _invalid_key("the API key was rotated, and its old secret has expired")
         if record.expires_at_ms and now_ms >= record.expires_at_ms:
             raise _invalid_key("the API key has expired")
-        if is_outdated:
+        if proof.is_outdated:
+            found = proof.principal.key_hmac
             self._on_outdated(record.id, found[-HMAC_BYTES:], found[:HMAC_BYTES])
-        return Principal(record.tenant, record.id, record.scopes, found)
+        return proof.principal
 
 
 class KeyUnknownError(MeshError):
