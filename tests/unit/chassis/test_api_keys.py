@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.as_written import run_both_ways
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.api_keys import KeyRecord, KeyRing, hash_key, load_keys, make_key
+from ssop_chassis.api_keys import KeyRecord, hash_key, load_keys, make_key
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal, Secrets
+from ssop_chassis.key_ring import KeyRing
 
+way = run_both_ways("ssop_chassis.key_ring", "KeyRing")
 SECRET = b"s" * 32
 NOW_MS = 1_800_000_000_000
 
