@@ -1,4 +1,8 @@
-"""The API keys of the edge: those of a file and those of the mesh's store, both read again as they change."""
+# cython: annotation_typing=False
+"""The API keys of the edge: those of a file and those of the mesh's store, both read again as they change.
+
+`keys.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 import logging
@@ -17,13 +21,12 @@ from ssop_chassis.api_keys import (
     KEY_ID,
     TENANT,
     KeyRecord,
-    KeyRing,
-    KeyUnknownError,
     load_keys,
 )
 from ssop_chassis.call import Metadata
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import RESERVED_TENANT, Principal, Secrets
+from ssop_chassis.key_ring import KeyRing, KeyUnknownError
 from ssop_chassis.logs import describe
 from ssop_router.dependency import Dependency, InnerMetadata, Unavailable
 
@@ -161,7 +164,7 @@ class Keys:
     def authenticate(self, metadata: Metadata) -> Principal:
         """The principal of a call at the edge. Raises KEY_MISSING, KEY_INVALID, or STORE_UNAVAILABLE."""
         try:
-            principal = self._ring.authenticate(metadata.get(AUTHORIZATION_METADATA), now_ms=self._now_ms())
+            principal = self._ring.authenticate(metadata.get(AUTHORIZATION_METADATA), self._now_ms())
         except KeyUnknownError as error:
             if self._store is not None and self._store.age_ms is None and not self._store.is_absent:
                 # It may be a key that the store holds; who has a good one must not hear that it is none.
@@ -172,7 +175,7 @@ class Keys:
 
     def renew(self, principal: Principal) -> Principal:
         """What the caller of a long call may do now. Raises KEY_INVALID, or STORE_UNAVAILABLE."""
-        renewed = self._ring.renew(principal, now_ms=self._now_ms())
+        renewed = self._ring.renew(principal, self._now_ms())
         self._check_age(renewed)
         return renewed
 

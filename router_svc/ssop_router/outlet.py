@@ -1,4 +1,8 @@
-"""Where the chunks of a request go, and what happens when nobody is there any more."""
+# cython: annotation_typing=False
+"""Where the chunks of a request go, and what happens when nobody is there any more.
+
+`outlet.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -45,7 +49,8 @@ class DirectOutlet(Way):
     The last step before the transport: `stream` is told to kernel's tracers.
     """
 
-    _task: asyncio.Task[None] | None = None
+    def __init__(self, write: Write, stream: int) -> None:  # noqa: ARG002 - a way has both from its making
+        self._task: asyncio.Task[None] | None = None
 
     def put(self, chunk: bytes, frames: int) -> Awaitable[None] | None:
         """See Outlet.put. Raises CANCELLED when the client is gone and nothing was detached."""

@@ -1,17 +1,19 @@
-"""Settings that change while the router runs: by the clock (profiles), or as the file says now (a reload)."""
+# cython: annotation_typing=False
+"""Settings that change while the router runs: by the clock (profiles), or as the file says now (a reload).
+
+`profiles.pxd` gives the types with which this very file is compiled.
+"""
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pydantic import Field
-
-from ssop_chassis.schedule import Profiles, ProfileSettings
+from ssop_chassis.schedule import Profiles
 from ssop_router.core.decision import DecisionSettings
 
 if TYPE_CHECKING:
-    from ssop_router.settings import RouterSettings
+    from ssop_router.settings import RouterProfile, RouterSettings
 
 RELOADABLE: Final = frozenset(
     {
@@ -29,14 +31,6 @@ RELOADABLE: Final = frozenset(
 )
 """Settings of `[router]` that a reload changes; the others hold from the next start."""
 _log = logging.getLogger(__name__)
-
-
-class RouterProfile(ProfileSettings):
-    """A `[[router.profiles]]` table; what is absent stays as the section has it."""
-
-    rag_prefetch_ratio: float | None = Field(None, ge=0, le=1, description="See `[router]`.")
-    full_share: float | None = Field(None, ge=0, le=1, description="Share of requests that the full tier is to have.")
-    max_in_flight: int | None = Field(None, gt=0, description="See `[router]`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,7 @@ class Regimes:
         return self._of[id(profile)] if profile is not None else self._own
 
 
-def _apply(profile: RouterProfile, own: Regime, threshold_of: Callable[[float], float] | None) -> Regime:
+def _apply(profile: "RouterProfile", own: Regime, threshold_of: Callable[[float], float] | None) -> Regime:
     decision = own.decision
     if (share := profile.full_share) is not None:
         threshold = threshold_of(share) if threshold_of is not None else 1 - share

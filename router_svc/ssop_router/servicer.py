@@ -1,4 +1,8 @@
-"""RouterService: thin methods; the pipeline, sessions and the inspection do the work."""
+# cython: annotation_typing=False
+"""RouterService: thin methods; the pipeline, sessions and the inspection do the work.
+
+`servicer.pxd` gives the types with which this very file is compiled.
+"""
 
 from collections.abc import Callable
 

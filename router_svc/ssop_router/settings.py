@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from ssop_chassis.schedule import ProfileSettings
 from ssop_chassis.settings import Settings
 from ssop_router.canned import CannedSettings
 from ssop_router.core.arrival import Timing
@@ -14,7 +15,6 @@ from ssop_router.discovery_settings import DiscoveryTable
 from ssop_router.health_settings import HealthTable
 from ssop_router.node_sources import is_dns, read_dns
 from ssop_router.policy_settings import PolicySettings, TierWord
-from ssop_router.profiles import RouterProfile
 from ssop_router.similar_settings import SimilarSettings
 
 
@@ -26,6 +26,14 @@ class NodeSettings(Settings):
         description="Address of an inference service: host:port or unix:/path. dns:///host:port: all of the name's.",
     )
     tiers: list[TierWord] = Field(default=[], description="Tiers expected of it before its first status; none: any.")
+
+
+class RouterProfile(ProfileSettings):
+    """A `[[router.profiles]]` table; what is absent stays as the section has it."""
+
+    rag_prefetch_ratio: float | None = Field(None, ge=0, le=1, description="See `[router]`.")
+    full_share: float | None = Field(None, ge=0, le=1, description="Share of requests that the full tier is to have.")
+    max_in_flight: int | None = Field(None, gt=0, description="See `[router]`.")
 
 
 class RouterSettings(PolicySettings):

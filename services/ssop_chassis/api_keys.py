@@ -1,4 +1,4 @@
-"""API keys: how they look, what is stored of them, and who a caller is by one.
+"""API keys: how they look, and what is stored of them.
 
 A key is `ssop_<id>_<secret>`: the id names it, the secret is 32 random bytes in base32 (RFC 4648, lower case) and
 a CRC-32 as 7 more characters, which tells a typing error from a wrong key. Only an HMAC of the key is stored.
@@ -10,23 +10,18 @@ import hmac
 import re
 import secrets
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.errors import MeshError
-from ssop_chassis.identity import RESERVED_TENANT, Principal, Secrets
+from ssop_chassis.identity import RESERVED_TENANT
 
 AUTHORIZATION_METADATA: Final = "authorization"
 KEY_ID: Final = re.compile(r"^[a-z0-9]{1,32}$")
 TENANT: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 HMAC_BYTES: Final = 32
-_NO_HMAC: Final = bytes(HMAC_BYTES)
-_MOST_PROVEN: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,7 @@ def make_key(key_id: str) -> str:
     if not KEY_ID.fullmatch(key_id):
         raise ValueError("a key id has 1 to 32 characters of a-z and 0-9")
     secret = _base32(secrets.token_bytes(32))
-    return f"ssop_{key_id}_{secret}{_checksum(key_id, secret)}"
+    return f"ssop_{key_id}_{secret}{checksum(key_id, secret)}"
 
 
 def hash_key(key: str, secret: bytes) -> bytes:
@@ -63,103 +58,9 @@ def _base32(data: bytes) -> str:
     return base64.b32encode(data).decode().rstrip("=").lower()
 
 
-def _checksum(key_id: str, secret: str) -> str:
+def checksum(key_id: str, secret: str) -> str:
+    """What a key ends with."""
     return _base32(binascii.crc32(f"{key_id}_{secret}".encode()).to_bytes(4, "big"))
-
-
-class KeyRing:
-    """The keys of a mesh, by id; of two with the same id the first counts.
-
-    The HMACs of keys that were good once are remembered; whether a key still holds is asked each time.
-
-    HMACs may be under any of the secrets. `on_outdated` hears of each use of a key whose HMAC is under the old one:
-    its id, that HMAC, and the one that should stand there.
-    """
-
-    def __init__(
-        self,
-        records: Iterable[KeyRecord],
-        secrets_: Secrets,
-        on_outdated: Callable[[str, bytes, bytes], None] = lambda *_: None,
-    ) -> None:
-        found: dict[str, KeyRecord] = {}
-        for record in records:
-            found.setdefault(record.id, record)
-        self._records: Mapping[str, KeyRecord] = found
-        self._secrets = secrets_
-        self._on_outdated = on_outdated
-        self._proven: dict[str, tuple[str, bytes]] = {}
-
-    def authenticate(self, authorization: str | bytes | None, *, now_ms: int) -> Principal:
-        """The principal of an `authorization: Bearer <key>` header. Raises KEY_MISSING or KEY_INVALID."""
-        if not isinstance(authorization, str) or not authorization:
-            raise MeshError(
-                ErrorReason.ERROR_REASON_KEY_MISSING,
-                "send the API key as 'authorization: Bearer <key>'",
-            )
-        proven = self._proven.get(authorization)
-        if proven is not None:
-            return self._find(*proven, now_ms)
-        kind, _, key = authorization.partition(" ")
-        key = key.strip()
-        parts = key.split("_")
-        if kind.lower() != "bearer" or len(parts) != 3 or parts[0] != "ssop":
-            raise _invalid_key("the API key is malformed")
-        _, key_id, secret = parts
-        if not secret.endswith(_checksum(key_id, secret[:-7])):
-            raise _invalid_key("the API key is mistyped: its checksum is wrong")
-        found = b"".join(hash_key(key, one) for one in self._secrets.accepted)
-        principal = self._find(key_id, found, now_ms)
-        if len(self._proven) >= _MOST_PROVEN:
-            self._proven.clear()
-        self._proven[authorization] = (key_id, found)
-        return principal
-
-    def renew(self, principal: Principal, *, now_ms: int) -> Principal:
-        """What the key of a principal may do now: for calls that outlive a change. Raises KEY_INVALID.
-
-        A secret that would not be taken any more is not renewed either.
-        """
-        renewed = self._find(principal.key_id, principal.key_hmac, now_ms)
-        if renewed.tenant != principal.tenant:
-            raise _invalid_key("the API key speaks for another tenant now")
-        return renewed
-
-    def _find(self, key_id: str, found: bytes, now_ms: int) -> Principal:
-        """`found` holds an HMAC for each of the secrets."""
-        record = self._records.get(key_id)
-        is_new = is_old = is_outdated = False
-        for at in range(0, len(found), HMAC_BYTES):
-            one = found[at : at + HMAC_BYTES]
-            # Compared even when there is nothing to compare with, so that the time tells nothing of ids and rotations.
-            is_this_new = hmac.compare_digest(one, record.hmac if record is not None else _NO_HMAC)
-            is_this_old = hmac.compare_digest(one, (record.old_hmac if record is not None else b"") or _NO_HMAC)
-            is_new |= is_this_new
-            is_old |= is_this_old
-            # The old secret is the last one.
-            is_outdated = bool(self._secrets.old) and (is_this_new or is_this_old)
-        if record is None or not (is_new or is_old):
-            raise KeyUnknownError
-        if record.revoked_at_ms:
-            raise _invalid_key("the API key was revoked")
-        if not is_new and now_ms >= record.old_expires_at_ms:
-            raise _invalid_key("the API key was rotated, and its old secret has expired")
-        if record.expires_at_ms and now_ms >= record.expires_at_ms:
-            raise _invalid_key("the API key has expired")
-        if is_outdated:
-            self._on_outdated(record.id, found[-HMAC_BYTES:], found[:HMAC_BYTES])
-        return Principal(record.tenant, record.id, record.scopes, found)
-
-
-class KeyUnknownError(MeshError):
-    """KEY_INVALID for a well-formed key that no record here is of."""
-
-    def __init__(self) -> None:
-        super().__init__(ErrorReason.ERROR_REASON_KEY_INVALID, "the API key is unknown")
-
-
-def _invalid_key(text: str) -> MeshError:
-    return MeshError(ErrorReason.ERROR_REASON_KEY_INVALID, text)
 
 
 def load_keys(path: Path) -> list[KeyRecord]:

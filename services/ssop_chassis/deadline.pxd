@@ -2,6 +2,7 @@ cimport cython
 
 
 cdef double _COARSE_S, _SLOT_S, _MOST_S, _ROUNDING_S, _YIELD_S
+cdef dict _TASKS
 
 
 cdef class _Wheel:

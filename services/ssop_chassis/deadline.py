@@ -9,6 +9,7 @@ of Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), with one 
 """
 
 import asyncio
+import sys
 from math import inf
 from threading import get_ident
 from time import monotonic_ns
@@ -24,6 +25,8 @@ _COARSE_S: Final = COARSE_S
 _SLOT_S: Final = SLOT_S
 _MOST_S: Final = 1e6
 _ROUNDING_S: Final = 0.001
+# Where `asyncio.current_task` looks, which is in Python before 3.12.
+_TASKS: Final = getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 12) else None
 _YIELD_S: Final = 0.005
 """What a deadline leaves to a cancel that came before it: one that is swallowed must not keep it from ringing."""
 
@@ -180,7 +183,7 @@ class Deadline(Alarm):
         self._cancelling = 0
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task(self.loop)
+        task = asyncio.current_task(self.loop) if _TASKS is None else _TASKS.get(self.loop)
         if task is None:
             raise RuntimeError("a deadline is for a task")
         self._task = task

@@ -126,18 +126,22 @@ class Signer:
     secret: bytes
     issuer: str
     now_ms: Callable[[], int]
-    _tokens: dict[Principal, tuple[int, bytes]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _tokens: dict[tuple[str, str, frozenset[str]], tuple[int, bytes]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def metadata(self, principal: Principal) -> dict[str, str | bytes]:
         """The metadata that an inner call must carry."""
         now_ms = self.now_ms()
-        signed_at_ms, token = self._tokens.get(principal, (-TOKEN_LIFETIME_MS, b""))
+        # All that a token says; a tuple of them is hashed in C, a principal is not.
+        name = (principal.tenant, principal.key_id, principal.scopes)
+        signed_at_ms, token = self._tokens.get(name, (-TOKEN_LIFETIME_MS, b""))
         # A clock that was set back makes a new one too.
         if not 0 <= now_ms - signed_at_ms < TOKEN_LIFETIME_MS // 10:
             token = sign_principal(principal, self.secret, now_ms=now_ms, issuer=self.issuer)
             if len(self._tokens) >= MOST_TOKENS:
                 self._tokens.clear()
-            self._tokens[principal] = (now_ms, token)
+            self._tokens[name] = (now_ms, token)
         return {PRINCIPAL_METADATA: token}
 
 

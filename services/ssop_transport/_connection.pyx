@@ -162,7 +162,7 @@ cdef class Connection(Session):
         stream.listener = listener
         provider.source.ptr = <void *>stream
         provider.read_callback = read_source
-        array = copy_headers(headers)
+        array = copy_headers(headers, nghttp2_session_get_next_stream_id(self.session))
         try:
             stream_id = nghttp2_submit_request(self.session, NULL, array, len(headers), &provider, <void *>stream)
         finally:

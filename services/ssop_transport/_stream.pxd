@@ -7,7 +7,7 @@ from ssop_transport._wire cimport Wire
 from ssop_transport.nghttp2 cimport nghttp2_nv, nghttp2_session, nghttp2_data_source, ssize_t
 
 
-cdef nghttp2_nv *copy_headers(list pairs) except NULL
+cdef nghttp2_nv *copy_headers(list pairs, int32_t stream_id) except NULL
 cdef ssize_t read_source(nghttp2_session *session, int32_t stream_id, uint8_t *buffer, size_t length, uint32_t *flags,
                          nghttp2_data_source *source, void *user_data) noexcept
 

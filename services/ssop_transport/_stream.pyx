@@ -26,11 +26,14 @@ cdef size_t READ_AHEAD_BYTES = 32_768
 cdef size_t LARGE_BYTES = 65_536
 # What may wait to be sent before a writer has to wait.
 cdef size_t WRITE_AHEAD_BYTES = 32_768
+# Ids of streams from one whose headers all go into the peer's table to the next: clients use every second id.
+cdef int32_t NAMING_IDS = 128
 
 
-cdef nghttp2_nv *copy_headers(list pairs) except NULL:
-    """An array for libnghttp2, which copies what it points to; to be freed."""
+cdef nghttp2_nv *copy_headers(list pairs, int32_t stream_id) except NULL:
+    """An array for libnghttp2, which copies what it points to; to be freed. `stream_id`: of the stream it is for."""
     cdef Py_ssize_t count = len(pairs), index
+    cdef bint is_naming = stream_id % NAMING_IDS == 1
     cdef nghttp2_nv *array = <nghttp2_nv *>malloc((count + 1) * sizeof(nghttp2_nv))
     cdef bytes name, value
     if array == NULL:
@@ -41,8 +44,9 @@ cdef nghttp2_nv *copy_headers(list pairs) except NULL:
         array[index].namelen = PyBytes_GET_SIZE(name)
         array[index].value = <uint8_t *>PyBytes_AS_STRING(value)
         array[index].valuelen = PyBytes_GET_SIZE(value)
-        # What differs with each call would only drive out of the peer's table what comes again.
-        array[index].flags = NGHTTP2_NV_FLAG_NO_INDEX if is_of_call(
+        # What differs with each call would only drive out of the peer's table what comes again. One in many goes in, so
+        # that the others send the place of their name instead of its letters.
+        array[index].flags = NGHTTP2_NV_FLAG_NO_INDEX if not is_naming and is_of_call(
             array[index].name, array[index].namelen) else NGHTTP2_NV_FLAG_NONE
     return array
 
@@ -173,7 +177,7 @@ cdef class Stream:
 
     cdef int _submit_head(self, list headers, bint has_more) except -1:
         cdef nghttp2_data_provider provider
-        cdef nghttp2_nv *array = copy_headers(headers)
+        cdef nghttp2_nv *array = copy_headers(headers, self.id)
         self._has_responded = True
         provider.source.ptr = <void *>self
         provider.read_callback = read_source
@@ -358,7 +362,7 @@ cdef class Stream:
             flags[0] = NGHTTP2_DATA_FLAG_EOF
             if self._own_trailers is not None:
                 flags[0] |= NGHTTP2_DATA_FLAG_NO_END_STREAM
-                array = copy_headers(self._own_trailers)
+                array = copy_headers(self._own_trailers, self.id)
                 try:
                     nghttp2_submit_trailer(session, self.id, array, len(self._own_trailers))
                 finally:

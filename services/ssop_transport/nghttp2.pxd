@@ -111,6 +111,7 @@ cdef extern from "<nghttp2/nghttp2.h>":
     void *nghttp2_session_get_stream_user_data(nghttp2_session *, int32_t)
     int nghttp2_session_set_stream_user_data(nghttp2_session *, int32_t, void *)
     int32_t nghttp2_session_get_last_proc_stream_id(nghttp2_session *)
+    uint32_t nghttp2_session_get_next_stream_id(nghttp2_session *)
     int nghttp2_session_terminate_session(nghttp2_session *, uint32_t)
     int nghttp2_submit_settings(nghttp2_session *, uint8_t, const nghttp2_settings_entry *, size_t)
     int nghttp2_submit_response(

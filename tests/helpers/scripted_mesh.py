@@ -33,12 +33,13 @@ from helpers.scripted_stores import ScriptedCache, ScriptedRag
 from ssop.v1 import mesh_pb2, router_pb2
 from ssop.v1.content_pb2 import ContentPart, Message, OutputSchema, Prompt, Role
 from ssop.v1.frame_pb2 import Chunk, Frame, FrameKind
-from ssop_chassis.api_keys import KeyRecord, KeyRing, hash_key, make_key
+from ssop_chassis.api_keys import KeyRecord, hash_key, make_key
 from ssop_chassis.call import Peer
 from ssop_chassis.deadline import monotonic_ms
 from ssop_chassis.dispatch import inner_authenticate
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal, Secrets, Signer
+from ssop_chassis.key_ring import KeyRing
 from ssop_chassis.memory import MemoryPeer, MemoryStream
 from ssop_router.assembly import Router, assemble
 from ssop_router.canned import load_canned

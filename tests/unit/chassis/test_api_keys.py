@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.as_written import run_both_ways
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_chassis.api_keys import KeyRecord, KeyRing, hash_key, load_keys, make_key
+from ssop_chassis.api_keys import KeyRecord, hash_key, load_keys, make_key
 from ssop_chassis.errors import MeshError
 from ssop_chassis.identity import Principal, Secrets
+from ssop_chassis.key_ring import KeyRing
 
+way = run_both_ways("ssop_chassis.key_ring", "KeyRing")
 SECRET = b"s" * 32
 NOW_MS = 1_800_000_000_000
 
@@ -54,6 +57,23 @@ def test_key_that_was_good_once_still_expires() -> None:
     assert keys.authenticate(f"Bearer {key}", now_ms=NOW_MS).tenant == "acme"
     with pytest.raises(MeshError, match="expired"):
         keys.authenticate(f"Bearer {key}", now_ms=NOW_MS + 1)
+
+
+def test_old_secret_that_was_good_once_still_ends_with_the_overlap() -> None:
+    old, new = make_key("k1"), make_key("k1")
+    rotated = ring(new, old_hmac=hash_key(old, SECRET), old_expires_at_ms=NOW_MS + 1)
+    assert rotated.authenticate(f"Bearer {old}", now_ms=NOW_MS).tenant == "acme"
+    with pytest.raises(MeshError, match="rotated"):
+        rotated.authenticate(f"Bearer {old}", now_ms=NOW_MS + 1)
+
+
+def test_each_use_of_a_key_under_the_old_secret_is_told() -> None:
+    key, new_secret, told = make_key("k1"), b"n" * 32, []
+    record = KeyRecord("k1", "acme", frozenset(), hash_key(key, SECRET))
+    keys = KeyRing([record], Secrets(new_secret, old=SECRET), lambda *change: told.append(change))
+    for _ in range(2):
+        keys.authenticate(f"Bearer {key}", now_ms=NOW_MS)
+    assert told == [("k1", hash_key(key, SECRET), hash_key(key, new_secret))] * 2
 
 
 @given(st.text(string.printable, max_size=90))

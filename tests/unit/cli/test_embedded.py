@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ssop_chassis.api_keys import KeyRing, load_keys
+from ssop_chassis.api_keys import load_keys
 from ssop_chassis.identity import SCOPES, Secrets, load_secret
+from ssop_chassis.key_ring import KeyRing
 from ssop_chassis.settings import load_settings
 from ssop_cli import embedded
 from ssop_cli.embedded import default_settings, dump_toml, free_port, make_identity, write_settings

@@ -1,11 +1,12 @@
 """Keys from a file that changes, and from a store that may not answer."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.eventually import eventually
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.keys_pb2 import KeyInfo, KeyRecord, ReadKeysRequest, ReadKeysResponse
@@ -15,6 +16,7 @@ from ssop_chassis.identity import Secrets
 from ssop_router.dependency import Unavailable
 from ssop_router.keys import Keys, KeysFile, KeysStore
 
+way = run_both_ways("ssop_router.keys", "Keys")
 SECRET = bytes(range(32))
 MAX_AGE_MS = 60_000
 R = ErrorReason
@@ -76,7 +78,9 @@ def store() -> Store:
     return Store()
 
 
-def open_keys(path: Path, failures: Failures, store: Store | None = None) -> Keys:
+def open_keys(
+    path: Path, failures: Failures, store: Store | None = None, on_fault: Callable[[], None] = lambda: None
+) -> Keys:
     copy = None
     if store is not None:
         copy = KeysStore(
@@ -86,7 +90,8 @@ def open_keys(path: Path, failures: Failures, store: Store | None = None) -> Key
             clock_ms=lambda: store.now_ms,
             on_failure=failures,
         )
-    return Keys(KeysFile(path, on_failure=failures), copy, Secrets(SECRET), max_age_ms=MAX_AGE_MS, now_ms=lambda: 1_000)
+    file, secrets = KeysFile(path, on_failure=failures), Secrets(SECRET)
+    return Keys(file, copy, secrets, max_age_ms=MAX_AGE_MS, now_ms=lambda: 1_000, on_fault=on_fault)
 
 
 def outcome(keys: Keys, key: str) -> str:
@@ -277,9 +282,9 @@ async def test_garbage_from_the_store_ends_no_watch_and_loses_no_file(
 async def test_look_that_fails_is_counted_and_the_next_one_comes(
     empty_file: Path, failures: Failures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys, faults = open_keys(empty_file, failures), Failures()
-    monkeypatch.setattr(keys, "_on_fault", faults)
-    monkeypatch.setattr(keys, "refresh", lambda: 1 / 0)
+    faults = Failures()
+    keys = open_keys(empty_file, failures, on_fault=faults)
+    monkeypatch.setattr(KeysFile, "refresh", lambda _: 1 / 0)
     task = asyncio.create_task(keys.watch(1))
     await eventually(lambda: faults.count >= 2)
     task.cancel()

@@ -4,9 +4,12 @@ import asyncio
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_router.outlet import DirectOutlet, finish
+
+way = run_both_ways("ssop_router.outlet", "DirectOutlet")
 
 
 async def block(_: bytes) -> None:

@@ -1,9 +1,12 @@
 """Which settings hold at a moment."""
 
+from helpers.as_written import run_both_ways
 from ssop_router.profiles import RELOADABLE, Regimes
 from ssop_router.settings import RouterSettings
 
 NOON_MS = 12 * 3_600_000
+
+way = run_both_ways("ssop_router.profiles", "Regimes")
 
 
 def regimes(now_ms: int, *, has_calibration: bool = True) -> Regimes:

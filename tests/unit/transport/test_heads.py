@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hpack.huffman import HuffmanEncoder
+from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 
 from helpers.memory_wire import MemoryTransport, frames_of
 from helpers.raw_http2 import DATA, END_HEADERS, END_STREAM, HEADERS, block, call, frame, message
@@ -133,6 +135,18 @@ async def test_deadline_and_request_id_are_of_each_call() -> None:
         )
         # One that says neither gets nothing of those before it.
         assert (await both.ask({"x-a": "b"}))[0] == {"x-a": "b"}
+
+
+@pytest.mark.parametrize("name", [b"grpc-timeout", b"x-ssop-request-id"])
+async def test_names_of_what_is_of_each_call_are_spelt_once(name: bytes) -> None:
+    spelt = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode(name)
+    async with serving() as both:
+        found = []
+        for number in range(3):
+            stream = both.open({"x-ssop-request-id": f"r-{number}"})
+            found += [spelt in payload for kind, *_, payload in frames_of(both.to_server.sent) if kind == HEADERS]
+            await both.end(stream)
+    assert found == [True, False, False]
 
 
 async def test_two_request_ids_are_joined() -> None:
