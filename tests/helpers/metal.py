@@ -17,6 +17,7 @@ import pytest
 from helpers.booted_host import BootedHost, run_host, wait_for
 from helpers.front_load import RECORDING, Tally
 from helpers.live_mesh import MODEL, models_cache
+from helpers.log_lines import read_records
 from helpers.polyglot import LANGUAGES, build_client
 from helpers.wheelhouse import ROOT, Wheelhouse, change_version
 from ssop_inference.models import CATALOG
@@ -183,7 +184,7 @@ class Metal:
 
     def said(self, unit: str, message: str, **words: str) -> int:
         """How many INFO lines of a unit say this, since the host booted."""
-        lines = [json.loads(line) for line in self.host.journal(unit).splitlines() if line.startswith("{")]
+        lines = read_records(self.host.journal(unit))
         wanted = {"level": "info", "message": message, **words}.items()
         return sum(wanted <= {name: line.get(name) for name, _ in wanted}.items() for line in lines)
 
