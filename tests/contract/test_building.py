@@ -1,6 +1,7 @@
 """What the build makes of what pyproject.toml declares, where it leaves that, and when it makes it again."""
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -20,6 +21,20 @@ SOURCES: Final = [Path(extension["sources"][0]) for extension in EXTENSIONS]
 WRITTEN: Final = {source.with_suffix(".c") for source in SOURCES}
 """What Cython writes."""
 BUILT: Final = {source.with_suffix(".cpython-311-x86_64-linux-gnu.so") for source in SOURCES}
+
+ROOTS: Final = ("codec", "router_svc", "rag_svc", "services")
+LIST_DEPENDENCIES: Final = """
+import json, os, sys, tomllib
+from Cython.Build.Dependencies import create_dependency_tree
+from Cython.Compiler.Main import Context
+from Cython.Compiler.Options import CompilationOptions
+extensions = tomllib.load(open("pyproject.toml", "rb"))["tool"]["setuptools"]["ext-modules"]
+roots = sorted({folder for extension in extensions for folder in extension.get("include-dirs", [])})
+options = CompilationOptions(include_path=roots, language_level=3)
+tree = create_dependency_tree(Context.from_options(options), quiet=True)
+print(json.dumps({path: [os.path.relpath(p) for p in tree.all_dependencies(path)] for path in sys.argv[1:]}))
+"""
+"""What Cython takes each source to be made of, with the roots that setup.py gives it."""
 
 PROJECT: Final = """
 [project]
@@ -208,6 +223,35 @@ def test_what_a_module_is_compiled_with_is_declared() -> None:
                 (extension["name"], name) for name in below if not any(path.endswith(f".{name}") for path in declared)
             }
     assert undeclared == set()
+
+
+def drawn_on(source: Path) -> set[Path]:
+    """The declarations of the tree that a source draws on, by those between, its own among them."""
+    found: set[Path] = set()
+    left = [source, source.with_suffix(".pxd")]
+    while left:
+        path = left.pop()
+        if path in found or not (ROOT / path).exists():
+            continue
+        found.add(path)
+        names = re.findall(r"^\s*(?:from|cimport) (ssop[\w.]+)(?: cimport|$)", (ROOT / path).read_text(), re.MULTILINE)
+        left += [Path(root, *name.split(".")).with_suffix(".pxd") for root in ROOTS for name in names]
+    return found
+
+
+@pytest.mark.needs("cython")
+def test_every_declaration_that_a_module_draws_on_is_seen() -> None:
+    listed = subprocess.run(
+        [sys.executable, "-c", LIST_DEPENDENCIES, *map(str, SOURCES)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    seen = {Path(source): set(map(Path, paths)) for source, paths in json.loads(listed.stdout).items()}
+    assert Path("services/ssop_transport/_stream.pxd") in drawn_on(Path("services/ssop_transport/_connection.pyx"))
+    assert {source: drawn_on(source) - seen[source] for source in SOURCES if drawn_on(source) - seen[source]} == {}
 
 
 @pytest.mark.needs("make")
