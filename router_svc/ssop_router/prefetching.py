@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from ssop.v1.rag_pb2 import PrefetchOutcome
 from ssop.v1.router_pb2 import GenerateRequest, RetrievalOptions
@@ -13,6 +14,7 @@ from ssop_router.job import Prefetches
 from ssop_router.retrieval import Retrieval
 
 SCOPE = "rag"
+_MOST_TOKENS: Final = 2**32 - 1
 _log = logging.getLogger(__name__)
 
 
@@ -53,7 +55,8 @@ class Prefetching:
             response = await self._retrieval.prefetch(self._principal.tenant, request_id, options, prefix, self._sign())
             if response.outcome == PrefetchOutcome.PREFETCH_OUTCOME_STARTED:
                 prefetches.started += 1
-                prefetches.tokens += response.tokens
+                # The service says these: a sum that is no number of tokens is not to keep the answer from its end.
+                prefetches.tokens = min(_MOST_TOKENS, prefetches.tokens + response.tokens)
         except (Unavailable, MeshError):
             _log.debug("a prefetch was not started")
         finally:

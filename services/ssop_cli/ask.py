@@ -13,8 +13,9 @@ from rich.text import Text
 
 from ssop.v1 import frame_pb2, mesh_pb2, router_pb2
 from ssop_cli.board import mode_name, show_age, show_ms
-from ssop_cli.mesh import Access, accounting_json, decision_json, explain, open_client, word
+from ssop_cli.mesh import Access, accounting_json, decision_json, explain, open_client
 from ssop_cli.terminal import visible
+from ssop_cli.words import word
 from ssop_sdk import OutputError, SsopError, Stream
 
 _TOP_K: Final = 4

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
 from ssop_cli.report import ChildReport, Report
+from ssop_cli.words import word
 
 STYLES: Final[Mapping[str, str]] = {
     "ready": "green",
@@ -143,7 +144,7 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> FittingTable:
         if not node.HasField("status"):
             table.add_row(*head, "-", Text("unknown", style="red"), *[""] * 5, *tail)
         for model in node.status.models:
-            state = inference_pb2.ModelState.Name(model.state).removeprefix("MODEL_STATE_").lower()
+            state = word(inference_pb2.ModelState, model.state, "MODEL_STATE_") or "unknown"
             if node.is_ejected:
                 state = f"ejected: {node.ejection_reason}"
             if node.is_leaving:
@@ -152,7 +153,7 @@ def nodes_table(nodes: Sequence[router_pb2.NodeView]) -> FittingTable:
                 *head,
                 f"{model.model} ({model.backend})" if model.backend not in {"", "embedded"} else model.model,
                 Text(state, style=STYLES.get(state, "red")),
-                "+".join(mesh_pb2.Tier.Name(tier).removeprefix("TIER_").lower() for tier in model.tiers),
+                "+".join(word(mesh_pb2.Tier, tier, "TIER_") for tier in model.tiers),
                 mode_name(model.constraint_mode),
                 f"{model.slots_busy.value:.0f}/{model.slots_total}",
                 f"{model.queue_length.value:.0f}",
@@ -206,7 +207,7 @@ def trials_table(trials: Sequence[router_pb2.TrialView]) -> Table:
     for name in ("trial", "side", "answers", "ok", "first field p50", "p95"):
         table.add_column(name, justify="left" if name in {"trial", "side"} else "right", no_wrap=True)
     for trial in trials:
-        tier = mesh_pb2.Tier.Name(trial.tier).removeprefix("TIER_").lower()
+        tier = word(mesh_pb2.Tier, trial.tier, "TIER_")
         name = f"{trial.model} for {tier}: {trial.share:.0%}, copies {trial.shadow:.0%}"
         for arm in trial.arms:
             answers = sum(count for verdict, count in arm.verdicts.items() if verdict != "shed")
@@ -219,9 +220,7 @@ def trials_table(trials: Sequence[router_pb2.TrialView]) -> Table:
 
 def mode_name(mode: mesh_pb2.ConstraintMode.ValueType) -> str:
     """A constraint mode in one word."""
-    if mode == mesh_pb2.CONSTRAINT_MODE_UNSPECIFIED:
-        return "text"
-    return mesh_pb2.ConstraintMode.Name(mode).removeprefix("CONSTRAINT_MODE_").lower()
+    return word(mesh_pb2.ConstraintMode, mode, "CONSTRAINT_MODE_") or "text"
 
 
 def shared_model_note(model: str) -> str:

@@ -13,6 +13,7 @@ from ssop.v1 import mesh_pb2
 from ssop_cli.failure import EXIT_FAILED, EXIT_NO_MESH, EXIT_REFUSED, CommandError
 from ssop_cli.places import Places
 from ssop_cli.report import read_report
+from ssop_cli.words import word
 from ssop_sdk import (
     AuthenticationError,
     ConfigurationError,
@@ -146,12 +147,6 @@ def explain(error: SsopError, access: Access) -> CommandError:
         exit_code=EXIT_REFUSED if is_refusal else EXIT_FAILED,
         reason=error.reason,
     )
-
-
-def word(enum: Any, value: int, prefix: str) -> str:
-    """A value of a proto enum as a word of the option it belongs to, such as `lite`; empty for UNSPECIFIED."""
-    name: str = enum.Name(value) if value in enum.values() else str(value)
-    return "" if name.endswith("_UNSPECIFIED") else name.removeprefix(prefix).lower()
 
 
 def tier_name(decision: mesh_pb2.Decision | None) -> str:

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from ssop.v1 import mesh_pb2, router_pb2
 from ssop_cli.failure import EXIT_SETTINGS, EXIT_USAGE, CommandError
-from ssop_cli.mesh import Access, decision_json, open_client, word
+from ssop_cli.mesh import Access, decision_json, open_client
+from ssop_cli.words import word
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from ssop_cli.board import (
 from ssop_cli.cache import cache_json, cache_lines, fill_of, state_line
 from ssop_cli.failure import CommandError
 from ssop_cli.lock import lock_holder
-from ssop_cli.mesh import Access, open_client, word
+from ssop_cli.mesh import Access, open_client
 from ssop_cli.places import Places
 from ssop_cli.report import Report, read_report
+from ssop_cli.words import word
 
 
 def local_report(places: Places) -> Report | None:

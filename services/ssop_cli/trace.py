@@ -10,7 +10,7 @@ from rich.table import Table
 from ssop.v1 import mesh_pb2
 from ssop.v1.frame_pb2 import FrameKind
 from ssop.v1.router_pb2 import GetTraceResponse, TraceChunk, TraceFrame
-from ssop_cli.mesh import word
+from ssop_cli.words import word
 
 _FIELDS = frozenset({FrameKind.FRAME_KIND_VALUE, FrameKind.FRAME_KIND_PART, FrameKind.FRAME_KIND_CLOSE})
 

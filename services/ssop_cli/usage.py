@@ -7,6 +7,7 @@ from rich.table import Table
 
 from ssop.v1.mesh_pb2 import Tier
 from ssop.v1.usage_pb2 import DayUsage, GetUsageResponse
+from ssop_cli.words import word
 
 
 def usage_json(usage: GetUsageResponse) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def _add_day(table: Table, day: DayUsage) -> None:
     prefetches = f"{day.prefetch_hits:,} of {day.prefetches:,} used" if day.prefetches else "0"
     whole = [f"{day.cached:,}", f"{day.degraded:,}", f"{day.failed:,}", prefetches]
     for index, tier in enumerate(day.tiers):
-        name = Tier.Name(tier.tier).removeprefix("TIER_").lower() if tier.tier else "no model"
+        name = word(Tier, tier.tier, "TIER_") or "no model"
         table.add_row(
             day.day if index == 0 else "",
             name,

@@ -168,12 +168,18 @@ async def _models(exchange: Exchange) -> list[dict[str, Any]]:
             "created": 0,
             "owned_by": "ssop",
             "ssop": {
-                "tier": mesh_pb2.Tier.Name(model.tier).removeprefix("TIER_").lower(),
+                "tier": _tier_word(model.tier),
                 "context_tokens": model.context_tokens,
             },
         }
         for model in response.models
     ]
+
+
+def _tier_word(tier: mesh_pb2.Tier.ValueType) -> str:
+    """`lite` or `full`; of a tier that a later version has, its number."""
+    name = mesh_pb2.Tier.Name(tier) if tier in mesh_pb2.Tier.values() else str(tier)
+    return name.removeprefix("TIER_").lower()
 
 
 async def list_models(exchange: Exchange) -> None:

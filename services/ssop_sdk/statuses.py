@@ -102,6 +102,8 @@ CLASS_OF_CODE: Final[Mapping[grpc.StatusCode, type[SsopError]]] = {
 
 # gRPC's own words for what this process cancelled itself.
 _CANCELLED_HERE: Final = frozenset({"Locally cancelled by application!", "Channel closed!"})
+# Words for a stream that was reset, of gRPC and of the native transport.
+_RESET: Final = ("RST_STREAM", "the stream was reset")
 # gRPC's own words for a message over the limit; it has no code for that alone.
 _TOO_LARGE: Final = "message larger than max"
 
@@ -155,5 +157,8 @@ def _read_code(code: grpc.StatusCode | int, message: str, details: bytes | None)
         code = _CODE_BY_NUMBER.get(code, grpc.StatusCode.UNKNOWN)
     if code is grpc.StatusCode.CANCELLED and not details and message not in _CANCELLED_HERE:
         # A server that drains ends so what comes before its clients know that. The mesh itself says who cancelled.
+        return grpc.StatusCode.UNAVAILABLE
+    if code is grpc.StatusCode.INTERNAL and not details and any(words in message for words in _RESET):
+        # By a proxy whose router is gone in the middle of an answer. The mesh itself says what is wrong within.
         return grpc.StatusCode.UNAVAILABLE
     return code

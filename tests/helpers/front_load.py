@@ -38,6 +38,8 @@ POLICY: Final = "full"
 TIMEOUT_S: Final = 60.0
 _PAUSE_S: Final = 0.3
 KINDS: Final = ("sdk", "grpc", "http")
+AT_ONCE: Final = 2
+"""Clients of each kind, each of which asks one thing at a time."""
 
 
 @dataclass
@@ -122,7 +124,7 @@ class Clients:
 
 
 async def load(clients: Clients, tally: Tally, stop: asyncio.Event) -> None:
-    """Ask, each kind of client one request after the other, until told to stop."""
+    """Ask, each client one request after the other, until told to stop."""
     begun_s = time.monotonic()
     kinds: dict[str, Callable[[], Awaitable[Any]]] = {"sdk": clients.sdk, "grpc": clients.grpc, "http": clients.http}
 
@@ -145,7 +147,7 @@ async def load(clients: Clients, tally: Tally, stop: asyncio.Event) -> None:
             # All together stay below what one router lets in of a tenant while it can't ask for the limit.
             await asyncio.sleep(_PAUSE_S)
 
-    await asyncio.gather(*(ask(kind) for kind in KINDS for _ in range(2)))
+    await asyncio.gather(*(ask(kind) for kind in KINDS for _ in range(AT_ONCE)))
 
 
 async def main(ca: Path, key_file: Path) -> None:

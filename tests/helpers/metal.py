@@ -15,8 +15,9 @@ from typing import Any, Final
 import pytest
 
 from helpers.booted_host import BootedHost, run_host, wait_for
-from helpers.front_load import RECORDING, Tally
+from helpers.front_load import AT_ONCE, RECORDING, Tally
 from helpers.live_mesh import MODEL, models_cache
+from helpers.log_lines import read_records
 from helpers.polyglot import LANGUAGES, build_client
 from helpers.wheelhouse import ROOT, Wheelhouse, change_version
 from ssop_inference.models import CATALOG
@@ -26,6 +27,8 @@ MARKS: Final = [pytest.mark.needs("systemd_nspawn"), pytest.mark.needs("nginx"),
 DEPLOY: Final = "/src/k8s-free-deploy"
 WHEELS: Final = "/wheels"
 LIMIT_S: Final = 120.0
+_BY_NODE: Final = "the generation was cut"
+_BY_ROUTER: Final = "the connection was lost"
 GO_RECORDING: Final = {"tokens": [[10, '{"mood": "fine", '], [10, '"score": 3}']], "input_tokens": 12, "match": "mood"}
 """What the client in Go gets from the tier `full`; the real model judges for itself."""
 INSTALL_TIMEOUT_S: Final = 900.0
@@ -183,7 +186,7 @@ class Metal:
 
     def said(self, unit: str, message: str, **words: str) -> int:
         """How many INFO lines of a unit say this, since the host booted."""
-        lines = [json.loads(line) for line in self.host.journal(unit).splitlines() if line.startswith("{")]
+        lines = read_records(self.host.journal(unit))
         wanted = {"level": "info", "message": message, **words}.items()
         return sum(wanted <= {name: line.get(name) for name, _ in wanted}.items() for line in lines)
 
@@ -246,21 +249,24 @@ def restarted(metal: Metal, before: Mapping[str, str]) -> None:
 def harmless(tally: Tally) -> bool:
     """Nobody got a wrong answer, or none without being told; whoever can try again got his answer.
 
-    An SDK, which asks one thing at a time, tries again unless it has shown fields of an answer: that of the one router
-    that dies.
+    Where one router dies and one node of the tier, in whatever order, each may cut the answer that each SDK reads just
+    then, where fields of it were shown: nobody goes on with what a replayed model has begun.
     """
     told = (
         "GENERATION_INTERRUPTED",
-        "the generation was cut",
+        _BY_NODE,
         "unavailable",
         "UNAVAILABLE",
         "502",
         "503",
         "no router",
         "reset",
+        "RST_STREAM",
         "disconnected",
     )
     is_told = all(any(text.lower() in failure.lower() for text in told) for failure in tally.failures)
     of_sdk = [failure for failure in tally.failures if failure.startswith("sdk")]
-    is_given_up = len(of_sdk) > 1 or any(GenerationInterrupted.__name__ not in failure for failure in of_sdk)
+    cut = [failure for failure in of_sdk if GenerationInterrupted.__name__ in failure]
+    by_cause = [sum(cause in failure for failure in cut) for cause in (_BY_NODE, _BY_ROUTER)]
+    is_given_up = len(cut) < len(of_sdk) or sum(by_cause) < len(cut) or max(by_cause) > AT_ONCE
     return not tally.wrong and is_told and not is_given_up

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -40,11 +41,18 @@ class Process:
     cache_server: GrpcServer
     rag: ScriptedRag
     is_stopping: bool = False
+    code: int = 0
+    """What it has to end with."""
 
     def terminate(self) -> None:
         """Tell the router to drain; a second signal might meet a process that no longer handles them."""
         self.is_stopping = True
         self.process.terminate()
+
+    def kill(self) -> None:
+        """End the router as a crash does."""
+        self.is_stopping, self.code = True, -signal.SIGKILL
+        self.process.kill()
 
     def metadata(self, key: str | None = None, **more: str) -> tuple[tuple[str, str], ...]:
         return (("authorization", f"Bearer {key or self.key}"), *more.items())
@@ -134,7 +142,7 @@ async def run_process(folder: Path, **settings: Any) -> AsyncIterator[Process]:
             if running is None or not running.is_stopping:
                 process.terminate()
             code = await asyncio.to_thread(process.wait, 60)
-        assert code == 0, (folder / "router.log").read_text()
+        assert code == (running.code if running is not None else 0), (folder / "router.log").read_text()
 
 
 async def wait_serving(channel: "grpc.aio.Channel") -> None:

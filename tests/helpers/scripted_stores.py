@@ -221,6 +221,7 @@ class ScriptedRag:
     def __init__(self) -> None:
         self.collections: dict[str, dict[str, int]] = {}
         self.prefetches: list[rag_pb2.PrefetchRequest] = []
+        self.prefetch_tokens = 3
         self.cancelled_prefetches: list[str] = []
         self.retrievals: list[rag_pb2.RetrieveRequest] = []
         self.embedded: list[rag_pb2.EmbedRequest] = []
@@ -246,7 +247,9 @@ class ScriptedRag:
     async def prefetch(self, call: Call) -> None:
         await self._meet()
         self.prefetches.append(rag_pb2.PrefetchRequest.FromString(call.request))
-        response = rag_pb2.PrefetchResponse(is_started=True, outcome=rag_pb2.PREFETCH_OUTCOME_STARTED, tokens=3)
+        response = rag_pb2.PrefetchResponse(
+            is_started=True, outcome=rag_pb2.PREFETCH_OUTCOME_STARTED, tokens=self.prefetch_tokens
+        )
         await call.write(response.SerializeToString())
 
     async def cancel_prefetch(self, call: Call) -> None:

@@ -1,16 +1,26 @@
 """One mesh for all integration tests that leave it as they found it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.collector import Collector, run_collector
-from helpers.live_mesh import LiveMesh, run_mesh, wait_until
+from helpers.live_mesh import READY_TIMEOUT_S, LiveMesh, run_mesh, wait_until
 from ssop_cli.embedded import free_port
 from ssop_sdk import SsopClient
 
 SERVICES = ("router", "inference", "cache", "rag")
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test that may have to start a mesh has that mesh's time besides its own, so that who is late can say why."""
+    for item in items:
+        starts_mesh = "mesh" in getattr(item, "fixturenames", ()) or hasattr(getattr(item, "module", None), "run_mesh")
+        if item.path.is_relative_to(HERE) and starts_mesh and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(READY_TIMEOUT_S + float(config.getini("timeout"))))
 
 
 @pytest.fixture(scope="session")

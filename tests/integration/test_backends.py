@@ -19,6 +19,7 @@ from helpers.vendors import DOCUMENT, SCHEMA, VENDORS, Vendor, error_event
 from ssop.v1 import frame_pb2, inference_pb2, mesh_pb2
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
+from ssop_cli.embedded import free_port
 from ssop_inference.assembly import build_node
 from ssop_inference.backend import GenerateRequest
 from ssop_inference.core.prompt import ChatMessage
@@ -344,8 +345,10 @@ async def test_load_of_the_server_is_in_the_status() -> None:
 async def test_server_without_a_load_page_that_is_gone_is_not_ready_until_it_is_back() -> None:
     vendor = VENDORS["openai"]
     answers = vendor.answers(vendor.stream())
+    # One that no connection gets while nobody listens: the node's own calls might come from there.
+    port = free_port()
     async with AsyncExitStack() as first:
-        upstream = await first.enter_async_context(scripted_upstream(answers))
+        upstream = await first.enter_async_context(scripted_upstream(answers, port=port))
         node = build_node(InferenceSettings(models=(model_settings(vendor, upstream.url, load_period_ms=100),)))
         node.retry_s = 0.05
         try:
@@ -354,7 +357,7 @@ async def test_server_without_a_load_page_that_is_gone_is_not_ready_until_it_is_
             await first.aclose()
             # Nobody has called it meanwhile.
             await eventually(lambda: node.models[0].state == inference_pb2.MODEL_STATE_LOADING, 60)
-            async with scripted_upstream(answers, port=int(upstream.url.rpartition(":")[2])):
+            async with scripted_upstream(answers, port=port):
                 await eventually(lambda: node.models[0].state == inference_pb2.MODEL_STATE_READY, 60)
         finally:
             await node.close()

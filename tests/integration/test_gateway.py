@@ -36,6 +36,7 @@ from helpers.gateway import (
 )
 from helpers.machine import stretched
 from helpers.scripted_router import ScriptedRouter, abort, as_script
+from ssop.v1 import mesh_pb2
 from ssop.v1 import router_pb2 as pb
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import Chunk, Frame
@@ -411,6 +412,15 @@ async def test_schema_check_and_explain_are_served(http: httpx.AsyncClient, scri
     assert checked.json()["caps"][0]["cap"] == "max_depth"
     explained = await http.post("/v1/explain", json=ASK, headers=headers)
     assert explained.json() == {"explanation": ["a short text"]}
+
+
+async def test_model_of_a_tier_of_a_later_version_is_listed_with_its_number(
+    http: httpx.AsyncClient, scripted: ScriptedRouter
+) -> None:
+    models = [pb.ModelInfo(model="m", tier=tier) for tier in (mesh_pb2.TIER_LITE, mesh_pb2.Tier.ValueType(9))]
+    scripted.unary["ListModels"] = pb.ListModelsResponse(models=models)
+    listed = (await http.get("/v1/models")).json()["data"]
+    assert [model["ssop"]["tier"] for model in listed] == ["lite", "9"]
 
 
 async def test_mesh_status_without_the_scope_is_403_that_names_it(

@@ -25,7 +25,7 @@ from helpers.scripted_node import GOOD, SCHEMA, encode, node_status_chunk
 from ssop_chassis.call import Call
 from ssop_cli.embedded import free_port
 from ssop_sdk import AsyncSsopClient
-from ssop_sdk.errors import SsopError
+from ssop_sdk.errors import GenerationInterrupted, SsopError
 from ssop_sdk.target import Tls
 
 pytestmark = [pytest.mark.needs("nginx"), pytest.mark.needs("openssl")]
@@ -187,6 +187,17 @@ async def test_router_that_is_gone_is_passed_over(tmp_path: Path) -> None:
         )
         await stand.front.reload()
         assert [await stand.answer() for _ in range(4)] == [json.loads(GOOD)] * 4
+
+
+async def test_router_that_dies_behind_the_front_interrupts_the_answers_it_has_begun(stand: Stand) -> None:
+    go_on = asyncio.Event()
+    script_all(stand, held(2, go_on))
+    stream = stand.client.generate("How is it?", output_schema=SCHEMA)
+    await anext(stream)
+    stand.router.kill()
+    with pytest.raises(GenerationInterrupted, match="the connection was lost"):
+        await stream.result()
+    go_on.set()
 
 
 async def test_no_router_at_all_is_unavailable_and_says_so(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Tenants that come while the application runs."""
 
 import asyncio
-import json
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from helpers.eventually import eventually
+from helpers.log_lines import read_log
 from helpers.opinion import (
     GOOD,
     KEY_ID,
@@ -220,9 +220,7 @@ async def test_a_hang_up_lets_new_tenants_in_and_ends_nothing(tmp_path: Path, re
         )
 
     def lines(message: str) -> list[dict[str, Any]]:
-        whole = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        found = [json.loads(line) for line in whole if line.startswith("{")]
-        return [line for line in found if message in str(line.get("message"))]
+        return [line for line in read_log(log) if message in str(line.get("message"))]
 
     try:
         await eventually(lambda: bool(lines("serving")) or process.poll() is not None, 90)

@@ -1,16 +1,26 @@
 """What people see, as plain text."""
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
 
-from ssop.v1 import router_pb2
+from ssop.v1 import inference_pb2, mesh_pb2, router_pb2
 from ssop_cli.analyze import honesty, summary_table
 from ssop_cli.ask import schema_view
-from ssop_cli.board import child_line, memory_lines, nodes_table, services_table, show_age, show_bytes, show_ms
+from ssop_cli.board import (
+    child_line,
+    memory_lines,
+    nodes_table,
+    services_table,
+    show_age,
+    show_bytes,
+    show_ms,
+    trials_table,
+)
 from ssop_cli.mesh import Access
 from ssop_cli.post_board import values_text
 from ssop_cli.report import ChildReport, Report
@@ -193,6 +203,18 @@ def test_source_of_nodes_shows_where_some_join_at_run_time() -> None:
     assert "static" in text
     assert "lease 1 min 01 s ago" in text
     assert "leaving" in text
+
+
+def test_numbers_of_later_versions_show_as_they_are() -> None:
+    response = status()
+    model = response.nodes[0].status.models[0]
+    model.state = inference_pb2.ModelState.ValueType(98)
+    model.constraint_mode = mesh_pb2.ConstraintMode.ValueType(97)
+    tier = mesh_pb2.Tier.ValueType(96)
+    model.tiers[:] = [mesh_pb2.TIER_LITE, tier]
+    assert re.search(r" 98 +lite\+96 +97 ", show(nodes_table(response.nodes)))
+    trial = router_pb2.TrialView(model="m", tier=tier, arms=[router_pb2.TrialArm(arm="stable")])
+    assert "m for 96:" in show(trials_table([trial]))
 
 
 def test_source_that_can_not_be_read_is_said() -> None:

@@ -71,6 +71,20 @@ async def test_prefetch_is_issued_once_more_with_the_fifteenth_word(mesh: Mesh) 
         assert accounting.prefetch_tokens == 6
 
 
+async def test_answer_ends_and_settles_whatever_number_of_tokens_prefetches_are_said_to_have(mesh: Mesh) -> None:
+    mesh.rag.collections["acme"] = {"docs": 1}
+    mesh.rag.prefetch_tokens = 2**32 - 1
+    async with open_session(mesh) as client:
+        await client.begin("a", "", is_complete=False)
+        for number in range(30):
+            await client.send("a", piece=f"w{number} ")
+        await client.send("a", commit=SessionCommit())
+        await client.until_finished("a")
+        accounting = client.frames["a"][-1].accounting
+        assert (accounting.prefetches, accounting.prefetch_tokens) == (2, 2**32 - 1)
+        await eventually(lambda: [c.prefetch_tokens for c in mesh.cache.counted.values()] == [2**32 - 1])
+
+
 async def test_text_of_the_beginning_counts(mesh: Mesh) -> None:
     mesh.rag.collections["acme"] = {"docs": 1}
     async with open_session(mesh) as client:

@@ -98,6 +98,21 @@ def test_cancel_that_nobody_here_asked_for_is_a_peer_that_goes_away() -> None:
     assert (error.code, error.from_mesh) == (grpc.StatusCode.UNAVAILABLE, False)
 
 
+RESETS = ["Stream removed (RST_STREAM (Received RST_STREAM with error code 2))", "the stream was reset: 2"]
+
+
+@pytest.mark.parametrize("message", RESETS)
+def test_stream_that_a_proxy_resets_is_a_peer_that_is_lost(message: str) -> None:
+    error = error_of_status(grpc.StatusCode.INTERNAL, message)
+    assert isinstance(error, errors.Unavailable)
+    assert (error.code, error.from_mesh) == (grpc.StatusCode.UNAVAILABLE, False)
+
+
+def test_fault_within_the_mesh_stays_one_whatever_it_says_of_streams() -> None:
+    error = error_of_status(grpc.StatusCode.INTERNAL, RESETS[1], details("INTERNAL"))
+    assert (type(error), error.from_mesh) == (errors.InternalError, True)
+
+
 @pytest.mark.parametrize(
     ("message", "sent"),
     [
