@@ -6,6 +6,10 @@ from ssop_cache.core.keys cimport TenantKeys
 @cython.locals(request=str)
 cdef _add_asked(TenantKeys keys, asked, list names, list args)
 
+cdef _add_settlements(TenantKeys keys, settlements, tuple counters, list names, list args)
+
+cdef _add_endings(TenantKeys keys, endings, list names, list args)
+
 cdef tuple _name_answers(TenantKeys keys, asked)
 
 cdef str _word(bint is_complete, bint is_stored)

@@ -142,11 +142,10 @@ def conclude(
 ) -> ScriptCall:
     """Call of `conclude_requests`. Generations that are followed it leaves to `end`."""
     counted: dict[str, int] = {}
-    for one in settlements:
-        if one.counts:
-            counted |= one.counts
-    counters = tuple(counted)
-    nothing = (0,) * len(counters)
+    for _, _, counts in settlements:
+        if counts:
+            for name, amount in counts.items():
+                counted[name] = counted.get(name, 0) + amount
     names = [keys.used, keys.reserved, keys.expiry, keys.usage]
     args: list[Arg] = [
         limits.window_ms if limits.budget_tokens else 0,
@@ -155,17 +154,29 @@ def conclude(
         RECHECK_MS,
         keys.id_at,
         len(settlements),
-        len(counters),
-        *counters,
+        len(counted),
+        *counted,
+        *counted.values(),
     ]
+    _add_settlements(keys, settlements, tuple(counted), names, args)
+    _add_endings(keys, endings, names, args)
+    return ScriptCall("conclude_requests", tuple(names), tuple(args))
+
+
+def _add_settlements(
+    keys: TenantKeys, settlements: Sequence[Settlement], counters: tuple[str, ...], names: list[str], args: list[Arg]
+) -> None:
     for request_id, tokens, counts in settlements:
         names.append(keys.request(request_id))
         args.append(tokens)
-        args += map(counts.get, counters, nothing) if counts else nothing
+        args.append(" ".join([str(counts.get(name, 0)) for name in counters]) if counts else "")
+
+
+def _add_endings(keys: TenantKeys, endings: Sequence[Ending], names: list[str], args: list[Arg]) -> None:
     for cache_key, fence, is_complete, is_stored in endings:
         names.append(keys.lease(cache_key))
-        args += (fence, _word(is_complete, is_stored))
-    return ScriptCall("conclude_requests", tuple(names), tuple(args))
+        args.append(fence)
+        args.append(_word(is_complete, is_stored))
 
 
 def end(keys: TenantKeys, followed: Sequence[tuple[Ending, bytes]], *, max_backlog_bytes: int) -> ScriptCall:
