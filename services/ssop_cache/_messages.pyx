@@ -10,10 +10,10 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyTypeObject
 from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from ssop_codec._wire cimport get_varint, put_varint
 
@@ -92,6 +92,11 @@ cdef inline object bytes_of(Bytes* part):
     return PyBytes_FromStringAndSize(<const char*>part.at, part.end - part.at)
 
 
+cdef inline bint is_same(Bytes* part, bytes other) noexcept:
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(other)
+    return part.end - part.at == size and not memcmp(part.at, PyBytes_AS_STRING(other), size)
+
+
 cdef object text_of(Bytes* part):
     """None where it is no ASCII."""
     cdef const uint8_t* at = part.at
@@ -103,7 +108,8 @@ cdef object text_of(Bytes* part):
 
 
 cdef inline bint is_small(uint64_t value) noexcept:
-    return value <= 0xFFFFFFFF
+    # A literal of this size is an object, where it doesn't say that it is none.
+    return value <= <uint64_t>0xFFFFFFFFU
 
 
 cdef object read_admit(Bytes data):
@@ -253,7 +259,8 @@ cdef object read_commit(Bytes data):
     return new(CommitAsked, (cache_key, fencing_token, chunk, is_complete != 0, ttl_ms, model, is_all != 0))
 
 
-cdef object read_entry(Bytes data):
+cdef object read_entry(Bytes data, bytes last):
+    """`last`: the principal of the entry before."""
     cdef Bytes part
     cdef uint64_t tag
     cdef object principal = b"", admit = None, settle = None, commit = None
@@ -261,7 +268,8 @@ cdef object read_entry(Bytes data):
         if not take_short(&data, &tag) or not take_part(&data, &part):
             return None
         if tag == 0x0A:
-            principal = bytes_of(&part)
+            # Those of a tenant are one and the same, and its hash is known.
+            principal = last if is_same(&part, last) else bytes_of(&part)
         elif tag == 0x12 and admit is None and settle is None:
             admit = read_admit(part)
             if admit is None:
@@ -285,14 +293,16 @@ def read_batch(bytes message not None):
     cdef uint64_t tag
     cdef list entries = []
     cdef object entry
+    cdef bytes principal = b""
     data.at = <const uint8_t*>PyBytes_AS_STRING(message)
     data.end = data.at + PyBytes_GET_SIZE(message)
     while data.at < data.end:
         if not take_short(&data, &tag) or tag != 0x0A or not take_part(&data, &part):
             return _messages_py.read_batch(message)
-        entry = read_entry(part)
+        entry = read_entry(part, principal)
         if entry is None:
             return _messages_py.read_batch(message)
+        principal = <bytes>PyTuple_GET_ITEM(entry, 0)
         entries.append(entry)
     return entries
 
@@ -302,10 +312,11 @@ def read_batch(bytes message not None):
 
 def write_admitted(unsigned int outcome, uint64_t fence, int64_t budget_left, bytes limits not None):
     """See the twin."""
-    cdef uint8_t[5 * (MAX_VARINT + 1)] head
+    cdef uint8_t[4 * (MAX_VARINT + 1)] head
     cdef uint8_t[MAX_VARINT + 1] start
     cdef uint8_t* at = head
-    cdef Py_ssize_t size
+    cdef Py_ssize_t before, size, rest = PyBytes_GET_SIZE(limits)
+    cdef bytes written
     if outcome:
         at[0] = 0x08
         at = put_varint(at + 1, outcome)
@@ -316,11 +327,16 @@ def write_admitted(unsigned int outcome, uint64_t fence, int64_t budget_left, by
         at[0] = 0x20
         at = put_varint(at + 1, <uint64_t>budget_left)
     at[0] = 0x2A
-    at = put_varint(at + 1, PyBytes_GET_SIZE(limits))
+    at = put_varint(at + 1, rest)
     size = at - head
     start[0] = 0x0A
-    at = put_varint(start + 1, size + PyBytes_GET_SIZE(limits))
-    return start[: at - start] + head[:size] + limits
+    before = put_varint(start + 1, size + rest) - start
+    written = PyBytes_FromStringAndSize(NULL, before + size + rest)
+    at = <uint8_t*>PyBytes_AS_STRING(written)
+    memcpy(at, start, before)
+    memcpy(at + before, head, size)
+    memcpy(at + before + size, PyBytes_AS_STRING(limits), rest)
+    return written
 
 
 def write_concluded(unsigned int charged_tokens, *, bint is_committed):

@@ -4,7 +4,6 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -12,7 +11,7 @@ from typing import Final
 from ssop.v1 import cache_pb2
 from ssop.v1.cache_pb2 import AdmitResponse, CacheOutcome
 from ssop.v1.errors_pb2 import ErrorReason
-from ssop_cache.answers import Answer, AnswerStore
+from ssop_cache.answers import Answer, AnswerStore, Wanted
 from ssop_cache.checks import check_key, check_lease, check_request_id, check_share
 from ssop_cache.core import scripts
 from ssop_cache.core.asked import AdmitAsked
@@ -24,13 +23,18 @@ from ssop_cache.store import RedisStore
 from ssop_chassis.errors import MeshError
 
 _RECHECKS: Final = 3
+_HIT: Final = Outcome.HIT
+_LEASE: Final = Outcome.LEASE
+_RECHECK: Final = Outcome.RECHECK
 _OUTCOMES: Final = {
-    Outcome.HIT: CacheOutcome.CACHE_OUTCOME_HIT,
-    Outcome.LEASE: CacheOutcome.CACHE_OUTCOME_LEASE,
+    _HIT: CacheOutcome.CACHE_OUTCOME_HIT,
+    _LEASE: CacheOutcome.CACHE_OUTCOME_LEASE,
     Outcome.FOLLOW: CacheOutcome.CACHE_OUTCOME_FOLLOW,
     Outcome.MISS: CacheOutcome.CACHE_OUTCOME_MISS,
 }
 _NOT_ASKED: Final = CacheOutcome.CACHE_OUTCOME_UNSPECIFIED
+_Said = tuple[Sequence[Answer | None], Sequence[Admission | MeshError]]
+"""For each the answer that was found, and what the state says."""
 _log = logging.getLogger(__name__)
 
 
@@ -40,10 +44,23 @@ class Admitting:
     `fence` 0: no lease. `budget_left` -1: there is no budget.
     """
 
-    __slots__ = ("answer", "budget_left", "error", "fence", "outcome", "request", "seen_fence")
+    __slots__ = (
+        *("answer", "budget_left", "cache_key", "error", "fence", "lease_ms", "max_age_ms", "no_lease"),
+        *("outcome", "rate_share", "request_id", "reservation_ms", "reserve_tokens", "seen_fence"),
+    )
 
-    def __init__(self, request: AdmitAsked) -> None:
-        self.request = request
+    def __init__(self, asked: AdmitAsked) -> None:
+        # Taken apart once: a field of a tuple costs a look-up each time.
+        (
+            self.request_id,
+            self.cache_key,
+            self.reserve_tokens,
+            self.lease_ms,
+            self.max_age_ms,
+            self.no_lease,
+            self.rate_share,
+            self.reservation_ms,
+        ) = asked
         self.error: MeshError | None = None
         self.outcome: CacheOutcome.ValueType = _NOT_ASKED
         self.answer: Answer | None = None
@@ -102,16 +119,7 @@ class Admissions:
 
     async def admit_all(self, tenant: str, asked: Sequence[Admitting]) -> None:
         """Judge each, and write into it what came of it. Raises nothing that is of one of them."""
-        alike: dict[tuple[float, int, int], list[Admitting]] = {}
-        for one in asked:
-            request = one.request
-            try:
-                check_request_id(request.request_id)
-                check_key(request.cache_key, is_required=False)
-            except MeshError as error:
-                one.error = error
-            else:
-                alike.setdefault((request.rate_share, request.lease_ms, request.reservation_ms), []).append(one)
+        alike = _group(asked)
         for terms in tuple(alike):
             try:
                 _check_terms(terms)
@@ -125,54 +133,58 @@ class Admissions:
         else:
             await asyncio.gather(*works)
 
-    async def _admit_under(self, tenant: str, limits: Limits, asked: Sequence[Admitting]) -> None:
+    async def _admit_under(self, tenant: str, limits: Limits, asked: list[Admitting]) -> None:
         """Those that say the same share of the rate, and for how long leases and reservations are to last."""
         self._metrics.rate_limit_rps.set(limits.max_rps)
         looked_up: list[Outcome] = []
         for _ in range(_RECHECKS):
-            again = []
-            answers, admissions = await self._ask(tenant, limits, asked)
-            for one, answer, admission in zip(asked, answers, admissions, strict=True):
-                if isinstance(admission, MeshError):
-                    one.error = admission
-                elif (outcome := admission[0]) is Outcome.RECHECK:
-                    one.seen_fence = admission[2]
-                    again.append(one)
-                elif outcome not in _OUTCOMES:
-                    one.error = self._refuse(tenant, admission, limits)
-                else:
-                    _let_in(one, admission, answer)
-                    if one.request.cache_key:
-                        looked_up.append(outcome)
-            asked = again
+            asked = self._take(tenant, limits, asked, await self._ask(tenant, limits, asked), looked_up)
             if not asked:
                 break
         for one in asked:
             one.error = self._refuse_to_wait()
-        for outcome, count in Counter(looked_up).items():
-            self._metrics.lookups.labels(outcome.value).inc(count)
+        for outcome, count in scripts.count_each(looked_up).items():
+            self._metrics.lookups.labels(str(outcome)).inc(count)
 
-    async def _ask(
-        self, tenant: str, limits: Limits, admitting: Sequence[Admitting]
-    ) -> tuple[Sequence[Answer | None], Sequence[Admission | MeshError]]:
+    def _take(
+        self,
+        tenant: str,
+        limits: Limits,
+        asked: list[Admitting],
+        said: _Said,
+        looked_up: list[Outcome],
+    ) -> list[Admitting]:
+        """Write into each what came of it; those are returned that are to look again."""
+        again: list[Admitting] = []
+        for one, answer, admission in zip(asked, *said, strict=True):
+            if isinstance(admission, MeshError):
+                one.error = admission
+                continue
+            outcome, _, fence, budget_left = admission
+            if outcome is _RECHECK:
+                one.seen_fence = fence
+                again.append(one)
+            elif outcome not in _OUTCOMES:
+                one.error = self._refuse(tenant, admission, limits)
+            else:
+                one.budget_left = budget_left
+                if one.cache_key:
+                    looked_up.append(outcome)
+                    one.outcome = _OUTCOMES[outcome]
+                    if outcome is _LEASE:
+                        one.fence = fence
+                    elif outcome is _HIT:
+                        one.answer = answer
+        return again
+
+    async def _ask(self, tenant: str, limits: Limits, admitting: list[Admitting]) -> _Said:
         """For each the answer that was found, and what the state says."""
         started_s = self._state.clock_s
-        requests = [one.request for one in admitting]
-        answers = await self._find(tenant, requests)
+        answers = await self._find(tenant, admitting)
         # Both instances together may cost one time-out; what the first did not use is the second's.
         left_s = self._state.timeout_s - (self._state.clock_s - started_s)
-        asked = [
-            (
-                request.request_id,
-                request.cache_key,
-                request.reserve_tokens,
-                answer is not None,
-                not request.no_lease,
-                one.seen_fence,
-            )
-            for one, request, answer in zip(admitting, requests, answers, strict=True)
-        ]
-        first = requests[0]
+        asked = [_describe(one, answer) for one, answer in zip(admitting, answers, strict=True)]
+        first = admitting[0]
         judge = partial(
             self._judge,
             tenant,
@@ -194,7 +206,7 @@ class Admissions:
         self,
         tenant: str,
         limits: Limits,
-        asked: Sequence[Admit],
+        asked: list[Admit],
         *,
         lease_ms: int,
         reservation_ms: int,
@@ -211,29 +223,31 @@ class Admissions:
             error.metadata["limits"] = self.limits.hex()
             return [error] * len(asked)
         admissions = scripts.parse_admissions(reply)
-        until_s = asked_s + (lease_ms - scripts.SEAL_MS) / 1000
-        for (_, cache_key, *_), (outcome, _, fence, _) in zip(asked, admissions, strict=True):
-            if outcome is Outcome.LEASE:
-                self._grants.give(tenant, cache_key, fence, until_s)
+        self._keep_grants(tenant, asked, admissions, asked_s + (lease_ms - scripts.SEAL_MS) / 1000)
         return admissions
 
-    async def _find(self, tenant: str, requests: Sequence[AdmitAsked]) -> list[Answer | None]:
-        wanted = [(request.cache_key, request.max_age_ms) for request in requests if request.cache_key]
+    def _keep_grants(self, tenant: str, asked: list[Admit], admissions: list[Admission], until_s: float) -> None:
+        for (_, cache_key, *_), (outcome, _, fence, _) in zip(asked, admissions, strict=True):
+            if outcome is _LEASE:
+                self._grants.give(tenant, cache_key, fence, until_s)
+
+    async def _find(self, tenant: str, asked: list[Admitting]) -> list[Answer | None]:
+        wanted = [wanted for one in asked if (wanted := _wanted(one)) is not None]
         if not wanted:
-            return [None] * len(requests)
+            return [None] * len(asked)
         answers: list[Answer | None] = []
         for one in await self._answers.find_all(tenant, wanted, timeout_s=self._state.timeout_s / 2):
-            if isinstance(one, MeshError):
+            if one is not None and isinstance(one, MeshError):
                 # Without the cache instance limits hold as before, and every request is a miss; the metric says so.
                 self._metrics.lookups.labels("unavailable").inc()
                 _log.debug("served without stored answers", extra={"reason": one.reason_name})
                 answers.append(None)
             else:
                 answers.append(one)
-        if len(answers) == len(requests):
+        if len(answers) == len(asked):
             return answers
         found = iter(answers)
-        return [next(found) if request.cache_key else None for request in requests]
+        return [next(found) if one.cache_key else None for one in asked]
 
     def _refuse_to_wait(self) -> MeshError:
         error = MeshError(
@@ -276,14 +290,33 @@ class Admissions:
                 )
 
 
-def _let_in(one: Admitting, admission: Admission, answer: Answer | None) -> None:
-    outcome, _, fence, one.budget_left = admission
-    if one.request.cache_key:
-        one.outcome = _OUTCOMES[outcome]
-        if outcome is Outcome.LEASE:
-            one.fence = fence
-        elif outcome is Outcome.HIT:
-            one.answer = answer
+def _group(asked: Sequence[Admitting]) -> dict[tuple[float, int, int], list[Admitting]]:
+    """Those that are well-formed, by share of the rate, lease and reservation; the others get their errors."""
+    alike: dict[tuple[float, int, int], list[Admitting]] = {}
+    for one in asked:
+        try:
+            check_request_id(one.request_id)
+            check_key(one.cache_key, is_required=False)
+        except MeshError as error:
+            one.error = error
+            continue
+        terms = one.rate_share, one.lease_ms, one.reservation_ms
+        some = alike.get(terms)
+        if some is None:
+            some = alike[terms] = []
+        some.append(one)
+    return alike
+
+
+def _wanted(one: Admitting) -> Wanted | None:
+    """The answer that it looks for."""
+    return (one.cache_key, one.max_age_ms) if one.cache_key else None
+
+
+def _describe(one: Admitting, answer: Answer | None) -> Admit:
+    """What the script is asked for it."""
+    is_found, wants_lease = answer is not None, not one.no_lease
+    return one.request_id, one.cache_key, one.reserve_tokens, is_found, wants_lease, one.seen_fence
 
 
 def describe_answer(answer: Answer) -> cache_pb2.StoredAnswer:

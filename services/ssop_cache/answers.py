@@ -4,7 +4,7 @@
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import NamedTuple, cast
 
 from ssop.v1.mesh_pb2 import CacheLevel
@@ -13,7 +13,7 @@ from ssop_cache.core.changes import Change, Cursor, read_changes
 from ssop_cache.core.keys import Layout, TenantKeys
 from ssop_cache.core.local import LocalAnswer
 from ssop_cache.core.records import AnswerRecord, RecordError, decode_record, encode_head
-from ssop_cache.core.scripts import Reply
+from ssop_cache.core.scripts import Reply, Stored
 from ssop_cache.local import LocalLevel
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.store import RedisStore
@@ -143,28 +143,12 @@ class AnswerStore:
         Raises as RedisStore.
         """
         keys = self._layout.of_tenant(tenant)
-        versions = (self._layout.wire_version, self._layout.codec_version)
-        writers = {model: encode_head(tenant, *versions, model) for model in {one.model for one in fresh}}
-        records = [writers[one.model](one.chunk) for one in fresh]
-        call = scripts.put_answers(
-            keys,
-            [(one.cache_key, one.fence, record, one.ttl_ms) for one, record in zip(fresh, records, strict=True)],
-            nonce=secrets.token_bytes(16),
-        )
+        stored = _write(fresh, tenant, self._layout)
+        call = scripts.put_answers(keys, stored, nonce=secrets.token_bytes(16))
         changes = self._changes
         outcomes = await self._store.run(call)
         if self.local is not None:
-            for one, record, outcome in zip(fresh, records, outcomes, strict=True):
-                if outcome:
-                    self.local.put(
-                        (keys.tag, one.cache_key),
-                        record,
-                        fence=one.fence,
-                        age_ms=0,
-                        ttl_ms=one.ttl_ms,
-                        is_newer=outcome == _REPLACED,
-                        changes=changes,
-                    )
+            _keep(self.local, keys.tag, stored, outcomes, changes)
         return [bool(outcome) for outcome in outcomes]
 
     async def drop(self, tenant: str, cache_key: bytes, *, before: int = _FOREVER) -> None:
@@ -240,16 +224,17 @@ class AnswerStore:
         if record is None:
             return None
         if self.local is not None and ttl_ms > 0:
-            self.local.put(
-                (keys.tag, cache_key), data, fence=fence, age_ms=age_ms, ttl_ms=ttl_ms, is_newer=False, changes=changes
-            )
+            now_ms = self.local.wall_ms()
+            answer = LocalAnswer(fence, now_ms - age_ms, now_ms + ttl_ms, data)
+            self.local.put((keys.tag, cache_key), answer, changes, False)
         return Answer(record.chunk, record.model, age_ms)
 
     def _read(self, tenant: str, found: LocalAnswer, local: LocalLevel) -> Answer | None:
         record = self._decode(tenant, found.record)
         if record is None:
             return None
-        return Answer(record.chunk, record.model, local.age_ms(found), CacheLevel.CACHE_LEVEL_LOCAL)
+        age_ms = max(0, local.wall_ms() - found.stored_ms)
+        return Answer(record.chunk, record.model, age_ms, CacheLevel.CACHE_LEVEL_LOCAL)
 
     def _decode(self, tenant: str, data: bytes) -> AnswerRecord | None:
         try:
@@ -262,3 +247,25 @@ class AnswerStore:
             self._metrics.unusable.inc()
             return None
         return record
+
+
+def _write(fresh: Sequence[Fresh], tenant: str, layout: Layout) -> list[Stored]:
+    """The answers with their records."""
+    writers: dict[str, Callable[[bytes], bytes]] = {}
+    stored = []
+    for one in fresh:
+        write = writers.get(one.model)
+        if write is None:
+            write = encode_head(tenant, layout.wire_version, layout.codec_version, one.model)
+            writers[one.model] = write
+        stored.append((one.cache_key, one.fence, write(one.chunk), one.ttl_ms))
+    return stored
+
+
+def _keep(local: LocalLevel, tag: str, stored: Sequence[Stored], outcomes: Reply, changes: int) -> None:
+    """The host keeps what Redis took."""
+    now_ms = local.wall_ms()
+    for (cache_key, fence, record, ttl_ms), outcome in zip(stored, outcomes, strict=True):
+        if outcome:
+            answer = LocalAnswer(fence, now_ms, now_ms + ttl_ms, record)
+            local.put((tag, cache_key), answer, changes, outcome == _REPLACED)

@@ -1,3 +1,5 @@
+cimport cython
+
 from ssop_cache.admissions cimport Admissions, Admitting
 from ssop_cache.conclusions cimport Conclusion, Conclusions
 
@@ -7,6 +9,10 @@ cdef class Batches:
     cdef Admissions _admissions
     cdef Conclusions _conclusions
 
+    @cython.locals(conclusion=Conclusion, one=Admitting, asked=list, tenants=dict)
+    cdef list _part(self, entries, dict admitting, dict concluding)
+
+    @cython.locals(admitted=Admitting)
     cdef bytes _write(self, one)
 
 
@@ -15,7 +21,5 @@ cdef bytes _refuse(error)
 cdef bytes _serialize(outcome)
 
 cdef bytes _conclude(Conclusion one)
-
-cdef _read(entry)
 
 cdef _bound(list asked, list outcomes)

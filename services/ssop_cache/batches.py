@@ -38,26 +38,9 @@ class Batches:
         entries = read_batch(call.request)
         if len(entries) > MAX_ENTRIES:
             raise invalid_request(("entries", f"are more than {MAX_ENTRIES}"))
-        asked: list[_Asked | MeshError] = []
         admitting: dict[str, list[Admitting]] = {}
         concluding: dict[str, list[Conclusion]] = {}
-        tenants: dict[bytes, str] = {}
-        for entry in entries:
-            principal = entry.principal
-            try:
-                tenant = tenants.get(principal)
-                if tenant is None:
-                    tenant = tenants[principal] = self._authenticate({PRINCIPAL_METADATA: principal}).tenant
-                one = _read(entry)
-            except MeshError as error:
-                # One that says nothing of the commit would pass for a service that knows none.
-                asked.append(error if entry.commit is None else _fail(error))
-                continue
-            asked.append(one)
-            if isinstance(one, Admitting):
-                admitting.setdefault(tenant, []).append(one)
-            else:
-                concluding.setdefault(tenant, []).append(one)
+        asked = self._part(entries, admitting, concluding)
         works: list[Coroutine[Any, Any, None]] = [
             *(self._admissions.admit_all(tenant, some) for tenant, some in admitting.items()),
             *(self._conclusions.conclude_all(tenant, some) for tenant, some in concluding.items()),
@@ -71,17 +54,49 @@ class Batches:
             _bound(asked, outcomes)
         return write_batch(outcomes)
 
+    def _part(
+        self,
+        entries: list[EntryAsked],
+        admitting: dict[str, list[Admitting]],
+        concluding: dict[str, list[Conclusion]],
+    ) -> list[_Asked | MeshError]:
+        """What each asks for, put to that of its tenant, or why nothing is done for it."""
+        asked: list[_Asked | MeshError] = []
+        tenants: dict[bytes, str] = {}
+        for principal, admit, settle, commit in entries:
+            try:
+                tenant = tenants.get(principal)
+                if tenant is None:
+                    tenant = tenants[principal] = self._authenticate({PRINCIPAL_METADATA: principal}).tenant
+                if settle is not None:
+                    conclusion = Conclusion(settle, commit)
+                    concluding.setdefault(tenant, []).append(conclusion)
+                    asked.append(conclusion)
+                    continue
+                if commit is not None:
+                    raise invalid_request(("entries", "has one that ends a generation without a settlement"))
+                if admit is None:
+                    raise invalid_request(("entries", "has one that asks for nothing"))
+                one = Admitting(admit)
+                admitting.setdefault(tenant, []).append(one)
+                asked.append(one)
+            except MeshError as error:
+                # One that says nothing of the commit would pass for a service that knows none.
+                asked.append(error if commit is None else _fail(error))
+        return asked
+
     def _write(self, one: _Asked | MeshError) -> bytes:
         """The BatchOutcome."""
-        if isinstance(one, MeshError):
-            return _refuse(one)
         if isinstance(one, Conclusion):
             return _conclude(one)
-        if one.error is not None:
-            return _refuse(one.error)
-        if one.answer is not None:
-            return _serialize(BatchOutcome(admitted=self._admissions.describe(one)))
-        return write_admitted(one.outcome, one.fence, one.budget_left, self._admissions.limits)
+        if not isinstance(one, Admitting):
+            return _refuse(one)
+        admitted = one
+        if admitted.error is not None:
+            return _refuse(admitted.error)
+        if admitted.answer is not None:
+            return _serialize(BatchOutcome(admitted=self._admissions.describe(admitted)))
+        return write_admitted(admitted.outcome, admitted.fence, admitted.budget_left, self._admissions.limits)
 
 
 def _refuse(error: MeshError) -> bytes:
@@ -95,7 +110,7 @@ def _serialize(outcome: BatchOutcome) -> bytes:
 
 def _conclude(one: Conclusion) -> bytes:
     charged, committed = one.settled, one.committed
-    if isinstance(charged, int) and not isinstance(committed, MeshError):
+    if isinstance(charged, int) and (committed is None or committed is True):
         return write_concluded(charged, is_committed=committed is not None)
     outcome = BatchOutcome()
     if isinstance(charged, MeshError):
@@ -107,16 +122,6 @@ def _conclude(one: Conclusion) -> bytes:
     elif committed is not None:
         outcome.committed.CopyFrom(CommitResponse())
     return _serialize(outcome)
-
-
-def _read(entry: EntryAsked) -> _Asked:
-    if entry.settle is not None:
-        return Conclusion(entry.settle, entry.commit)
-    if entry.commit is not None:
-        raise invalid_request(("entries", "has one that ends a generation without a settlement"))
-    if entry.admit is None:
-        raise invalid_request(("entries", "has one that asks for nothing"))
-    return Admitting(entry.admit)
 
 
 def _fail(error: MeshError) -> Conclusion:

@@ -18,7 +18,7 @@ def check_request_id(request_id: str) -> None:
         raise invalid_request(("request_id", "must be 1 to 64 characters of [A-Za-z0-9._:-]"))
 
 
-def check_key(cache_key: bytes, *, path: str = "cache_key", is_required: bool = True) -> None:
+def check_key(cache_key: bytes, path: str = "cache_key", is_required: bool = True) -> None:
     """A key: 32 bytes, or none where it is not required. Raises REQUEST_INVALID."""
     if len(cache_key) != KEY_BYTES and (cache_key or is_required):
         raise invalid_request((path, f"must have {KEY_BYTES} bytes"))
@@ -30,7 +30,7 @@ def check_ttl(ttl_ms: int) -> None:
         raise invalid_request(("ttl_ms", f"is more than {MAX_TTL_MS}"))
 
 
-def check_lease(lease_ms: int, *, path: str = "lease_ms") -> None:
+def check_lease(lease_ms: int, path: str = "lease_ms") -> None:
     """A lease: from 1 ms to 10 minutes. Raises REQUEST_INVALID."""
     if not 0 < lease_ms <= MAX_LEASE_MS:
         raise invalid_request((path, f"must be from 1 to {MAX_LEASE_MS}"))

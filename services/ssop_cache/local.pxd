@@ -1,4 +1,6 @@
-from ssop_cache.core.local cimport LocalAnswers
+cimport cython
+
+from ssop_cache.core.local cimport LocalAnswer, LocalAnswers
 
 
 cdef class LocalLevel:
@@ -29,11 +31,14 @@ cdef class LocalLevel:
     cdef object _thread
     cdef readonly list _tasks
 
-    cpdef find_all(self, wanted)
+    @cython.locals(answers=LocalAnswers, name=tuple)
+    cpdef list find_all(self, list wanted)
 
-    cpdef find_unsynced(self, tuple name, max_age_ms)
+    cpdef LocalAnswer find_unsynced(self, tuple name, max_age_ms)
 
-    cpdef age_ms(self, answer)
+    cpdef wall_ms(self)
+
+    cpdef put(self, tuple name, LocalAnswer answer, Py_ssize_t changes, bint is_newer)
 
     cpdef apply(self, change)
 

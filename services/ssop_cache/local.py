@@ -154,23 +154,20 @@ class LocalLevel:
             return None
         return self.answers.find(name, now_ms, max_age_ms)
 
-    def age_ms(self, answer: LocalAnswer) -> int:
-        """How old an answer is."""
-        return max(0, self._wall_ms() - answer.stored_ms)
+    def wall_ms(self) -> int:
+        """The time by which answers are stored and lapse here."""
+        return self._wall_ms()
 
-    def put(
-        self, name: Name, record: bytes, *, fence: int, age_ms: int, ttl_ms: int, is_newer: bool, changes: int
-    ) -> None:
+    def put(self, name: Name, answer: LocalAnswer, changes: int, is_newer: bool) -> None:
         """Keep an answer. `is_newer`: it was made now in place of another, which other hosts are told to forget.
 
         `changes`: the number of them before Redis was asked. Where more are known by now, they may be about this
         answer, and it is left to Redis.
         """
-        now_ms = self._wall_ms()
         gone = None
         if changes == self.changes:
-            gone = self.answers.put(name, LocalAnswer(fence, now_ms - age_ms, now_ms + ttl_ms, record))
-        elif self.answers.drop(name, fence):
+            gone = self.answers.put(name, answer)
+        elif self.answers.drop(name, answer.fence):
             self._mark((name,))
         if gone is not None:
             self._mark((name,))
@@ -180,7 +177,7 @@ class LocalLevel:
         if is_newer:
             self._is_used = True
             self._woken.set()
-            self._pending[name] = fence
+            self._pending[name] = answer.fence
             if len(self._pending) > _PENDING:
                 # Another host may then replay its older answer until that lapses.
                 self._pending.popitem(last=False)

@@ -1,3 +1,7 @@
+from ssop_chassis.attention cimport Attention
+from ssop_chassis.pace cimport Pace
+
+
 cdef class _Shard:
     cdef public object instance
     cdef readonly object circuit
@@ -12,8 +16,8 @@ cdef class _Route:
 
 cdef class RedisStore:
     cdef readonly object role
-    cdef object _pace
-    cdef object _attention
+    cdef Pace _pace
+    cdef Attention _attention
     cdef object _metrics
     cdef object _connection_wait_s
     cdef object _probe_interval_s

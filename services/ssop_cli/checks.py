@@ -37,7 +37,7 @@ _ASK_S: Final = 2.0
 _PARTS: Final = {
     "ssop_cache": "_messages admissions answers batches checks conclusions lines local store",
     "ssop_cache.core": "_names _whole grants keys local scripts",
-    "ssop_chassis": "deadline dispatch logs metrics tallies tracing",
+    "ssop_chassis": "attention deadline dispatch logs metrics pace tallies tracing",
     "ssop_inference.core": "_asking buffer document prompt throughput tokens",
     "ssop_inference": "delivery model_metrics outbox replay servicer slots",
     "ssop_router": (

@@ -18,6 +18,7 @@ from helpers.redis_server import EVERY_REDIS, RedisServer, redis_pair
 from ssop.v1.mesh_pb2 import CacheLevel
 from ssop_cache.core.changes import Cursor, read_changes
 from ssop_cache.core.keys import Layout
+from ssop_cache.core.local import LocalAnswer
 from ssop_cache.local_disk import Disk, DiskError
 from ssop_cache.main import open_cache
 from ssop_cache.settings import CacheSettings
@@ -437,6 +438,6 @@ async def test_record_under_a_wrong_name_is_not_served(servers: Servers) -> None
         layout = Layout(WIRE_VERSION, CODEC_VERSION)
         record = local.answers.peek((layout.of_tenant("acme").tag, KEY)).record
         name = (layout.of_tenant("umbrella").tag, KEY)
-        local.put(name, record, fence=1, age_ms=0, ttl_ms=60_000, is_newer=False, changes=local.changes)
+        local.put(name, LocalAnswer(1, 0, 2**53, record), local.changes, False)
         assert (await here.client("umbrella").lookup(KEY)).outcome == MISS
         assert here.metric("ssop_cache_answers_unusable_total") == 1

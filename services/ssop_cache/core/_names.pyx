@@ -1,14 +1,18 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Ids of requests and marks of their questions: by characters, without a pattern and without a number in between."""
+"""Ids of requests, marks of their questions, names of keys: by characters, without patterns and without what is in between."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from ssop_cache.core import _names_py
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     void* PyUnicode_DATA(object text)
+    object PyUnicode_New(Py_ssize_t size, Py_UCS4 highest)
 
 cdef enum:
     MAX_ID = 64
@@ -44,3 +48,20 @@ def mark_question(bytes cache_key not None, uint64_t tokens):
     for place in range(DIGITS):
         digits[place] = HEX[mark >> (4 * (DIGITS - 1 - place)) & 0xF]
     return PyUnicode_DecodeASCII(digits, DIGITS, NULL)
+
+
+def name_key(str prefix not None, bytes cache_key not None):
+    """See the twin."""
+    cdef Py_ssize_t before = PyUnicode_GET_LENGTH(prefix), size = PyBytes_GET_SIZE(cache_key), place
+    cdef const uint8_t* key = <const uint8_t*>PyBytes_AS_STRING(cache_key)
+    cdef object name
+    cdef char* at
+    if not PyUnicode_IS_ASCII(prefix):
+        return _names_py.name_key(prefix, cache_key)
+    name = PyUnicode_New(before + 2 * size, 0x7F)
+    at = <char*>PyUnicode_DATA(name)
+    memcpy(at, PyUnicode_DATA(prefix), before)
+    at += before
+    for place in range(size):
+        at[2 * place], at[2 * place + 1] = HEX[key[place] >> 4], HEX[key[place] & 0xF]
+    return name

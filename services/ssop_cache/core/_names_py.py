@@ -17,3 +17,8 @@ def is_request_id(text: str) -> bool:
 def mark_question(cache_key: bytes, tokens: int) -> str:
     """16 hexadecimal digits by which a question is told from another. The key is a hash; `tokens` has 64 bits."""
     return f"{int.from_bytes(cache_key[-8:], 'big') ^ tokens:016x}"
+
+
+def name_key(prefix: str, cache_key: bytes) -> str:
+    """The prefix, and behind it the key in hexadecimal digits."""
+    return prefix + cache_key.hex()

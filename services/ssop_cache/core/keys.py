@@ -10,6 +10,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Final
 
+from ssop_cache.core.names import name_key
+
 _PREFIX: Final = "ssop"
 _LAYOUT: Final = "2"
 """How requests and leases are written (`lua/_records.lua`)."""
@@ -79,7 +81,7 @@ class TenantKeys:
 
     def lease(self, cache_key: bytes) -> str:
         """The lease on generating an answer."""
-        return self._lease + cache_key.hex()
+        return name_key(self._lease, cache_key)
 
     def log(self, cache_key: bytes, fence: int) -> str:
         """The chunks of one generation, for those that follow it."""
@@ -91,7 +93,7 @@ class TenantKeys:
 
     def answer(self, cache_key: bytes) -> str:
         """The stored answer; in the cache instance."""
-        return self._answer + cache_key.hex()
+        return name_key(self._answer, cache_key)
 
     @property
     def similar(self) -> tuple[str, str, str]:

@@ -6,10 +6,10 @@ replay is the same bytes from either level. Times are milliseconds of the wall c
 """
 
 import struct
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+from zlib import crc32
 
 ENTRY_BYTES: Final = 384
 """What an entry costs besides its record, about."""
@@ -31,18 +31,26 @@ class LocalRecordError(ValueError):
     """An entry on disk that can't be used."""
 
 
-class LocalAnswer(NamedTuple):
+class LocalAnswer:
     """A stored answer. `fence` names the generation that made it; a later one has a larger number."""
 
-    fence: int
-    stored_ms: int
-    expires_ms: int
-    record: bytes
+    __slots__ = ("expires_ms", "fence", "record", "size_bytes", "stored_ms")
+    __hash__ = None  # type: ignore[assignment]
 
-    @property
-    def size_bytes(self) -> int:
+    def __init__(self, fence: int, stored_ms: int, expires_ms: int, record: bytes) -> None:
+        self.fence = fence
+        self.stored_ms = stored_ms
+        self.expires_ms = expires_ms
+        self.record = record
+        self.size_bytes = len(record) + ENTRY_BYTES
         """What it counts for."""
-        return len(self.record) + ENTRY_BYTES
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalAnswer) and _fields(self) == _fields(other)
+
+
+def _fields(answer: LocalAnswer) -> tuple[int, int, int, bytes]:
+    return answer.fence, answer.stored_ms, answer.expires_ms, answer.record
 
 
 class LocalAnswers:
@@ -84,12 +92,11 @@ class LocalAnswers:
         from before a flush, or too large.
         """
         tag, key = name
-        size_bytes = len(answer.record) + ENTRY_BYTES
         before = self._entries.get(name)
         if before is not None and before.fence > answer.fence:
             return None
         # One answer must not push out most of the others.
-        if answer.fence <= self._floors.get(tag, 0) or size_bytes > self.max_bytes // 8:
+        if answer.fence <= self._floors.get(tag, 0) or answer.size_bytes > self.max_bytes // 8:
             return None
         if before is not None:
             self._remove(name)
@@ -98,7 +105,7 @@ class LocalAnswers:
         if keys is None:
             keys = self._tenants[tag] = set()
         keys.add(key)
-        self.size_bytes += size_bytes
+        self.size_bytes += answer.size_bytes
         gone: list[Name] = []
         while self.size_bytes > self.max_bytes:
             oldest = next(iter(self._entries))
@@ -156,9 +163,8 @@ def decode_name(data: bytes) -> Name:
 
 def encode_local(answer: LocalAnswer) -> bytes:
     """An entry as it lies on disk, with a sum over all of it."""
-    fence, stored_ms, expires_ms, record = answer
-    fields = _FIELDS.pack(_MAGIC, fence, stored_ms, expires_ms)
-    return b"".join((fields, _SUM.pack(_sum(fields, record)), record))
+    fields = _FIELDS.pack(_MAGIC, answer.fence, answer.stored_ms, answer.expires_ms)
+    return b"".join((fields, _SUM.pack(_sum(fields, answer.record)), answer.record))
 
 
 def decode_local(data: bytes) -> LocalAnswer:
@@ -173,4 +179,4 @@ def decode_local(data: bytes) -> LocalAnswer:
 
 
 def _sum(fields: bytes, record: bytes) -> int:
-    return zlib.crc32(record, zlib.crc32(fields + _NO_SUM))
+    return crc32(record, crc32(fields + _NO_SUM))

@@ -4,16 +4,18 @@
 A reply is a list of int and bytes, as Redis sends it. Times are in milliseconds unless the name says otherwise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from ssop_cache.core.asked import Settlement
 from ssop_cache.core.keys import KEY_RECORDS, TenantKeys
 from ssop_cache.core.names import mark_question
 
+T = TypeVar("T")
 Reply = list[int | bytes]
+Arg = str | bytes | int
 USAGE_DAYS: Final = 62
 """Days for which a tenant's usage is kept, today's included."""
 DAY_MS: Final = 86_400_000
@@ -36,7 +38,7 @@ class ScriptCall(NamedTuple):
 
     script: str
     keys: tuple[str, ...]
-    args: tuple[str | bytes | int, ...]
+    args: tuple[Arg, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +101,16 @@ Ending = tuple[bytes, int, bool, bool]
 """The end of a generation: cache key, fence, whether it is complete, as only what can be stored is, and whether its
 answer is stored."""
 
+Stored = tuple[bytes, int, bytes, int]
+"""An answer that is stored: cache key, fence, record, and for how long in milliseconds."""
+
 
 def admit(
     keys: TenantKeys, limits: Limits, asked: Sequence[Admit], *, lease_ms: int, reservation_ms: int = 0
 ) -> ScriptCall:
     """Call of `admit_requests`: those asked for are judged in their order. `reservation_ms` 0: as the lease."""
     names = [keys.reserved, keys.expiry, keys.used, keys.rate, keys.fence]
-    args: list[str | bytes | int] = [
+    args: list[Arg] = [
         limits.interval_us,
         limits.tolerance_us,
         limits.budget_tokens,
@@ -116,13 +121,20 @@ def admit(
         reservation_ms or lease_ms,
         keys.id_at,
     ]
+    _add_asked(keys, asked, names, args)
+    return ScriptCall("admit_requests", tuple(names), tuple(args))
+
+
+def _add_asked(keys: TenantKeys, asked: Sequence[Admit], names: list[str], args: list[Arg]) -> None:
     for request_id, cache_key, tokens, is_found, wants_lease, seen_fence in asked:
         request = keys.request(request_id)
-        names += (request, keys.lease(cache_key) if cache_key else request)
+        names.append(request)
+        names.append(keys.lease(cache_key) if cache_key else request)
         wish = "h" if is_found else "l" if wants_lease else "m"
         # A request id that comes again with another question is another request.
-        args += (mark_question(cache_key, tokens), tokens, f"{wish}{seen_fence}" if seen_fence else wish)
-    return ScriptCall("admit_requests", tuple(names), tuple(args))
+        args.append(mark_question(cache_key, tokens))
+        args.append(tokens)
+        args.append(f"{wish}{seen_fence}" if seen_fence else wish)
 
 
 def conclude(
@@ -130,36 +142,47 @@ def conclude(
 ) -> ScriptCall:
     """Call of `conclude_requests`. Generations that are followed it leaves to `end`."""
     counted: dict[str, int] = {}
-    for one in settlements:
-        if one.counts:
-            counted |= one.counts
-    counters = tuple(counted)
-    nothing = (0,) * len(counters)
+    for _, _, counts in settlements:
+        if counts:
+            for name, amount in counts.items():
+                counted[name] = counted.get(name, 0) + amount
     names = [keys.used, keys.reserved, keys.expiry, keys.usage]
-    args: list[str | bytes | int] = [
+    args: list[Arg] = [
         limits.window_ms if limits.budget_tokens else 0,
         SETTLE_MEMORY_MS,
         USAGE_DAYS,
         RECHECK_MS,
         keys.id_at,
         len(settlements),
-        len(counters),
-        *counters,
+        len(counted),
+        *counted,
+        *counted.values(),
     ]
+    _add_settlements(keys, settlements, tuple(counted), names, args)
+    _add_endings(keys, endings, names, args)
+    return ScriptCall("conclude_requests", tuple(names), tuple(args))
+
+
+def _add_settlements(
+    keys: TenantKeys, settlements: Sequence[Settlement], counters: tuple[str, ...], names: list[str], args: list[Arg]
+) -> None:
     for request_id, tokens, counts in settlements:
         names.append(keys.request(request_id))
         args.append(tokens)
-        args += map(counts.get, counters, nothing) if counts else nothing
+        args.append(" ".join([str(counts.get(name, 0)) for name in counters]) if counts else "")
+
+
+def _add_endings(keys: TenantKeys, endings: Sequence[Ending], names: list[str], args: list[Arg]) -> None:
     for cache_key, fence, is_complete, is_stored in endings:
         names.append(keys.lease(cache_key))
-        args += (fence, _word(is_complete, is_stored))
-    return ScriptCall("conclude_requests", tuple(names), tuple(args))
+        args.append(fence)
+        args.append(_word(is_complete, is_stored))
 
 
 def end(keys: TenantKeys, followed: Sequence[tuple[Ending, bytes]], *, max_backlog_bytes: int) -> ScriptCall:
     """Call of `end_leases`. With each ending comes what was not appended."""
     names: list[str] = []
-    args: list[str | bytes | int] = [max_backlog_bytes, LINGER_MS, RECHECK_MS]
+    args: list[Arg] = [max_backlog_bytes, LINGER_MS, RECHECK_MS]
     for (cache_key, fence, is_complete, is_stored), rest in followed:
         names += (keys.lease(cache_key), keys.log(cache_key, fence))
         args += (fence, _word(is_complete, is_stored), rest, keys.channel(cache_key))
@@ -222,15 +245,21 @@ def read_log(keys: TenantKeys, cache_key: bytes, fence: int, first: int) -> Scri
 
 def find_answers(keys: TenantKeys, wanted: Sequence[tuple[bytes, int]]) -> ScriptCall:
     """Call of `find_answers`. Wanted are cache keys, and how old their answers may be in milliseconds; 0: no limit."""
-    names = (keys.flush, *(keys.answer(cache_key) for cache_key, _ in wanted))
-    return ScriptCall("find_answers", names, tuple(max_age_ms for _, max_age_ms in wanted))
+    names = _name_answers(keys, wanted)
+    return ScriptCall("find_answers", names, tuple([max_age_ms for _, max_age_ms in wanted]))
 
 
-def put_answers(keys: TenantKeys, answers: Sequence[tuple[bytes, int, bytes, int]], *, nonce: bytes) -> ScriptCall:
-    """Call of `put_answers`: cache key, fence, record, ttl_ms of each. `nonce` names the mark where there is none."""
-    names = (keys.flush, *(keys.answer(cache_key) for cache_key, *_ in answers))
-    args = [part for _, fence, record, ttl_ms in answers for part in (fence, record, ttl_ms)]
-    return ScriptCall("put_answers", names, (nonce, *args))
+def put_answers(keys: TenantKeys, answers: Sequence[Stored], *, nonce: bytes) -> ScriptCall:
+    """Call of `put_answers`. `nonce` names the mark where there is none."""
+    args: list[Arg] = [nonce]
+    for _, fence, record, ttl_ms in answers:
+        args += (fence, record, ttl_ms)
+    return ScriptCall("put_answers", _name_answers(keys, answers), tuple(args))
+
+
+def _name_answers(keys: TenantKeys, asked: Sequence[tuple[bytes, *tuple[Arg, ...]]]) -> tuple[str, ...]:
+    """The mark of the tenant's answers, and the answers by the key that each begins with."""
+    return (keys.flush, *[keys.answer(one[0]) for one in asked])
 
 
 def drop_answer(keys: TenantKeys, cache_key: bytes, fence: int) -> ScriptCall:
@@ -273,6 +302,14 @@ def data(value: int | bytes | str) -> bytes:
     if isinstance(value, bytes):
         return value
     raise TypeError("there is something else where bytes belong")
+
+
+def count_each(values: Iterable[T]) -> dict[T, int]:
+    """How often each of them is there."""
+    counts: dict[T, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    return counts
 
 
 def parse_admissions(reply: Reply) -> list[Admission]:

@@ -182,10 +182,10 @@ class StateTwin:
 
     def _conclude(self, call: ScriptCall, now_us: int) -> Reply:
         window_ms, memory_ms, kept_days, recheck_ms, id_at, count, counters = map(int, call.args[:7])
-        names, counter_names, args = call.keys[4:], call.args[7 : 7 + counters], iter(call.args[7 + counters :])
+        names, counter_names, args = call.keys[4:], call.args[7 : 7 + counters], iter(call.args[7 + 2 * counters :])
         reply: Reply = [b"ok", now_us]
         for request_key in names[:count]:
-            tokens, amounts = int(next(args)), [int(next(args)) for _ in counter_names]
+            tokens, amounts = int(next(args)), [int(amount) for amount in str(next(args)).split()]
             settled = self._settle(
                 (*call.keys[:4], request_key),
                 request_key[id_at - 1 :],
@@ -195,7 +195,7 @@ class StateTwin:
                 memory_ms=memory_ms,
             )
             if settled[0] != b"repeated":
-                counted = [(str(name), amount) for name, amount in zip(counter_names, amounts, strict=True) if amount]
+                counted = [(str(name), amount) for name, amount in zip(counter_names, amounts, strict=False) if amount]
                 self._count(call.keys[3], counted, now_us // 1000 // DAY_MS, kept_days)
             reply += settled
         for lease_key, fence, word in zip(names[count:], args, args, strict=True):

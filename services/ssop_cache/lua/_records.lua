@@ -4,7 +4,8 @@
 local LEASE_SLACK_MS = 1000
 
 -- Those of a batch have most numbers in common, and each would cost as much as a command to write.
-local call, format, match, sub = redis.call, string.format, string.match, string.sub
+local byte, call, find, format = string.byte, redis.call, string.find, string.format
+local gmatch, match, sub = string.gmatch, string.match, string.sub
 local texts, numbers = {}, {}
 local function text(number)
   local found = texts[number]
@@ -55,7 +56,7 @@ end
 -- Whether a lease is held, whether nobody has followed it nor anything been appended, and when it is over.
 local function look_at_lease(record, fence, now_ms)
   local head = fence .. ' open '
-  if not record or sub(record, 1, #head) ~= head then return false, false, 0 end
+  if not record or find(record, head, 1, true) ~= 1 then return false, false, 0 end
   local expires_ms = number(sub(record, #head + 1, #head + 13))
   return now_ms < expires_ms, sub(record, #head + 14, #head + 20) == ' 0 0 0 ', expires_ms
 end

@@ -14,6 +14,7 @@ local SLACK_MS = 1000
 local KEEP_MS = 10000
 local FENCE_MEMORY_MS = 604800000
 local SUM = '/sum'
+local FOUND, LEASE = byte('h'), byte('l')
 
 local time = call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
@@ -87,8 +88,8 @@ local function admit(request_key, lease_key, fingerprint, tokens, wish)
   end
 
   local outcome, fence, lease, is_new_lease = 'miss', 0, nil, false
-  local wanted = sub(wish, 1, 1)
-  if wanted == 'h' then
+  local wanted = byte(wish)
+  if wanted == FOUND then
     outcome = 'hit'
   elseif lease_key ~= request_key then
     lease = read_lease(records[lease_key])
@@ -98,7 +99,7 @@ local function admit(request_key, lease_key, fingerprint, tokens, wish)
       return 'recheck', 0, tonumber(lease.fence), left()
     elseif is_live and lease.state == 'open' and lease.request == id then
       outcome, fence = 'lease', tonumber(lease.fence)
-    elseif wanted ~= 'l' then
+    elseif wanted ~= LEASE then
       outcome = 'miss'
     elseif is_live and lease.state == 'open' then
       if not lease.is_overflowed then outcome, fence = 'follow', tonumber(lease.fence) end

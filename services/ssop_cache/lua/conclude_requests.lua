@@ -5,13 +5,15 @@
 -- KEYS: used, reserved, expiry, usage, then for each settlement: request, then for each generation: lease
 -- ARGV: 1 window_ms of the budget (0: none), 2 memory_ms of a request, 3 days of usage kept, 4 recheck_ms during which a
 --       late look-up is sent back to the answer, 5 where the id begins in the name of a request, 6 number of
---       settlements, 7 number of counters, then their names, then for each settlement: tokens used, amounts of the
---       counters; then for each generation: fence, how it ends (`close_lease`)
+--       settlements, 7 number of counters, then their names, then their sums over all settlements; then for each
+--       settlement: tokens used, its amounts of the counters in one word (empty: none); then for each generation:
+--       fence, how it ends (`close_lease`)
 -- Returns: ok, now_us, then for each settlement: outcome (settled, repeated, unknown), charged tokens; then for each
 --       generation: outcome (ok, given_up, lost; followed: nothing was done, it is left to `end_leases`)
 -- with _records
 local SLACK_MS = 1000
 local SUM = '/sum'
+local OPEN, SETTLED = byte('o'), byte('s')
 local DAY_MS = 86400000
 
 local time = call('TIME')
@@ -19,32 +21,35 @@ local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now_ms = math.floor(now_us / 1000)
 local window_ms, memory_ms, id_at = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[5])
 local settlements, counters = tonumber(ARGV[6]), tonumber(ARGV[7])
-local first_lease, at = 5 + settlements, 8 + counters
+local first_lease, at = 5 + settlements, 8 + 2 * counters
 local reply = {'ok', now_us}
 
 -- What each of them is, before anything is written.
 local found = #KEYS > 4 and call('MGET', unpack(KEYS, 5)) or {}
 local seen, settled, sums, charged = {}, {}, {}, 0
-for counter = 1, counters do sums[counter] = 0 end
+for counter = 1, counters do sums[counter] = tonumber(ARGV[7 + counters + counter]) end
 for one = 1, settlements do
   local key, record = KEYS[4 + one], found[one]
   local outcome, used = 'unknown', 0
-  local state = record and sub(record, 1, 1)
-  if state == 's' or seen[key] then
+  local state = record and byte(record)
+  if state == SETTLED or seen[key] then
     outcome = 'repeated'
-  else
-    -- A hit leaves no trace of its admission.
-    if state then
-      outcome, seen[key] = 'settled', true
-      -- A request that was served from the cache or followed has no reservation and used nothing.
-      if state == 'o' then used = number(ARGV[at]) end
-      charged = charged + used
-      settled[#settled + 1] = key
+    -- What comes again is counted already; it comes seldom, and each argument costs as much as a look-up.
+    local counter = 0
+    for amount in gmatch(ARGV[at + 1], '%d+') do
+      counter = counter + 1
+      sums[counter] = sums[counter] - tonumber(amount)
     end
-    for counter = 1, counters do sums[counter] = sums[counter] + number(ARGV[at + counter]) end
+  elseif state then
+    -- A hit leaves no trace of its admission.
+    outcome, seen[key] = 'settled', true
+    -- A request that was served from the cache or followed has no reservation and used nothing.
+    if state == OPEN then used = number(ARGV[at]) end
+    charged = charged + used
+    settled[#settled + 1] = key
   end
   reply[2 * one + 1], reply[2 * one + 2] = outcome, used
-  at = at + 1 + counters
+  at = at + 2
 end
 
 -- A full store refuses a script's first write if that needs memory and none after it, so one comes first that removes

@@ -10,13 +10,13 @@ local time = call('TIME')
 local now_ms = math.floor(tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000)
 local mark = call('HMGET', KEYS[1], 'epoch', 'floor')
 local epoch, is_marked = mark[1] or ARGV[1], mark[1]
-local after = tonumber(mark[2] or '-1')
+local after = mark[2] and tonumber(mark[2])
 local head = ' ' .. string.format('%d', now_ms) .. ' ' .. #epoch .. ' ' .. epoch
 local before = call('MGET', unpack(KEYS, 2))
 
 local seen, last_ttl_ms, end_ms = {}, nil, nil
 local function put(key, value, fence, record, ttl_ms)
-  if tonumber(fence) <= after then return 0 end
+  if after and tonumber(fence) <= after then return 0 end
   local is_there = value or seen[key]
   local was = seen[key]
   if value and not was then

@@ -11,7 +11,8 @@ KEYS = st.binary(min_size=32, max_size=32)
 
 
 def test_what_is_compiled_is_what_runs() -> None:
-    assert (names.is_request_id, names.mark_question) == (_names.is_request_id, _names.mark_question)
+    run = names.is_request_id, names.mark_question, names.name_key
+    assert run == (_names.is_request_id, _names.mark_question, _names.name_key)
 
 
 @given(st.text(max_size=66) | st.from_regex(r"[A-Za-z0-9._:-]{1,66}", fullmatch=True))
@@ -29,6 +30,11 @@ def test_ids_are_judged_alike(text: str) -> None:
 @given(cache_key=KEYS | st.binary(max_size=9), tokens=UINT32)
 def test_questions_are_marked_alike(cache_key: bytes, tokens: int) -> None:
     assert _names.mark_question(cache_key, tokens) == _names_py.mark_question(cache_key, tokens)
+
+
+@given(prefix=st.text(max_size=9) | st.text("a:{}", max_size=90), cache_key=KEYS | st.binary(max_size=9))
+def test_keys_are_named_alike(prefix: str, cache_key: bytes) -> None:
+    assert _names.name_key(prefix, cache_key) == _names_py.name_key(prefix, cache_key)
 
 
 @given(cache_key=KEYS, tokens=UINT32, other=UINT32)

@@ -28,7 +28,8 @@ PLAIN: dict[type, Any] = {int: 7, bytes: b"\1", str: "x", bool: True, float: 1.0
 
 def build(builder: Callable[..., ScriptCall], keys: TenantKeys, request_id: str, cache_key: bytes) -> ScriptCall:
     """A call with these names, and with anything for the rest."""
-    hints = get_type_hints(builder)
+    # A compiled module has no name for a class that it knows as a type.
+    hints = get_type_hints(builder, localns={"TenantKeys": TenantKeys})
     known: dict[str, Any] = {
         "keys": keys,
         "request_id": request_id,

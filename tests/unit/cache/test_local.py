@@ -15,7 +15,8 @@ from ssop_cache.core.local import (
     encode_name,
 )
 
-way = run_both_ways("ssop_cache.core.local", "LocalAnswer", "LocalAnswers")
+NAMES = ("LocalAnswer", "LocalAnswers", "LocalRecordError", "decode_local", "encode_local")
+way = run_both_ways("ssop_cache.core.local", *NAMES)
 
 TAG, OTHER = "a" * 32, "b" * 32
 NAME: Name = (TAG, b"\1" * 32)

@@ -113,7 +113,7 @@ def test_what_is_asked_of_one_script_is_named_in_its_order() -> None:
     settlements = [Settlement("a", 1, {"x": 2}), Settlement("b", 3)]
     call = scripts.conclude(KEYS, Limits(), settlements, [Ending(KEY, 7, is_complete=True)])
     assert call.keys[4:] == (KEYS.request("a"), KEYS.request("b"), KEYS.lease(KEY))
-    assert call.args[5:] == (2, 1, "x", 1, 2, 3, 0, 7, "told")
+    assert call.args[5:] == (2, 1, "x", 2, 1, "2", 3, "", 7, "told")
 
 
 def test_the_end_of_what_is_followed_names_its_log_and_its_channel() -> None:
