@@ -1,3 +1,5 @@
+from ssop_router.delivery cimport Delivery
+from ssop_router.job cimport Job
 from ssop_router.nodes cimport Nodes as _Nodes
 
 
@@ -12,14 +14,14 @@ cdef class Generator:
     cdef object _rng
     cdef double _first_field_s
 
-    cdef _begin_succession(self, job)
+    cdef _begin_succession(self, Job job)
 
-    cpdef note_failure(self, job, target, attempt, error)
+    cpdef note_failure(self, Job job, target, attempt, error)
 
-    cdef _interrupt(self, job, error)
-
-
-cdef bytes _make_request(job, target, attempt)
+    cdef _interrupt(self, Job job, error)
 
 
-cdef _blame(error, job)
+cdef bytes _make_request(Job job, target, attempt)
+
+
+cdef _blame(error, Job job)

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """Generating at nodes: attempts one after the other, until one has brought the answer to its end.
 
 `generation.pxd` gives the types with which this very file is compiled.
@@ -192,15 +191,16 @@ class Generator:
     async def attempt(self, job: Job, target: Target, attempt: Attempt) -> None:
         """Run an attempt at its node to the end. Raises what the node says, and BACKEND_FAILED for what it breaks."""
         self._metrics.node_choices_of[target.node_reason].inc()
+        candidate = target.candidate
         request = _make_request(job, target, attempt)
         if stall_ms := self._settings.stall_timeout_ms:
             # What a node holds back because it was asked to is no silence of its own.
             attempt.stall_s = (stall_ms + job.parts.linger_ms) / 1000
         job.stage = "continuation" if attempt.is_continued else "first_field"
-        job.mark("attempt", target.candidate.node or target.candidate.address)
+        job.mark("attempt", candidate.node or candidate.address)
         try:
             with (
-                Observation(self._nodes, target.candidate.address, job, attempt, self._metrics) as node,
+                Observation(self._nodes, candidate.address, job, attempt, self._metrics) as node,
                 attempt.patience,
             ):
                 attempt.wait = self._limits.waiting()

@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """The life of a request: admission and look-up, retrieval, generation or replay, settlement.
 
 `pipeline.pxd` gives the types with which this very file is compiled.

@@ -1,3 +1,4 @@
+from ssop_router.job cimport Intake, Job
 from ssop_router.nodes cimport Nodes as _Nodes
 
 
@@ -18,7 +19,7 @@ cdef class Preparation:
     cdef str _prefix
     cdef long long _named
 
-    cpdef prepare(self, intake)
+    cpdef Job prepare(self, Intake intake)
 
     cdef str _name_request(self)
 
@@ -26,9 +27,9 @@ cdef class Preparation:
 
     cpdef explain(self, features, decision)
 
-    cdef _describe(self, features, decision, intake)
+    cdef _describe(self, features, decision, Intake intake)
 
-    cpdef remember(self, job)
+    cpdef remember(self, Job job)
 
     cdef bint _is_cache_first(self, now_ms) except -1
 
