@@ -82,8 +82,8 @@ class Preparation:
         if parts.schema is not None:
             principal.require(SCHEMA_SCOPE)
         schema = self.schemas.of_prompt(request.prompt, parts)
-        now_ms = self._clock_ms()
-        conversation = self._conversations.find(principal.tenant, request.conversation_id, now_ms)
+        now_ms, conversation_id = self._clock_ms(), request.conversation_id
+        conversation = self._conversations.find(principal.tenant, conversation_id, now_ms)
         request_id = request.request_id or self._name_request()
         features = read_features(
             request,
@@ -92,12 +92,13 @@ class Preparation:
             principal.scopes,
             conversation,
             is_cache_first=self._is_cache_first(now_ms),
-            canaries=draw(self._decision.canaries, principal.tenant, request.conversation_id or request_id),
+            canaries=draw(self._decision.canaries, principal.tenant, conversation_id or request_id),
         )
         started_ns = time.perf_counter_ns()
         decision = open_cascade(self._decide, features) if policy.is_cascade else self._decide(features)
         decision_us = (time.perf_counter_ns() - started_ns) // 1000
-        limit_ms = min(self._settings.max_timeout_ms, request.timeout_ms or self._settings.max_timeout_ms)
+        most_ms = self._settings.max_timeout_ms
+        limit_ms = min(most_ms, request.timeout_ms or most_ms)
         return Job(
             intake,
             request_id,
