@@ -5,7 +5,6 @@ from ssop_router.nodes cimport Nodes as _Nodes
 
 cdef class Generator:
     cdef _Nodes _nodes
-    cdef object _settings
     cdef object _regimes
     cdef object _metrics
     cdef object _limits
@@ -13,6 +12,9 @@ cdef class Generator:
     cdef object _clock_ms
     cdef object _rng
     cdef double _first_field_s
+    cdef long long _stall_timeout_ms
+    cdef double _continue_wait_s
+    cdef double _margin_s
 
     cdef _begin_succession(self, Job job)
 

@@ -7,7 +7,10 @@ cdef class Preparation:
     cdef object _recorder
     cdef readonly object schemas
     cdef _Nodes _nodes
-    cdef object _settings
+    cdef object _max_prompt_bytes
+    cdef long long _max_timeout_ms
+    cdef object _continue_max_bytes
+    cdef double _margin_s
     cdef object _regimes
     cdef object _metrics
     cdef object _sign
