@@ -184,7 +184,7 @@ class Delivery:
         job = self._job
         prefetches, discarded = job.intake.prefetches, job.discarded_usage
         accounting = write_accounting(
-            job.ending.usage.SerializeToString(),
+            job.reading.ending.usage.SerializeToString(),
             job.is_billed,
             job.admission_ms,
             job.retrieval_wait_ms,
