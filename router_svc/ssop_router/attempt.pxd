@@ -1,13 +1,16 @@
 cimport cython
 from ssop_codec._survey cimport Course, Survey as _Survey
 from ssop_router.core._relay cimport Relay
+from ssop_router.delivery cimport Delivery, take_ends
+from ssop_router.job cimport Ending, Job, Reading
+from ssop_router.lease cimport Lease
 
 
 cdef class Attempt(Relay):
-    cdef object _job
+    cdef Job _job
     cdef Course _transcript
-    cdef object _delivery
-    cdef object _lease
+    cdef Delivery _delivery
+    cdef Lease _lease
     cdef object _on_commit
     cdef object _outlet
     cdef object _stream
@@ -25,7 +28,7 @@ cdef class Attempt(Relay):
     cdef public bint is_committed
     cdef public bint is_finished
     cdef public bint is_client_gone
-    cdef public object reading
+    cdef public Reading reading
 
     @cython.locals(documents=Py_ssize_t)
     cdef _take_apart(self, bytes chunk, _Survey found)

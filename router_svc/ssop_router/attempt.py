@@ -4,9 +4,9 @@
 `attempt.pxd` gives the types with which this very file is compiled.
 """
 
-import time
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
+from time import monotonic
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -91,7 +91,7 @@ class Attempt(Relay):
         self._held: list[bytes] = []
         self._held_kinds = 0
         self._held_frames = 0
-        self._has_tools = bool(job.request.prompt.tools)
+        self._has_tools = bool(job.parts.tools)
         self._last_seqs: dict[int, int] = {}
         self._open_documents: set[int] = set()
         self.held_bytes = 0
@@ -112,7 +112,7 @@ class Attempt(Relay):
             self._outlet,
             lease.backlog if lease is not None else None,
             stream=self._stream,
-            clock=time.monotonic,
+            clock=monotonic,
             started_s=job.started_s,
             patience=Deadline(first_field_s),
         )
@@ -150,7 +150,7 @@ class Attempt(Relay):
         kinds = found.kinds
         if not self.is_committed:
             if kinds & FIELD_BITS and self.first_field_s is None:
-                self.first_field_s = time.monotonic()
+                self.first_field_s = monotonic()
                 if self.wait is not None:
                     self.wait.end()
             self._held_frames += documents

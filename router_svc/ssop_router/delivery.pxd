@@ -1,8 +1,11 @@
+cimport cython
+from ssop_codec._survey cimport Survey
 from ssop_router.core._relay cimport Sends as _Sends
+from ssop_router.job cimport Ending, Job, Reading
 
 
 cdef class Delivery:
-    cdef object _job
+    cdef Job _job
     cdef readonly object outlet
     cdef object _put
     cdef _Sends _sends
@@ -16,10 +19,23 @@ cdef class Delivery:
 
     cpdef forward(self, bytes chunk, Py_ssize_t frames, bint is_last=*)
 
+    @cython.locals(job=Job)
     cpdef mark_first_field(self)
 
+    @cython.locals(found=Survey, reading=Reading)
     cpdef Py_ssize_t take_document(self, bytes chunk) except -1
 
+    @cython.locals(job=Job)
     cdef bytes _accounting(self, Py_ssize_t more_frames)
 
+    @cython.locals(job=Job, reading=Reading)
     cdef bytes _status(self, stored, double similarity=*)
+
+
+cpdef take_ends(Ending ending, bytes chunk)
+
+
+cpdef gather(Job job)
+
+
+cpdef bytes pack_decision(facts)

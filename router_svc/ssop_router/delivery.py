@@ -5,9 +5,9 @@
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable
 from functools import lru_cache
+from time import monotonic
 from typing import Final, NamedTuple
 
 from ssop.v1.cache_pb2 import StoredAnswer
@@ -96,7 +96,7 @@ class Delivery:
         sends = self._sends
         if sends.is_noting:
             found = survey(chunk)
-            at_us = int((time.monotonic() - self._job.started_s) * 1_000_000)
+            at_us = int((monotonic() - self._job.started_s) * 1_000_000)
             sends.note(at_us, len(chunk), found.frames, found.heads)
         pending = self._put(chunk, frames)
         if frames:
@@ -184,7 +184,7 @@ class Delivery:
         job = self._job
         prefetches, discarded = job.intake.prefetches, job.discarded_usage
         accounting = write_accounting(
-            job.ending.usage.SerializeToString(),
+            job.reading.ending.usage.SerializeToString(),
             job.is_billed,
             job.admission_ms,
             job.retrieval_wait_ms,
@@ -315,35 +315,36 @@ def describe_decision(facts: DecisionFacts) -> Decision:
 
 def pack_decision(facts: DecisionFacts) -> bytes:
     """The bytes of a DECISION frame's message: what many requests share is made once."""
-    decision, target = facts.decision, facts.target
+    request_id, decision, policy, is_cascade, target, cache, retrieval, decision_us, cascade, confidence = facts
     # Of a cascade's stored answer, or another's, it is not known which tier it came from.
-    has_tier = target is not None or not facts.is_cascade
-    complexity, score = decision.complexity, decision.score
+    has_tier = target is not None or not is_cascade
+    candidate = target.candidate if target is not None else None
+    rule, complexity, score = decision.rule, decision.complexity, decision.score
     shared = _pack_reasons(
         decision.tier if has_tier else _NO_TIER,
         decision.tier_reason if has_tier else _NO_TIER_REASON,
         target.node_reason if target is not None else _NO_NODE_REASON,
-        target.candidate[1:3] if target is not None else _NOWHERE,
-        target is not None and target.candidate.is_shared_model,
-        target is not None and target.candidate.is_canary,
-        facts.cache_reason,
-        facts.retrieval_reason,
-        facts.cascade_reason,
-        facts.policy,
-        decision.rule.name if decision.rule is not None else "",
+        candidate[1:3] if candidate is not None else _NOWHERE,
+        candidate is not None and candidate.is_shared_model,
+        candidate is not None and candidate.is_canary,
+        cache,
+        retrieval,
+        cascade,
+        policy,
+        rule.name if rule is not None else "",
         decision.is_cache_first,
         decision.weak_signals,
         complexity.abstention if complexity is not None else "",
     )
     return write_decision(
         shared,
-        facts.request_id,
+        request_id,
         complexity.score if complexity is not None else None,
-        facts.decision_us,
+        decision_us,
         score.value if score is not None else None,
         score.spread if score is not None else 0.0,
         score.threshold if score is not None else 0.0,
-        facts.cascade_confidence,
+        confidence,
     )
 
 

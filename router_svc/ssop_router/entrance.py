@@ -1,10 +1,9 @@
-# cython: annotation_typing=False
 """How a request gets in: what it may draw on, the key of its answer, and its admission, by the shared limits or not.
 
 `entrance.pxd` gives the types with which this very file is compiled.
 """
 
-import time
+from time import monotonic
 from typing import Final
 
 from ssop.v1.cache_pb2 import CacheOutcome
@@ -76,7 +75,7 @@ class Entrance:
 
     async def admit(self, job: Job, key: bytes) -> Admission:
         """Admit a job and look its answer up. Raises RATE_LIMITED, QUOTA_EXHAUSTED, CACHE_MISS, STORE_UNAVAILABLE."""
-        started_s = time.monotonic()
+        started_s = monotonic()
         try:
             admission = await self._answers.admit(job, key)
         except Unavailable as error:
@@ -86,7 +85,7 @@ class Entrance:
             job.is_refused = True
             raise
         finally:
-            job.admission_ms += int((time.monotonic() - started_s) * 1000 + 0.5) or 1
+            job.admission_ms += int((monotonic() - started_s) * 1000 + 0.5) or 1
         job.is_admitted = True
         job.lease = admission.lease
         reason = _REASON_OF.get(admission.outcome)

@@ -22,14 +22,14 @@ _LARGEST: Final = 1e9
 def describe_reasons(decision: Decision) -> dict[str, AttributeValue]:
     """Score and reasons beyond the tier's, as far as there are any. Never a text."""
     found: dict[str, AttributeValue] = {}
-    complexity, score = decision.complexity, decision.score
-    if decision.rule is not None:
-        found["rule"] = decision.rule.name
+    rule, complexity, score = decision.rule, decision.complexity, decision.score
+    if rule is not None:
+        found["rule"] = rule.name
     if complexity is not None:
-        if complexity.score is not None:
-            found["complexity"] = _shorten(complexity.score)
-        if complexity.abstention:
-            found["abstention"] = complexity.abstention
+        if (value := complexity.score) is not None:
+            found["complexity"] = _shorten(value)
+        if abstention := complexity.abstention:
+            found["abstention"] = abstention
     if score is not None:
         found["score"] = _shorten(score.value)
         found["score_spread"] = _shorten(score.spread)
@@ -51,13 +51,13 @@ def leave(decision: Decision, decision_us: int, metrics: RouterMetrics) -> None:
     probes.decided(decision.tier, 1000 * decision_us)
     metrics.decision_seconds.observe(decision_us / 1_000_000)
     metrics.decisions_of[decision.tier, decision.tier_reason].inc()
-    if decision.rule is not None:
-        metrics.rules.labels(decision.rule.name).inc()
-    if decision.complexity is not None:
-        if decision.complexity.score is not None:
-            metrics.complexity.observe(decision.complexity.score)
-        if decision.complexity.abstention:
-            metrics.abstentions.labels(decision.complexity.abstention).inc()
+    if (rule := decision.rule) is not None:
+        metrics.rules.labels(rule.name).inc()
+    if (complexity := decision.complexity) is not None:
+        if (score := complexity.score) is not None:
+            metrics.complexity.observe(score)
+        if abstention := complexity.abstention:
+            metrics.abstentions.labels(abstention).inc()
     for weak in decision.weak_signals:
         signal, _, weakness = weak.partition(":")
         metrics.weak_signals.labels(signal, weakness).inc()

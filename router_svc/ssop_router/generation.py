@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """Generating at nodes: attempts one after the other, until one has brought the answer to its end.
 
 `generation.pxd` gives the types with which this very file is compiled.
@@ -59,7 +58,6 @@ class Generator:
         rng: random.Random,
     ) -> None:
         self._nodes = nodes
-        self._settings = settings
         self._regimes = regimes
         self._metrics = metrics
         self._limits = limits
@@ -67,6 +65,9 @@ class Generator:
         self._clock_ms = clock_ms
         self._rng = rng
         self._first_field_s = settings.first_field_timeout_ms / 1000
+        self._stall_timeout_ms = settings.stall_timeout_ms
+        self._continue_wait_s = settings.continue_wait_ms / 1000
+        self._margin_s = settings.hop_margin_ms / 1000
 
     async def generate(
         self,
@@ -129,7 +130,7 @@ class Generator:
         return Succession(
             self._nodes,
             lambda failed: self.find_target(job, failed=failed),
-            wait_s=self._settings.continue_wait_ms / 1000,
+            wait_s=self._continue_wait_s,
             max_attempts=self._regimes.now().decision.max_attempts,
         )
 
@@ -192,15 +193,16 @@ class Generator:
     async def attempt(self, job: Job, target: Target, attempt: Attempt) -> None:
         """Run an attempt at its node to the end. Raises what the node says, and BACKEND_FAILED for what it breaks."""
         self._metrics.node_choices_of[target.node_reason].inc()
+        candidate = target.candidate
         request = _make_request(job, target, attempt)
-        if stall_ms := self._settings.stall_timeout_ms:
+        if stall_ms := self._stall_timeout_ms:
             # What a node holds back because it was asked to is no silence of its own.
             attempt.stall_s = (stall_ms + job.parts.linger_ms) / 1000
         job.stage = "continuation" if attempt.is_continued else "first_field"
-        job.mark("attempt", target.candidate.node or target.candidate.address)
+        job.mark("attempt", candidate.node or candidate.address)
         try:
             with (
-                Observation(self._nodes, target.candidate.address, job, attempt, self._metrics) as node,
+                Observation(self._nodes, candidate.address, job, attempt, self._metrics) as node,
                 attempt.patience,
             ):
                 attempt.wait = self._limits.waiting()
@@ -208,7 +210,7 @@ class Generator:
                     GENERATE,
                     request,
                     attempt.take,
-                    timeout_s=max(0.001, job.remaining_s() - self._settings.hop_margin_ms / 1000),
+                    timeout_s=max(0.001, job.remaining_s() - self._margin_s),
                     metadata=job.inner_metadata,
                 )
         except TimeoutError as error:

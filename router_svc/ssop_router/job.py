@@ -1,9 +1,13 @@
-"""A request while it runs: what it asks, what was decided, and what has happened so far."""
+# cython: annotation_typing=False
+"""A request while it runs: what it asks, what was decided, and what has happened so far.
+
+`job.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final, Protocol
 
 from ssop.v1.cache_pb2 import StoredAnswer
@@ -37,12 +41,11 @@ _NO_USAGE: Final = Usage()
 # Looking a name up in an enum of protobuf costs as much as an object.
 _NO_VERDICT: Final = Verdict.VERDICT_UNSPECIFIED
 _OK: Final = Verdict.VERDICT_OK
-_NOT_GRAVE: Final = (_NO_VERDICT, _OK)
 _VERDICTS: Final = frozenset(Verdict.values())
 _INCOMPLETE: Final = Verdict.VERDICT_INCOMPLETE
 _NOT_INCOMPLETE: Final = IncompleteReason.INCOMPLETE_REASON_UNSPECIFIED
 _NO_FINISH: Final = FinishReason.FINISH_REASON_UNSPECIFIED
-_STORABLE: Final = (FinishReason.FINISH_REASON_STOP, _NO_FINISH)
+_STOP: Final = FinishReason.FINISH_REASON_STOP
 _NO_MODE: Final = ConstraintMode.CONSTRAINT_MODE_UNSPECIFIED
 _NOT_DEGRADED: Final = DegradedReason.DEGRADED_REASON_UNSPECIFIED
 _NO_CASCADE: Final = CascadeReason.CASCADE_REASON_UNSPECIFIED
@@ -63,45 +66,49 @@ NO_PREFETCHES: Final = Prefetches()
 """Never changed: of a request that came whole."""
 
 
-@dataclass(slots=True)
 class Intake:
     """A request as a transport hands it over; never changed. `timeout_s` is what is left of its deadline."""
 
-    request: GenerateRequest
-    principal: Principal
-    timeout_s: float
-    policy: str = ""
-    prefetches: Prefetches = NO_PREFETCHES
-    arrived_s: float = field(default_factory=time.monotonic)
+    def __init__(
+        self,
+        request: GenerateRequest,
+        principal: Principal,
+        timeout_s: float,
+        policy: str = "",
+        prefetches: Prefetches = NO_PREFETCHES,
+    ) -> None:
+        self.request = request
+        self.principal = principal
+        self.timeout_s = timeout_s
+        self.policy = policy
+        self.prefetches = prefetches
+        self.arrived_s = monotonic()
 
 
 class Ending:
     """What the END frames said, the gravest verdict of all documents, and the last usage."""
 
-    __slots__ = ("finish_reason", "incomplete_reason", "usage", "verdict", "violation")
-
     def __init__(self) -> None:
         self.verdict = _NO_VERDICT
+        self.has_ended = False
+        """At least one document has ended."""
         self.violation = _NO_VIOLATION
         self.incomplete_reason = _NOT_INCOMPLETE
         self.finish_reason = _NO_FINISH
         self.usage = _NO_USAGE
 
     @property
-    def has_ended(self) -> bool:
-        """At least one document has ended."""
-        return self.verdict != _NO_VERDICT
-
-    @property
     def is_storable(self) -> bool:
         """The answer is whole and valid, and asks for nothing to be done."""
-        return self.verdict == _OK and self.finish_reason in _STORABLE
+        return self.verdict == _OK and self.finish_reason in (_STOP, _NO_FINISH)
 
     def take(self, end: End) -> None:
         """An END frame."""
-        if self.verdict in _NOT_GRAVE:
+        if self.verdict in (_NO_VERDICT, _OK):
+            verdict = end.verdict
             # Of what a newer node says nothing is known but that the answer is not simply whole.
-            self.verdict = end.verdict if end.verdict in _VERDICTS else _INCOMPLETE
+            self.verdict = verdict if verdict in _VERDICTS else _INCOMPLETE
+            self.has_ended = self.verdict != _NO_VERDICT
             self.finish_reason = end.finish_reason
             self.incomplete_reason = end.incomplete_reason
             self.violation = end.violation if end.HasField("violation") else _NO_VIOLATION
@@ -110,8 +117,6 @@ class Ending:
 
 class Reading:
     """What one node has said so far of the document that it writes."""
-
-    __slots__ = ("constraint_mode", "ending", "engine_limits", "last_seq")
 
     def __init__(self) -> None:
         self.ending = Ending()
@@ -151,54 +156,6 @@ class Job:
 
     `started_s` and `deadline_s` are times of `time.monotonic`; `decision_us` is how long the decision took.
     """
-
-    __slots__ = (
-        "admission_ms",
-        "cache_reason",
-        "canned_reason",
-        "cascade",
-        "continuations",
-        "deadline_s",
-        "decision",
-        "decision_us",
-        "discarded_usage",
-        "explanation",
-        "failed",
-        "features",
-        "first_field_ms",
-        "inner_metadata",
-        "intake",
-        "is_admitted",
-        "is_begun",
-        "is_billed",
-        "is_interrupted",
-        "is_refused",
-        "is_similar",
-        "kept",
-        "lease",
-        "parts",
-        "passages",
-        "prefetch_hits",
-        "principal",
-        "question",
-        "rag_overlap_ms",
-        "reading",
-        "record",
-        "request",
-        "request_id",
-        "retrieval_reason",
-        "retrieval_wait_ms",
-        "schema",
-        "sends",
-        "similar_reason",
-        "stage",
-        "started_s",
-        "target",
-        "tenant",
-        "timeline",
-        "transcript",
-        "unavailable",
-    )
 
     def __init__(  # noqa: PLR0917 - names of parameters would cost half of what a job does
         self,
@@ -284,7 +241,7 @@ class Job:
     @property
     def can_continue(self) -> bool:
         """Another node may go on with what has been sent: it is all here, and is one document."""
-        return self.transcript.is_kept and not self.request.prompt.tools
+        return self.transcript.is_kept and not self.parts.tools
 
     @property
     def scopes_used(self) -> tuple[str, ...]:
@@ -333,8 +290,7 @@ class Job:
     @property
     def chunk_bytes(self) -> int:
         """Largest chunk that the request takes."""
-        size = self.request.prompt.stream_buffer_size
-        if size:
+        if size := self.parts.buffer_bytes:
             return size
         return self.schema.auto_buffer_bytes if self.schema is not None else 1024
 
@@ -359,17 +315,18 @@ class Job:
 
     def elapsed_ms(self) -> int:
         """Milliseconds since the request arrived, at least 1."""
-        return int((time.monotonic() - self.started_s) * 1000 + 0.5) or 1
+        now_s = monotonic()
+        return int((now_s - self.started_s) * 1000 + 0.5) or 1
 
     def mark(self, name: str, detail: str = "") -> None:
         """Note a moment for the trace, where there is one; `detail` is a word of the mesh's, never the caller's."""
         if (timeline := self.timeline) is not None:
-            timeline.mark(time.monotonic(), name, detail)
+            timeline.mark(monotonic(), name, detail)
 
     def remaining_s(self) -> float:
         """Seconds until the deadline."""
-        left_s = self.deadline_s - time.monotonic()
-        return left_s if left_s > 0 else 0.0
+        now_s = monotonic()
+        return max(0.0, self.deadline_s - now_s)
 
     def estimate_usage(self) -> Usage:
         """What a generation without an end consumed, about: an answer that is cut is not free."""

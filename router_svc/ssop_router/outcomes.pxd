@@ -1,11 +1,12 @@
 cimport cython
+from ssop_router.job cimport Ending, Job
 
 
 cdef class Observation:
     cdef object _nodes
     cdef object _address
     cdef object _node
-    cdef object _job
+    cdef Job _job
     cdef object _progress
     cdef object _metrics
     cdef double _started_s
@@ -15,7 +16,7 @@ cdef class Observation:
     cdef _hear(self, error)
 
 
-cpdef _read(ending)
+cpdef _read(Ending ending)
 
 
 cpdef _late(progress, double started_s)

@@ -5,7 +5,7 @@
 """
 
 import asyncio
-import time
+from time import monotonic
 from types import TracebackType
 from typing import Final, Protocol
 
@@ -58,7 +58,7 @@ class Observation:
 
     def __enter__(self) -> Node:
         node = self._node = self._nodes.begin(self._address)
-        self._started_s = time.monotonic()
+        self._started_s = monotonic()
         return node
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -69,7 +69,7 @@ class Observation:
             wait.drop()
         outcome = _read(progress.reading.ending) if error is None else self._blame(error)
         first_s = progress.first_field_s
-        ended_s = time.monotonic() if first_s is None else first_s
+        ended_s = monotonic() if first_s is None else first_s
         self._metrics.attempt_outcomes.labels(outcome).inc()
         if self._node is not None:
             self._nodes.finish(self._node, outcome, max(0.0, ended_s - self._started_s) * 1000)
@@ -104,6 +104,6 @@ def _read(ending: Ending) -> Outcome:
 
 def _late(progress: Progress, started_s: float) -> Outcome:
     """A deadline has passed: a hung node is one that had time and sent no field."""
-    had_time = time.monotonic() - started_s >= _PATIENCE_S
+    had_time = monotonic() - started_s >= _PATIENCE_S
     is_silent = progress.first_field_s is None and not progress.is_committed
     return Outcome.FAILURE if had_time and is_silent else Outcome.NEUTRAL

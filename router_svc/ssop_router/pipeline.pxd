@@ -1,7 +1,18 @@
+cimport cython
+
+from ssop_router.entrance cimport Entrance as _Entrance
+from ssop_router.job cimport Intake, Job
+from ssop_router.preparation cimport Preparation as _Preparation
+from ssop_router.reports cimport Reports as _Reports
+
+
+cdef int _HIT, _FOLLOWER
+
+
 cdef class Pipeline:
-    cdef object _preparation
+    cdef _Preparation _preparation
     cdef readonly object _answers
-    cdef object _entrance
+    cdef _Entrance _entrance
     cdef object _passages
     cdef object _generator
     cdef readonly object _canned
@@ -10,7 +21,7 @@ cdef class Pipeline:
     cdef readonly object _citations
     cdef readonly object _recordings
     cdef object _receipts
-    cdef readonly object _reports
+    cdef readonly _Reports _reports
     cdef object _shadows
     cdef object _regimes
     cdef object _settings
@@ -18,10 +29,11 @@ cdef class Pipeline:
     cdef object _metrics
     cdef readonly dict _running
 
-    cpdef accept(self, intake)
+    @cython.locals(job=Job, name=tuple)
+    cpdef Job accept(self, Intake intake)
 
-    cpdef bint discard(self, job) except -1
+    cpdef bint discard(self, Job job) except -1
 
-    cdef _end_unserved(self, job, outcome)
+    cdef _end_unserved(self, Job job, str outcome)
 
-    cdef _release(self, job)
+    cdef _release(self, Job job)

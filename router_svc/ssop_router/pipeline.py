@@ -1,4 +1,3 @@
-# cython: annotation_typing=False
 """The life of a request: admission and look-up, retrieval, generation or replay, settlement.
 
 `pipeline.pxd` gives the types with which this very file is compiled.
@@ -281,14 +280,14 @@ class Pipeline:
             await self._answers.follow(job, key, follower.take)
         except (MeshError, Unavailable) as error:
             reason = error.reason if isinstance(error, MeshError) else None
-            if not job.ending.has_ended:
+            if not job.reading.ending.has_ended:
                 if reason == R.ERROR_REASON_DEADLINE_EXCEEDED:
                     raise deadline_error(job) from error
                 if reason == R.ERROR_REASON_CANCELLED:
                     raise
         # The stream may have ended while the client was waited for.
         await delivery.catch_up()
-        return job.ending.has_ended
+        return job.reading.ending.has_ended
 
     async def _generate(
         self,
@@ -343,7 +342,7 @@ class Pipeline:
 
         What is returned is over when the answer is stored or given up.
         """
-        is_complete = is_generated and job.ending.is_storable and not job.degraded_level
+        is_complete = is_generated and job.reading.ending.is_storable and not job.degraded_level
         model = job.target.candidate.model if job.target is not None else ""
         if lease is not None and job.question is not None:
             # Off everybody's way: who asks the same next is not made to wait for an embedder.

@@ -1,3 +1,4 @@
+from ssop_router.job cimport Intake, Job
 from ssop_router.nodes cimport Nodes as _Nodes
 
 
@@ -6,7 +7,10 @@ cdef class Preparation:
     cdef object _recorder
     cdef readonly object schemas
     cdef _Nodes _nodes
-    cdef object _settings
+    cdef object _max_prompt_bytes
+    cdef long long _max_timeout_ms
+    cdef object _continue_max_bytes
+    cdef double _margin_s
     cdef object _regimes
     cdef object _metrics
     cdef object _sign
@@ -18,7 +22,7 @@ cdef class Preparation:
     cdef str _prefix
     cdef long long _named
 
-    cpdef prepare(self, intake)
+    cpdef Job prepare(self, Intake intake)
 
     cdef str _name_request(self)
 
@@ -26,9 +30,9 @@ cdef class Preparation:
 
     cpdef explain(self, features, decision)
 
-    cdef _describe(self, features, decision, intake)
+    cdef _describe(self, features, decision, Intake intake)
 
-    cpdef remember(self, job)
+    cpdef remember(self, Job job)
 
     cdef bint _is_cache_first(self, now_ms) except -1
 

@@ -57,7 +57,10 @@ class Preparation:
         self._recorder = recorder
         self.schemas = SchemaCache(settings.schema_cache_size)
         self._nodes = nodes
-        self._settings = settings
+        self._max_prompt_bytes = settings.max_prompt_bytes
+        self._max_timeout_ms = settings.max_timeout_ms
+        self._continue_max_bytes = settings.continue_max_bytes
+        self._margin_s = settings.hop_margin_ms / 1000
         self._regimes = regimes
         self._metrics = metrics
         self._sign = sign
@@ -76,14 +79,14 @@ class Preparation:
     def prepare(self, intake: Intake) -> Job:
         """Check a request and decide where it goes. Raises what GenerateRequest's rpc promises, up to the decision."""
         request, principal = intake.request, intake.principal
-        parts = read_prompt(request.prompt, max_prompt_bytes=self._settings.max_prompt_bytes)
+        parts = read_prompt(request.prompt, max_prompt_bytes=self._max_prompt_bytes)
         check_request(request, parts)
         policy = parse_policy(request.policy or intake.policy)
         if parts.schema is not None:
             principal.require(SCHEMA_SCOPE)
         schema = self.schemas.of_prompt(request.prompt, parts)
-        now_ms = self._clock_ms()
-        conversation = self._conversations.find(principal.tenant, request.conversation_id, now_ms)
+        now_ms, conversation_id = self._clock_ms(), request.conversation_id
+        conversation = self._conversations.find(principal.tenant, conversation_id, now_ms)
         request_id = request.request_id or self._name_request()
         features = read_features(
             request,
@@ -92,12 +95,12 @@ class Preparation:
             principal.scopes,
             conversation,
             is_cache_first=self._is_cache_first(now_ms),
-            canaries=draw(self._decision.canaries, principal.tenant, request.conversation_id or request_id),
+            canaries=draw(self._decision.canaries, principal.tenant, conversation_id or request_id),
         )
         started_ns = time.perf_counter_ns()
         decision = open_cascade(self._decide, features) if policy.is_cascade else self._decide(features)
         decision_us = (time.perf_counter_ns() - started_ns) // 1000
-        limit_ms = min(self._settings.max_timeout_ms, request.timeout_ms or self._settings.max_timeout_ms)
+        limit_ms = min(self._max_timeout_ms, request.timeout_ms or self._max_timeout_ms)
         return Job(
             intake,
             request_id,
@@ -110,7 +113,7 @@ class Preparation:
             intake.arrived_s + self._shorten(min(intake.timeout_s, limit_ms / 1000)),
             self.explain(features, decision)[0].lines if request.debug else (),
             self._describe(features, decision, intake) if self._recorder.is_on else None,
-            Transcript(self._settings.continue_max_bytes),
+            Transcript(self._continue_max_bytes),
         )
 
     def _name_request(self) -> str:
@@ -175,4 +178,4 @@ class Preparation:
 
     def _shorten(self, timeout_s: float) -> float:
         """Time for a request, short of its call's, so that an error that says more than the deadline still arrives."""
-        return timeout_s - min(self._settings.hop_margin_ms / 1000, timeout_s / 10)
+        return timeout_s - min(self._margin_s, timeout_s / 10)

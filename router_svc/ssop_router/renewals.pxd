@@ -1,5 +1,8 @@
+from ssop_router.job cimport Job
+
+
 cdef class _Held:
-    cdef readonly object job
+    cdef readonly Job job
     cdef public bint is_reserved
     cdef public object lease
 
@@ -15,13 +18,13 @@ cdef class Renewals:
     cdef object _timer
     cdef double _reserve_s
 
-    cpdef hold(self, job, lease, double age_s=*)
+    cpdef hold(self, Job job, lease, double age_s=*)
 
-    cpdef drop_lease(self, job)
+    cpdef drop_lease(self, Job job)
 
-    cpdef drop_reservation(self, job)
+    cpdef drop_reservation(self, Job job)
 
-    cdef _Held _find(self, job)
+    cdef _Held _find(self, Job job)
 
     cdef _forget(self, _Held held)
 

@@ -3,6 +3,7 @@ cimport cython
 from ssop_chassis.logs cimport encode_members, note
 from ssop_chassis.tallies cimport Count
 from ssop_router.footprint cimport describe_reasons
+from ssop_router.job cimport Job
 from ssop_router.traces cimport Traces
 from ssop_router.traffic cimport Traffic
 
@@ -14,13 +15,13 @@ cdef class Reports:
     cdef Traffic _traffic
     cdef object _trials
 
-    cpdef begin(self, job)
+    cpdef begin(self, Job job)
 
     @cython.locals(count=Count)
-    cpdef end(self, job, outcome)
+    cpdef end(self, Job job, outcome)
 
 
-cdef str _describe(job, outcome, cascade_reason, level)
+cdef str _describe(Job job, outcome, cascade_reason, level)
 
 
 cdef str _describe_numbers(

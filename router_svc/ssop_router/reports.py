@@ -52,7 +52,8 @@ class Reports:
         level = job.degraded_level
         if level:
             metrics.degraded.labels(str(level)).inc()
-        self._recorder.record(job, outcome)
+        if job.record is not None:
+            self._recorder.record(job, outcome)
         self.traces.end(job, outcome)
         self._traffic.record(job, outcome)
         self._trials.end(job)

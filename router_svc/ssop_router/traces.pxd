@@ -1,13 +1,15 @@
 cimport cython
 
 from ssop_router.core.timeline cimport Timeline
+from ssop_router.delivery cimport gather
+from ssop_router.job cimport Job
 
 
 cdef class _Entry:
     cdef readonly object started_at_ms
     cdef readonly Timeline timeline
     cdef readonly object nodes
-    cdef readonly object job
+    cdef readonly Job job
     cdef readonly object outcome
     cdef readonly object decision
     cdef readonly object degraded_level
@@ -20,10 +22,10 @@ cdef class Traces:
     cdef readonly object _entries
 
     @cython.locals(timeline=Timeline, name=tuple)
-    cpdef open(self, job)
+    cpdef open(self, Job job)
 
     @cython.locals(entry=_Entry)
-    cpdef end(self, job, outcome)
+    cpdef end(self, Job job, outcome)
 
-    @cython.locals(entry=_Entry)
+    @cython.locals(entry=_Entry, job=Job)
     cpdef find(self, tenant, request_id)

@@ -4,9 +4,9 @@
 `traces.pxd` gives the types with which this very file is compiled.
 """
 
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -50,7 +50,7 @@ class Traces:
         sends, schema, entries = job.sends, job.schema, self._entries
         sends.note_up_to(MAX_FRAMES_DEBUG if job.request.debug else MAX_FRAMES)
         timeline = job.timeline = Timeline(sends, job.started_s)
-        timeline.mark(time.monotonic(), "decided")
+        timeline.mark(monotonic(), "decided")
         nodes = schema.nodes[:_MAX_POINTERS] if schema is not None else ()
         name = (job.tenant, job.request_id)
         entries[name] = _Entry(self._wall_ms() - job.elapsed_ms(), timeline, nodes, job)

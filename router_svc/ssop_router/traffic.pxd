@@ -1,5 +1,6 @@
 from ssop_router.core.counts cimport CountWindow
 from ssop_router.core.latency cimport LatencyWindow
+from ssop_router.job cimport Job
 
 
 cdef class Traffic:
@@ -7,4 +8,4 @@ cdef class Traffic:
     cdef CountWindow _ended
     cdef LatencyWindow _first_field
 
-    cpdef record(self, job, outcome)
+    cpdef record(self, Job job, outcome)
