@@ -1,5 +1,7 @@
 cimport cython
 
+from ssop_router.dependency cimport Dependency
+
 
 cdef class Commit:
     cdef readonly bytes message
@@ -40,7 +42,7 @@ cdef class _Settlement(_Asked):
 
 
 cdef class Crowd:
-    cdef object _cache
+    cdef Dependency _cache
     cdef object _background
     cdef object _pace
     cdef Py_ssize_t _most_waiting

@@ -219,7 +219,7 @@ class Crowd:
         self._put(_Settlement(message, metadata, hear, commit), loop)
 
     def _check(self) -> asyncio.AbstractEventLoop:
-        if self._cache.is_left_alone:
+        if self._cache.is_left_alone():
             raise Unavailable(self._cache.name)
         if len(self._waiting) >= self._most_waiting:
             raise MeshError(R.ERROR_REASON_OVERLOADED, "too many calls wait for the cache service", retry_after_ms=1000)

@@ -1,4 +1,8 @@
-"""What a request ended as: what it is charged and counted as, and the error that its verdict calls for."""
+# cython: annotation_typing=False
+"""What a request ended as: what it is charged and counted as, and the error that its verdict calls for.
+
+`settlement.pxd` gives the types with which this very file is compiled.
+"""
 
 from functools import lru_cache
 from typing import Final
