@@ -24,7 +24,6 @@ from ssop.v1.cache_pb2 import (
 )
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Usage
-from ssop.v1.usage_pb2 import RequestCounts
 from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError
 from ssop_codec import CODEC_VERSION
@@ -44,6 +43,7 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.promises import Promises
 from ssop_router.renewals import Renewals
 from ssop_router.settings import RouterSettings
+from ssop_router.settlement import Counts
 
 _SERVICE: Final = "/ssop.v1.CacheService/"
 _BYTES_PER_TOKEN: Final = 3
@@ -160,21 +160,18 @@ class Answers:
         if self._cache is None:
             return NOT_ADMITTED
         asked_s = monotonic()
-        response = await self._promises.keep(
+        outcome, fencing_token, stored, _ = await self._promises.keep(
             partial(self._ask, job, key),
             key,
             has_budget=self._limits.has_budget,
             remaining_s=job.remaining_s,
             has_other=partial(self._has_kept, job, key),
         )
-        lease = None
-        outcome = response.outcome
-        if outcome == _LEASE:
-            lease = Lease(self, key, response.fencing_token, job)
+        lease = Lease(self, key, fencing_token, job) if outcome == _LEASE else None
         if self.renewals is not None and outcome not in _NOT_GENERATING:
             self.renewals.hold(job, lease, monotonic() - asked_s)
         try:
-            answer = StoredAnswer.FromString(response.answer) if outcome == _HIT else _NO_ANSWER
+            answer = StoredAnswer.FromString(stored) if outcome == _HIT else _NO_ANSWER
         except DecodeError as error:
             # The envelope was looked at, and not what is in it.
             raise Unavailable(self._cache.name) from error
@@ -272,13 +269,14 @@ class Answers:
             metadata=job.inner_metadata,
         )
 
-    def settle(self, job: Job, usage: Usage, counts: RequestCounts, commit: Commit | None = None) -> None:
+    def settle(self, job: Job, usage: Usage, counts: Counts, commit: Commit | None = None) -> None:
         """Give the rest of a reservation back: begun at once, and tried again in the background.
 
         It is charged once, whatever is heard. `commit` goes along, and is tried once.
         """
-        self.metrics.charge(counts.tier, usage.input_tokens, usage.output_tokens)
-        request = write_settlement(job.request_id, usage.SerializeToString(), counts.SerializeToString())
+        tier, counted = counts
+        self.metrics.charge(tier, usage.input_tokens, usage.output_tokens)
+        request = write_settlement(job.request_id, usage.SerializeToString(), counted)
 
         self._ask_to_settle(job, request, partial(self._hear_settled, job, request), commit)
 
@@ -311,13 +309,14 @@ class Answers:
 
     def _has_settled(self, error: BaseException | None) -> bool:
         """False where it is to be tried again. What is refused, or not asked any more, lapses and is counted."""
+        if error is None:
+            return True
         if isinstance(error, Unavailable):
             return False
         if isinstance(error, MeshError) and error.reason == ErrorReason.ERROR_REASON_OVERLOADED:
             # Of the service's own that is Unavailable: too many wait here.
             return False
-        if error is not None:
-            self.metrics.settle_failures.inc()
+        self.metrics.settle_failures.inc()
         return True
 
     def _end_reservation(self, job: Job) -> None:

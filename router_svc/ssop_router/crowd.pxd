@@ -19,6 +19,8 @@ cdef class _Asked:
     cdef readonly object metadata
     cdef readonly Commit commit
 
+    cdef _set(self, work, bytes message, metadata, Commit commit)
+
     cpdef bint has_ended(self) except -1
 
     cpdef take(self, response)
