@@ -23,7 +23,7 @@ cdef class Receipts:
     @cython.locals(entry=_Entry)
     cpdef of_request(self, str tenant, str request_id)
 
-    @cython.locals(entry=_Entry, received=Py_ssize_t, verified=Py_ssize_t)
+    @cython.locals(entry=_Entry)
     cpdef record(self, str tenant, receipts)
 
     cdef _add(self, _Entry entry, Py_ssize_t received, Py_ssize_t verified)
