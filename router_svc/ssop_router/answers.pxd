@@ -1,3 +1,7 @@
+cimport cython
+
+from ssop_chassis.tallies cimport Count
+from ssop_router.background cimport Background
 from ssop_router.crowd cimport Commit, Crowd
 from ssop_router.dependency cimport Lane
 from ssop_router.kept cimport Kept
@@ -22,12 +26,13 @@ cdef class Answers:
     cdef readonly Renewals renewals
     cdef readonly object _limits
     cdef Kept _kept
-    cdef object _background
+    cdef Background _background
     cdef Lane _leading
     cdef readonly Promises _promises
     cdef Crowd _entry
     cdef Crowd _exit
 
+    @cython.locals(asked=Count, answered=Count)
     cpdef settle(self, job, usage, counts, Commit commit=*)
 
     cdef _ask_to_settle(self, job, bytes request, hear, Commit commit=*)

@@ -275,7 +275,9 @@ class Answers:
         It is charged once, whatever is heard. `commit` goes along, and is tried once.
         """
         tier, counted = counts
-        self.metrics.charge(tier, usage.input_tokens, usage.output_tokens)
+        asked, answered = self.metrics.charged_of[tier]
+        asked.inc(usage.input_tokens)
+        answered.inc(usage.output_tokens)
         request = write_settlement(job.request_id, usage.SerializeToString(), counted)
 
         self._ask_to_settle(job, request, partial(self._hear_settled, job, request), commit)

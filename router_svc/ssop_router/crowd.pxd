@@ -1,5 +1,7 @@
 cimport cython
 
+from ssop_chassis.pace cimport Pace
+from ssop_router.background cimport Background
 from ssop_router.dependency cimport Dependency
 
 
@@ -45,8 +47,8 @@ cdef class _Settlement(_Asked):
 
 cdef class Crowd:
     cdef Dependency _cache
-    cdef object _background
-    cdef object _pace
+    cdef Background _background
+    cdef Pace _pace
     cdef Py_ssize_t _most_waiting
     cdef object _metadata
     cdef object _waiting

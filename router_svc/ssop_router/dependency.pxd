@@ -1,3 +1,6 @@
+from ssop_chassis.attention cimport Attention
+
+
 cdef class Lane:
     cdef object _slots
     cdef Py_ssize_t _most_waiting
@@ -6,7 +9,7 @@ cdef class Lane:
 
 cdef class Dependency:
     cdef readonly object name
-    cdef object _attention
+    cdef Attention _attention
     cdef object _peer
     cdef long long _skip_ms
     cdef object _clock_ms

@@ -1,6 +1,9 @@
+from ssop_router.background cimport Background
+
+
 cdef class Kept:
     cdef object _levels
-    cdef object _background
+    cdef Background _background
     cdef double _late_s
     cdef double _timeout_s
     cdef Py_ssize_t _beside

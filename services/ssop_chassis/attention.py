@@ -1,7 +1,10 @@
+# cython: annotation_typing=False
 """Time-outs that measure what is waited for, and not the loop that waits.
 
 A loop that is late, since it has much to do or gets no core, hears an answer late: time during which it heard nothing
 says nothing about who should have answered. So the clock of these time-outs stands still while the loop does not turn.
+
+`attention.pxd` gives the types with which this very file is compiled.
 """
 
 import asyncio
@@ -28,16 +31,12 @@ class Attention:
 
     def __init__(self, on_lag: Callable[[float], None] = _ignore) -> None:
         self._on_lag = on_lag
-        self._attended_s = 0.0
+        self.now_s = 0.0
+        """Seconds for which the loop has turned while something was waited for."""
         self._looked_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due_s: dict[Deadline | asyncio.Future[Any], float] = {}
         self._last_look: set[Deadline | asyncio.Future[Any]] = set()
-
-    @property
-    def now_s(self) -> float:
-        """Seconds for which the loop has turned while something was waited for."""
-        return self._attended_s
 
     def timeout(self, delay_s: float) -> "AttentiveTimeout":
         """As `asyncio.timeout`, by this clock: TimeoutError after `delay_s` seconds in which the loop turned.
@@ -73,7 +72,7 @@ class Attention:
             self._schedule(loop, min(TICK_S, delay_s))
         # Since the last look time has passed that this wait has nothing to do with.
         since_s = min(loop.time() - self._looked_s, _MOST_CREDIT_S)
-        self._due_s[timer] = self._attended_s + since_s + delay_s
+        self._due_s[timer] = self.now_s + since_s + delay_s
 
     def _schedule(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
         self._timer = loop.call_later(max(delay_s, _LAST_LOOK_S), self._look)
@@ -83,14 +82,14 @@ class Attention:
         passed_s = loop.time() - self._looked_s
         self._looked_s += passed_s
         credit_s = min(passed_s, _MOST_CREDIT_S)
-        self._attended_s += credit_s
+        self.now_s += credit_s
         if passed_s > credit_s:
             self._on_lag(passed_s - credit_s)
 
     def _look(self) -> None:
         loop = running_loop()
         self._pass(loop)
-        for timer in [timer for timer, due_s in self._due_s.items() if due_s <= self._attended_s]:
+        for timer in [timer for timer, due_s in self._due_s.items() if due_s <= self.now_s]:
             if timer in self._last_look:
                 del self._due_s[timer]
                 if isinstance(timer, Deadline):
@@ -102,7 +101,7 @@ class Attention:
         if not self._due_s:
             self._timer = None
             return
-        next_s = min(self._due_s.values()) - self._attended_s
+        next_s = min(self._due_s.values()) - self.now_s
         self._schedule(loop, min(TICK_S, next_s) if next_s > 0 else _LAST_LOOK_S)
 
 

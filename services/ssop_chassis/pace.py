@@ -1,11 +1,13 @@
+# cython: annotation_typing=False
 """How long a silence says that somebody is gone, by how long answers have taken. Pure; times in seconds.
 
 A server that answers within milliseconds and is silent for 50 is gone; one whose disk takes 60 to sync is not. As with
 the retransmission time-out of TCP (RFC 6298) the bound follows what was measured, here the slowest answers of late.
+
+`pace.pxd` gives the types with which this very file is compiled.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 SLOWER: Final = 4.0
@@ -16,13 +18,15 @@ HALF_LIFE_S: Final = 30.0
 """After so long a slow answer counts for half of its time."""
 
 
-@dataclass(slots=True)
 class Pace:
     """The bound is never below `floor_s`, and is that while answers take less than a quarter of it."""
 
-    floor_s: float
-    _slowest_s: float = 0.0
-    _at_s: float = 0.0
+    __slots__ = ("_at_s", "_slowest_s", "floor_s")
+
+    def __init__(self, floor_s: float) -> None:
+        self.floor_s = floor_s
+        self._slowest_s = 0.0
+        self._at_s = 0.0
 
     @property
     def most_s(self) -> float:

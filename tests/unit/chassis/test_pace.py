@@ -1,7 +1,9 @@
 """How long a silence may be follows how long answers take."""
 
+from helpers.as_written import run_both_ways
 from ssop_chassis.pace import HALF_LIFE_S, MOST_TIMES, Pace
 
+way = run_both_ways("ssop_chassis.pace", "Pace")
 FLOOR_S = 0.05
 
 
