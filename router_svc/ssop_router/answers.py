@@ -1,9 +1,13 @@
-"""The cache service as requests see it: admission with look-up, leases that others follow, settlement."""
+# cython: annotation_typing=False
+"""The cache service as requests see it: admission with look-up, leases that others follow, settlement.
+
+`answers.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from time import monotonic
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -20,7 +24,6 @@ from ssop.v1.cache_pb2 import (
 )
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import Usage
-from ssop.v1.usage_pb2 import RequestCounts
 from ssop_chassis.deadline import running_loop
 from ssop_chassis.errors import MeshError
 from ssop_codec import CODEC_VERSION
@@ -40,6 +43,7 @@ from ssop_router.metrics import RouterMetrics
 from ssop_router.promises import Promises
 from ssop_router.renewals import Renewals
 from ssop_router.settings import RouterSettings
+from ssop_router.settlement import Counts
 
 _SERVICE: Final = "/ssop.v1.CacheService/"
 _BYTES_PER_TOKEN: Final = 3
@@ -123,9 +127,12 @@ class Answers:
         """There is a cache service."""
         self._kept = Kept(levels, settings, background) if levels is not None else None
         self._limits = limits
-        self._settings = settings
+        self.settings: Final = settings
+        self.metrics: Final = metrics
+        self._output_tokens = settings.reserve_output_tokens
+        self._lease_ms = settings.lease_ms
+        self._reservation_ms = settings.reservation_ms
         self._background = background
-        self._metrics = metrics
         # Apart from each other: neither a crowd at the door nor one that leaves delays what leaders write.
         self._leading = Lane(_LANE_WIDTH, _MOST_WAITING)
         self._promises = Promises(settings.promise_wait_ms / 1000)
@@ -152,50 +159,43 @@ class Answers:
         """
         if self._cache is None:
             return NOT_ADMITTED
-        settings = self._settings
-        output_tokens = job.features.max_output_tokens or settings.reserve_output_tokens
-        generations = 2 if job.features.policy.is_cascade else 1
-        input_tokens = job.features.prompt_bytes // _BYTES_PER_TOKEN
-        reserve_tokens = min(_MOST_RESERVED, generations * (input_tokens + output_tokens))
-        max_age_ms = job.request.cache.max_age_ms
-        is_cache_only = job.features.policy.is_cache_only
-
-        def ask() -> Awaitable[Admitted]:
-            request = write_admission(
-                job.request_id,
-                key,
-                reserve_tokens,
-                settings.lease_ms,
-                max_age_ms,
-                is_cache_only,
-                self._limits.share(),
-                settings.reservation_ms,
-            )
-            return self._admit(request, job.inner_metadata, job, key)
-
-        async def has_kept(error: Unavailable) -> bool:
-            return await self.find_kept(job, key, error) is not None
-
-        asked_s = time.monotonic()
-        response = await self._promises.keep(
-            ask,
+        asked_s = monotonic()
+        outcome, fencing_token, stored, _ = await self._promises.keep(
+            partial(self._ask, job, key),
             key,
             has_budget=self._limits.has_budget,
             remaining_s=job.remaining_s,
-            has_other=has_kept,
+            has_other=partial(self._has_kept, job, key),
         )
-        lease = None
-        outcome = response.outcome
-        if outcome == _LEASE:
-            lease = Lease(self, key, response.fencing_token, job)
+        lease = Lease(self, key, fencing_token, job) if outcome == _LEASE else None
         if self.renewals is not None and outcome not in _NOT_GENERATING:
-            self.renewals.hold(job, lease, time.monotonic() - asked_s)
+            self.renewals.hold(job, lease, monotonic() - asked_s)
         try:
-            answer = StoredAnswer.FromString(response.answer) if outcome == _HIT else _NO_ANSWER
+            answer = StoredAnswer.FromString(stored) if outcome == _HIT else _NO_ANSWER
         except DecodeError as error:
             # The envelope was looked at, and not what is in it.
             raise Unavailable(self._cache.name) from error
         return make(Admission, (outcome, answer, lease))
+
+    def _ask(self, job: Job, key: bytes) -> Awaitable[Admitted]:
+        features = job.features
+        output_tokens = features.max_output_tokens or self._output_tokens
+        generations = 2 if features.policy.is_cascade else 1
+        input_tokens = features.prompt_bytes // _BYTES_PER_TOKEN
+        request = write_admission(
+            job.request_id,
+            key,
+            min(_MOST_RESERVED, generations * (input_tokens + output_tokens)),
+            self._lease_ms,
+            job.request.cache.max_age_ms,
+            features.policy.is_cache_only,
+            self._limits.share(),
+            self._reservation_ms,
+        )
+        return self._admit(request, job.inner_metadata, job, key)
+
+    async def _has_kept(self, job: Job, key: bytes, error: Unavailable) -> bool:
+        return await self.find_kept(job, key, error) is not None
 
     def _give_back(self, job: Job, key: bytes, response: Admitted) -> None:
         """The request went while it was admitted: nobody is to follow a generation that never begins."""
@@ -209,7 +209,7 @@ class Answers:
         """
         if self._cache is None:
             return
-        request = write_admission(request_id, b"", 0, self._settings.lease_ms, 0, True, self._limits.share(), 0)
+        request = write_admission(request_id, b"", 0, self._lease_ms, 0, True, self._limits.share(), 0)
         await self._admit(request, metadata)
 
     def admit_alone(self, tenant: str, *, is_generating: bool = True) -> tuple[str, ...]:
@@ -225,7 +225,7 @@ class Answers:
         """For a job an answer is looked for beside when this is late, and a lease that is too late given up."""
         on_late = partial(self._give_back, job, key) if job is not None else None
         try:
-            asked = self._crowd(self._entry).admit(request, metadata, on_late)
+            asked = _require_crowd(self._entry).admit(request, metadata, on_late)
             if self._kept is not None and job is not None:
                 self._kept.watch(asked, job, key)
             response = await asked
@@ -249,7 +249,7 @@ class Answers:
         if self._cache is None:
             return False
         request = LookupRequest(cache_key=key, max_age_ms=job.request.cache.max_age_ms)
-        timeout_s = min(self._settings.admission_timeout_ms / 1000, job.remaining_s())
+        timeout_s = min(self.settings.admission_timeout_ms / 1000, job.remaining_s())
         response = LookupResponse.FromString(
             await self._call("Lookup", request.SerializeToString(), timeout_s, job, self._leading)
         )
@@ -261,34 +261,32 @@ class Answers:
 
     async def follow(self, job: Job, key: bytes, on_chunk: Callable[[bytes], Awaitable[None]]) -> None:
         """Follow the leader's frames until its commit. Raises LEASE_LOST, REQUEST_UNKNOWN and Unavailable."""
-        cache = self._require()
-
-        def take(message: bytes) -> Awaitable[None]:
-            return on_chunk(FollowResponse.FromString(message).chunk)
-
-        await cache.stream(
+        await self._require().stream(
             f"{_SERVICE}Follow",
             FollowRequest(cache_key=key).SerializeToString(),
-            take,
-            timeout_s=max(0.001, job.remaining_s() - self._settings.hop_margin_ms / 1000),
+            partial(_pass_on, on_chunk),
+            timeout_s=max(0.001, job.remaining_s() - self.settings.hop_margin_ms / 1000),
             metadata=job.inner_metadata,
         )
 
-    def settle(self, job: Job, usage: Usage, counts: RequestCounts, commit: Commit | None = None) -> None:
+    def settle(self, job: Job, usage: Usage, counts: Counts, commit: Commit | None = None) -> None:
         """Give the rest of a reservation back: begun at once, and tried again in the background.
 
         It is charged once, whatever is heard. `commit` goes along, and is tried once.
         """
-        self._metrics.charge(counts.tier, usage.input_tokens, usage.output_tokens)
-        request = write_settlement(job.request_id, usage.SerializeToString(), counts.SerializeToString())
+        tier, counted = counts
+        asked, answered = self.metrics.charged_of[tier]
+        asked.inc(usage.input_tokens)
+        answered.inc(usage.output_tokens)
+        request = write_settlement(job.request_id, usage.SerializeToString(), counted)
 
-        def hear(error: BaseException | None) -> None:
-            if self._has_settled(error):
-                self._end_reservation(job)
-            else:
-                self._background.start(self._settle_later(job, request))
+        self._ask_to_settle(job, request, partial(self._hear_settled, job, request), commit)
 
-        self._ask_to_settle(job, request, hear, commit)
+    def _hear_settled(self, job: Job, request: bytes, error: BaseException | None) -> None:
+        if self._has_settled(error):
+            self._end_reservation(job)
+        else:
+            self._background.start(self._settle_later(job, request))
 
     async def _settle_later(self, job: Job, request: bytes) -> None:
         """Until then it stays reserved; what is never settled is left to lapse, and counted."""
@@ -299,13 +297,13 @@ class Answers:
                 self._ask_to_settle(job, request, partial(_tell, heard))
                 if self._has_settled(await heard):
                     return
-            self._metrics.settle_failures.inc()
+            self.metrics.settle_failures.inc()
         finally:
             self._end_reservation(job)
 
     def _ask_to_settle(self, job: Job, request: bytes, hear: Hear, commit: Commit | None = None) -> None:
         try:
-            self._crowd(self._exit).settle(request, job.inner_metadata, hear, commit)
+            _require_crowd(self._exit).settle(request, job.inner_metadata, hear, commit)
         except (Unavailable, MeshError) as error:
             if commit is not None:
                 commit.conclude(error)
@@ -313,13 +311,14 @@ class Answers:
 
     def _has_settled(self, error: BaseException | None) -> bool:
         """False where it is to be tried again. What is refused, or not asked any more, lapses and is counted."""
+        if error is None:
+            return True
         if isinstance(error, Unavailable):
             return False
         if isinstance(error, MeshError) and error.reason == ErrorReason.ERROR_REASON_OVERLOADED:
             # Of the service's own that is Unavailable: too many wait here.
             return False
-        if error is not None:
-            self._metrics.settle_failures.inc()
+        self.metrics.settle_failures.inc()
         return True
 
     def _end_reservation(self, job: Job) -> None:
@@ -332,15 +331,15 @@ class Answers:
             cache_key=lease.key,
             fencing_token=lease.fencing_token,
             chunk=chunk,
-            lease_ms=self._settings.lease_ms,
+            lease_ms=self._lease_ms,
         )
-        timeout_s = self._settings.settle_timeout_ms / 1000
+        timeout_s = self.settings.settle_timeout_ms / 1000
         message = await self._call("Append", request.SerializeToString(), timeout_s, lease.job, self._leading)
         return AppendResponse.FromString(message)
 
     async def commit(self, lease: Lease, message: bytes) -> None:
         """End a generation by a CommitRequest, apart from its settlement. Raises LEASE_LOST and Unavailable."""
-        timeout_s = self._settings.settle_timeout_ms / 1000
+        timeout_s = self.settings.settle_timeout_ms / 1000
         await self._call("Commit", message, timeout_s, lease.job, self._leading)
 
     def start(self, work: Awaitable[None]) -> "asyncio.Task[None]":
@@ -351,27 +350,11 @@ class Answers:
 
         return self._background.start(run())
 
-    @property
-    def settings(self) -> RouterSettings:
-        """The router's settings."""
-        return self._settings
-
-    @property
-    def metrics(self) -> RouterMetrics:
-        """The router's metrics."""
-        return self._metrics
-
     async def _call(self, method: str, request: bytes, timeout_s: float, job: Job, lane: Lane) -> bytes:
         metadata: InnerMetadata = job.inner_metadata
         return await self._require().unary(
             _SERVICE + method, request, timeout_s=timeout_s, metadata=metadata, lane=lane
         )
-
-    @staticmethod
-    def _crowd(crowd: Crowd | None) -> Crowd:
-        if crowd is None:
-            raise Unavailable("cache")
-        return crowd
 
     def _require(self) -> Dependency:
         if self._cache is None:
@@ -382,3 +365,13 @@ class Answers:
 def _tell(heard: "asyncio.Future[BaseException | None]", error: BaseException | None) -> None:
     if not heard.done():
         heard.set_result(error)
+
+
+def _pass_on(on_chunk: Callable[[bytes], Awaitable[None]], message: bytes) -> Awaitable[None]:
+    return on_chunk(FollowResponse.FromString(message).chunk)
+
+
+def _require_crowd(crowd: Crowd | None) -> Crowd:
+    if crowd is None:
+        raise Unavailable("cache")
+    return crowd

@@ -1,4 +1,8 @@
-"""Tasks that outlive the call that started them: few, each with its own deadline, and all known."""
+# cython: annotation_typing=False
+"""Tasks that outlive the call that started them: few, each with its own deadline, and all known.
+
+`background.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 import logging

@@ -1,5 +1,9 @@
 cimport cython
 
+from ssop_chassis.pace cimport Pace
+from ssop_router.background cimport Background
+from ssop_router.dependency cimport Dependency
+
 
 cdef class Commit:
     cdef readonly bytes message
@@ -16,6 +20,8 @@ cdef class _Asked:
     cdef readonly bytes message
     cdef readonly object metadata
     cdef readonly Commit commit
+
+    cdef _set(self, work, bytes message, metadata, Commit commit)
 
     cpdef bint has_ended(self) except -1
 
@@ -40,9 +46,9 @@ cdef class _Settlement(_Asked):
 
 
 cdef class Crowd:
-    cdef object _cache
-    cdef object _background
-    cdef object _pace
+    cdef Dependency _cache
+    cdef Background _background
+    cdef Pace _pace
     cdef Py_ssize_t _most_waiting
     cdef object _metadata
     cdef object _waiting

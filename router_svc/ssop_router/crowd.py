@@ -84,7 +84,8 @@ class Commit:
 class _Asked:
     """A request, under the principal of `metadata`, and the commit that travels with it."""
 
-    def __init__(self, work: Work, message: bytes, metadata: InnerMetadata, commit: Commit | None) -> None:
+    def _set(self, work: Work, message: bytes, metadata: InnerMetadata, commit: Commit | None) -> None:
+        # Apart from __init__: a call of that through `super` costs as much as all the rest.
         self.work = work
         self.message = message
         self.metadata = metadata
@@ -121,7 +122,7 @@ class _Admission(_Asked):
         future: "asyncio.Future[Admitted]",
         on_late: Callable[[Admitted], None] | None,
     ) -> None:
-        super().__init__(_ADMIT, message, metadata, None)
+        self._set(_ADMIT, message, metadata, None)
         self._future = future
         self._on_late = on_late
 
@@ -147,7 +148,7 @@ class _Settlement(_Asked):
     """`hear` is called once."""
 
     def __init__(self, message: bytes, metadata: InnerMetadata, hear: Hear, commit: Commit | None) -> None:
-        super().__init__(_SETTLE, message, metadata, commit)
+        self._set(_SETTLE, message, metadata, commit)
         self._hear: Hear | None = hear
 
     def has_ended(self) -> bool:
@@ -219,7 +220,7 @@ class Crowd:
         self._put(_Settlement(message, metadata, hear, commit), loop)
 
     def _check(self) -> asyncio.AbstractEventLoop:
-        if self._cache.is_left_alone:
+        if self._cache.is_left_alone():
             raise Unavailable(self._cache.name)
         if len(self._waiting) >= self._most_waiting:
             raise MeshError(R.ERROR_REASON_OVERLOADED, "too many calls wait for the cache service", retry_after_ms=1000)

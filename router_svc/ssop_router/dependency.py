@@ -1,4 +1,8 @@
-"""A service that requests can be served without: called with short deadlines, left alone while it is down."""
+# cython: annotation_typing=False
+"""A service that requests can be served without: called with short deadlines, left alone while it is down.
+
+`dependency.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 import logging
@@ -63,6 +67,22 @@ class Lane:
         self._slots.release()
 
 
+class _Receiver:
+    """Takes the messages of a stream; `has_failed`: the error that ends it is its own, and says nothing of the peer."""
+
+    def __init__(self, on_message: OnMessage) -> None:
+        self._on_message = on_message
+        self.has_failed = False
+
+    async def take(self, message: bytes) -> None:
+        try:
+            if (pending := self._on_message(message)) is not None:
+                await pending
+        except MeshError:
+            self.has_failed = True
+            raise
+
+
 class Dependency:
     """A peer, whether it answers, and since when. After three failures in a row one call each `skip_ms` tries it.
 
@@ -102,7 +122,6 @@ class Dependency:
         """The clock of its time-outs, in seconds; stands still while the loop does."""
         return self._attention.now_s if self._attention is not None else self._clock_ms() / 1000
 
-    @property
     def is_left_alone(self) -> bool:
         """It failed, and is not to be tried yet."""
         return self._failures >= _FAILURES_TO_SKIP and self._clock_ms() < self._ask_again_ms
@@ -149,21 +168,11 @@ class Dependency:
     ) -> None:
         """Call a streaming method; as `unary`, but a deadline says nothing: the length is not its own."""
         self._check()
-        is_receivers = False
-
-        async def take(message: bytes) -> None:
-            nonlocal is_receivers
-            try:
-                if (pending := on_message(message)) is not None:
-                    await pending
-            except MeshError:
-                is_receivers = True
-                raise
-
+        receiver = _Receiver(on_message)
         try:
-            await self._peer.stream(method, request, take, timeout_s=timeout_s, metadata=metadata)
+            await self._peer.stream(method, request, receiver.take, timeout_s=timeout_s, metadata=metadata)
         except MeshError as error:
-            if not is_receivers and error.reason != R.ERROR_REASON_DEADLINE_EXCEEDED:
+            if not receiver.has_failed and error.reason != R.ERROR_REASON_DEADLINE_EXCEEDED:
                 self.judge(error)
             raise
         self._answer()

@@ -1,4 +1,8 @@
-"""Stored answers for requests whose admission fails: what the host of the cache service still has."""
+# cython: annotation_typing=False
+"""Stored answers for requests whose admission fails: what the host of the cache service still has.
+
+`kept.pxd` gives the types with which this very file is compiled.
+"""
 
 import asyncio
 from collections import deque

@@ -226,12 +226,6 @@ class RouterMetrics:
         for level in ("1", "2", "3"):
             self.degraded.labels(level)
 
-    def charge(self, tier: Tier.ValueType, input_tokens: int, output_tokens: int) -> None:
-        """Tokens that a tenant was charged."""
-        asked, answered = self._charged_of[tier]
-        asked.inc(input_tokens)
-        answered.inc(output_tokens)
-
     def set_price(self, tier: Tier.ValueType, input_price: float, output_price: float) -> None:
         """What a million tokens of a tier cost."""
         self._price.labels(Tier.Name(tier), "input").set(input_price)
@@ -241,9 +235,8 @@ class RouterMetrics:
         charged = Counter(
             "ssop_router_charged_tokens", "Tokens charged to tenants.", ["tier", "kind"], registry=registry
         )
-        self._charged_of = ByNumber(
-            lambda tier: [charged.labels(Tier.Name(tier), kind) for kind in ("input", "output")]
-        )
+        self.charged_of = ByNumber(lambda tier: [charged.labels(Tier.Name(tier), kind) for kind in ("input", "output")])
+        """By tier: tokens of prompts and of answers."""
         self._price = Gauge(
             "ssop_router_price", "What a million tokens of a tier cost.", ["tier", "kind"], registry=registry
         )

@@ -1,8 +1,11 @@
+# cython: annotation_typing=False
 """What a request waits for that can't be admitted, where serving it unadmitted would break a promise.
 
 A lone request without a budget is served without its admission, as soon as that is late. One whose tenant has a token
 budget would be refused, and of several that ask for the same thing at once each would be a model call of its own; so
 they wait a while for a store that is slow, or comes back.
+
+`promises.pxd` gives the types with which this very file is compiled.
 """
 
 import asyncio

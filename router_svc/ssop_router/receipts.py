@@ -1,8 +1,11 @@
-"""Three numbers: document frames sent, received and verified. The last two come from clients, and are not trusted."""
+# cython: annotation_typing=False
+"""Three numbers: document frames sent, received and verified. The last two come from clients, and are not trusted.
+
+`receipts.pxd` gives the types with which this very file is compiled.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from ssop.v1.mesh_pb2 import Receipt
@@ -13,13 +16,12 @@ from ssop_router.outlet import DirectOutlet, Write
 _SIZE: Final = 10_000
 
 
-@dataclass(slots=True)
 class _Entry:
-    sent: int = 0
-    received: int = 0
-    verified: int = 0
-    is_whole: bool = False
-    is_receipted: bool = False
+    __slots__ = ("is_receipted", "is_whole", "received", "sent", "verified")
+
+    def __init__(self) -> None:
+        self.sent = self.received = self.verified = 0
+        self.is_whole = self.is_receipted = False
 
 
 class Receipts:
@@ -37,7 +39,7 @@ class Receipts:
         thin = self._thin
         return DirectOutlet(write if thin is None else lambda chunk: write(thin(chunk)), stream_number(request_id))
 
-    def record_sent(self, tenant: str, request_id: str, frames: int, *, is_whole: bool) -> None:
+    def record_sent(self, tenant: str, request_id: str, frames: int, is_whole: bool) -> None:
         """Document frames went to the client of a request; `is_whole`: all that there were."""
         if not frames:
             return

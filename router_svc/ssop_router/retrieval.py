@@ -1,4 +1,8 @@
-"""The retrieval service as requests see it: a tenant's collections, prefetches, passages."""
+# cython: annotation_typing=False
+"""The retrieval service as requests see it: a tenant's collections, prefetches, passages.
+
+`retrieval.pxd` gives the types with which this very file is compiled.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -89,7 +93,7 @@ class Retrieval:
                 raise Unavailable("rag")
             return NO_COLLECTIONS
         expires_ms, known = self._known.get(tenant, (0, {}))
-        if self._clock_ms() >= expires_ms or any(name not in known for name in named):
+        if self._clock_ms() >= expires_ms or not known.keys() >= set(named):
             return None
         return _pick(named, known)
 

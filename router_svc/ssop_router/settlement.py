@@ -1,7 +1,11 @@
-"""What a request ended as: what it is charged and counted as, and the error that its verdict calls for."""
+# cython: annotation_typing=False
+"""What a request ended as: what it is charged and counted as, and the error that its verdict calls for.
+
+`settlement.pxd` gives the types with which this very file is compiled.
+"""
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import IncompleteReason, Verdict
@@ -19,6 +23,13 @@ _MOST_TOKENS: Final = 2**32 - 1
 _FROM_CACHE: Final = (CacheReason.CACHE_REASON_HIT, CacheReason.CACHE_REASON_FOLLOWER)
 
 
+class Counts(NamedTuple):
+    """What a request is counted as: the tier that generated, and a RequestCounts as bytes."""
+
+    tier: Tier.ValueType
+    message: bytes
+
+
 def charge(job: Job, is_generated: bool) -> Usage:
     """What the request is charged: nothing for replays, nor for what a failure of the mesh cut short."""
     if job.is_similar:
@@ -32,31 +43,33 @@ def charge(job: Job, is_generated: bool) -> Usage:
     return _add(job.estimate_usage(), job.discarded_usage) if is_cut_by_caller else Usage()
 
 
-def count(job: Job, is_generated: bool) -> RequestCounts:
-    """What the request is counted as; others may hold the same message."""
+def count(job: Job, is_generated: bool) -> Counts:
+    """What the request is counted as."""
     # An answer that reached its limit of tokens is incomplete, and no error.
     is_answered = job.ending.has_ended and _find_fault(job) is None
     tier = job.target.tier if is_generated and job.target is not None else _NO_TIER
     # Who followed in vain and generated after all was not served from the cache.
     is_cached = job.is_similar or (not is_generated and job.cache_reason in _FROM_CACHE)
-    plain = _count_plain(tier, not is_answered, is_cached, bool(job.degraded_level) and is_answered)
-    prefetches = job.intake.prefetches
-    if not (prefetches.started or job.prefetch_hits or job.discarded_usage is not None):
+    is_degraded = is_answered and job.degraded_level > 0
+    plain = _count_plain(tier, not is_answered, is_cached, is_degraded)
+    prefetches, discarded_usage = job.intake.prefetches, job.discarded_usage
+    if not (prefetches.started or job.prefetch_hits or discarded_usage is not None):
         return plain
-    counts = RequestCounts()
-    counts.CopyFrom(plain)
-    counts.prefetches = prefetches.started
-    counts.prefetch_hits = job.prefetch_hits
-    counts.prefetch_tokens = prefetches.tokens
-    if job.discarded_usage is not None:
-        counts.discarded_usage.CopyFrom(job.discarded_usage)
-    return counts
+    more = RequestCounts(
+        prefetches=prefetches.started,
+        prefetch_hits=job.prefetch_hits,
+        prefetch_tokens=prefetches.tokens,
+        discarded_usage=discarded_usage,
+    )
+    # Messages one after the other are the message that has the fields of all.
+    return Counts(tier, plain.message + more.SerializeToString())
 
 
 @lru_cache(64)
-def _count_plain(tier: Tier.ValueType, is_failed: bool, is_cached: bool, is_degraded: bool) -> RequestCounts:
-    """What nearly all requests are counted as, made once for each kind of them. Never changed."""
-    return RequestCounts(tier=tier, is_failed=is_failed, is_cached=is_cached, is_degraded=is_degraded)
+def _count_plain(tier: Tier.ValueType, is_failed: bool, is_cached: bool, is_degraded: bool) -> Counts:
+    """What nearly all requests are counted as, made once for each kind of them."""
+    counts = RequestCounts(tier=tier, is_failed=is_failed, is_cached=is_cached, is_degraded=is_degraded)
+    return Counts(tier, counts.SerializeToString())
 
 
 def _add(usage: Usage, more: Usage | None) -> Usage:

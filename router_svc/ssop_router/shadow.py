@@ -1,4 +1,8 @@
-"""Copies of requests to a model on trial, whose answers nobody sees: few, of the lowest priority, never billed."""
+# cython: annotation_typing=False
+"""Copies of requests to a model on trial, whose answers nobody sees: few, of the lowest priority, never billed.
+
+`shadow.pxd` gives the types with which this very file is compiled.
+"""
 
 import logging
 import random

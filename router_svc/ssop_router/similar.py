@@ -1,7 +1,10 @@
+# cython: annotation_typing=False
 """Answers to similar questions: level 1 of the ladder and, where tenant and request ask for it, ordinary hits.
 
 The retrieval service makes the vectors, the cache service finds and judges. Neither is asked before level 1 is reached,
 unless the tenant opted in to hits; then a request waits `similar_timeout_ms` for both together, at most.
+
+`similar.pxd` gives the types with which this very file is compiled.
 """
 
 import time

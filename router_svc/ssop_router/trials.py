@@ -1,4 +1,8 @@
-"""Models on trial beside those that they may replace: how answers ended and how fast they began, over ten minutes."""
+# cython: annotation_typing=False
+"""Models on trial beside those that they may replace: how answers ended and how fast they began, over ten minutes.
+
+`trials.pxd` gives the types with which this very file is compiled.
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -38,8 +42,10 @@ class Trials:
 
     def find(self, tier: Tier.ValueType) -> Canary | None:
         """The canary of a tier, as the settings have it now."""
-        canaries = self._regimes.now().decision.canaries
-        return next((canary for canary in canaries if canary.tier == tier), None) if canaries else None
+        for canary in self._regimes.now().decision.canaries:
+            if canary.tier == tier:
+                return canary
+        return None
 
     def end(self, job: Job) -> None:
         """A request has ended; those that a node of a tier on trial answered count."""

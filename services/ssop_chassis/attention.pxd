@@ -9,6 +9,8 @@ cdef class Attention:
     cdef readonly dict _due_s
     cdef set _last_look
 
+    cpdef timeout(self, double delay_s)
+
     cpdef end(self, timer)
 
     @cython.locals(since_s=double)
@@ -19,5 +21,11 @@ cdef class Attention:
     @cython.locals(passed_s=double, credit_s=double)
     cdef _pass(self, loop)
 
-    @cython.locals(next_s=double)
+    @cython.locals(due_s=double, next_s=double)
     cpdef _look(self)
+
+
+cdef class AttentiveTimeout:
+    cdef Attention _attention
+    cdef double _delay_s
+    cdef object _timer

@@ -3,6 +3,8 @@
 
 A loop that is late, since it has much to do or gets no core, hears an answer late: time during which it heard nothing
 says nothing about who should have answered. So the clock of these time-outs stands still while the loop does not turn.
+
+`attention.pxd` gives the types with which this very file is compiled.
 """
 
 import asyncio

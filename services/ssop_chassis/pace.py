@@ -3,6 +3,8 @@
 
 A server that answers within milliseconds and is silent for 50 is gone; one whose disk takes 60 to sync is not. As with
 the retransmission time-out of TCP (RFC 6298) the bound follows what was measured, here the slowest answers of late.
+
+`pace.pxd` gives the types with which this very file is compiled.
 """
 
 import math

@@ -1,7 +1,10 @@
+# cython: annotation_typing=False
 """When a node is taken out of rotation, how it is tried, and how it comes back. Pure: time and chance are passed in.
 
 A breaker judges one node by its own outcomes and only proposes to eject it; whether that is done is the pool's business
 (`core/pool.py`), which sees the others. Outcomes that say nothing about the node never reach a breaker.
+
+`breaker.pxd` gives the types with which this very file is compiled.
 """
 
 import random

@@ -1,4 +1,8 @@
-"""How many requests a node takes at once, learnt from those that it turns away (AIMD, Chiu and Jain, 1989). Pure."""
+# cython: annotation_typing=False
+"""How many requests a node takes at once, learnt from those that it turns away (AIMD, Chiu and Jain, 1989). Pure.
+
+`concurrency.pxd` gives the types with which this very file is compiled.
+"""
 
 import math
 from dataclasses import dataclass

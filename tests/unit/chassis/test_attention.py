@@ -10,7 +10,6 @@ from helpers.as_written import run_both_ways
 from ssop_chassis.attention import TICK_S, Attention
 
 way = run_both_ways("ssop_chassis.attention", "Attention")
-
 BLOCK_S = 0.3
 
 

@@ -4,7 +4,6 @@ from helpers.as_written import run_both_ways
 from ssop_chassis.pace import HALF_LIFE_S, MOST_TIMES, Pace
 
 way = run_both_ways("ssop_chassis.pace", "Pace")
-
 FLOOR_S = 0.05
 
 

@@ -2,7 +2,10 @@
 
 import asyncio
 
+from helpers.as_written import run_both_ways
 from ssop_router.background import Background
+
+way = run_both_ways("ssop_router.background", "Background")
 
 
 async def test_what_follows_from_work_is_waited_for_too() -> None:

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.as_written import run_both_ways
 from ssop_router.core.breaker import Breaker, BreakerSettings, Phase, Probe, Trip
 
+way = run_both_ways("ssop_router.core.breaker", "Breaker", "BreakerSettings", "Phase", "Probe", "Trip")
 SETTINGS = BreakerSettings()
 
 

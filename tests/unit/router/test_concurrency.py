@@ -3,8 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.as_written import run_both_ways
 from ssop_router.core.concurrency import ConcurrencySettings, Window
 
+way = run_both_ways("ssop_router.core.concurrency", "Window")
 SETTINGS = ConcurrencySettings(largest=64)
 
 

@@ -2,11 +2,13 @@
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.call import Metadata, OnMessage
 from ssop_chassis.errors import MeshError
 from ssop_router.dependency import Dependency, Unavailable
 
+way = run_both_ways("ssop_router.dependency", "Dependency", "Unavailable")
 R = ErrorReason
 
 

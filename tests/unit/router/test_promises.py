@@ -5,12 +5,14 @@ import time
 
 import pytest
 
+from helpers.as_written import run_both_ways
 from helpers.machine import stretched
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
 from ssop_router.dependency import Unavailable
 from ssop_router.promises import Promises
 
+way = run_both_ways("ssop_router.promises", "Promises")
 KEY = b"\1" * 32
 
 

@@ -3,11 +3,14 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
+from helpers.as_written import run_both_ways
 from ssop.v1.mesh_pb2 import Receipt
 from ssop_codec import Encoder
 from ssop_router.metrics import RouterMetrics
 from ssop_router.outlet import finish
 from ssop_router.receipts import Receipts
+
+way = run_both_ways("ssop_router.receipts", "Receipts")
 
 
 @pytest.fixture
@@ -34,6 +37,12 @@ def test_frames_of_a_whole_answer_that_did_not_arrive_are_lost(registry: Collect
     receipts.record_sent("t", "r", 10, is_whole=True)
     receipts.record("t", receipt(9, 8))
     assert lost(registry) == 1
+
+
+def test_a_client_receives_no_more_than_was_sent(receipts: Receipts) -> None:
+    receipts.record_sent("t", "r", 10, is_whole=True)
+    receipts.record("t", receipt(2**64 - 1, 2**64 - 1))
+    assert receipts.of_request("t", "r") == (10, 10, 10)
 
 
 def test_a_whole_answer_that_arrived_lost_nothing(registry: CollectorRegistry, receipts: Receipts) -> None:

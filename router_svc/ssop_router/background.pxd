@@ -1,0 +1,6 @@
+cdef class Background:
+    cdef set _tasks
+
+    cpdef start(self, work)
+
+    cpdef keep(self, task)
