@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, Final
 
 from ssop.v1.errors_pb2 import ErrorReason
@@ -250,7 +251,7 @@ class Pipeline:
         cut_by: MeshError | None = None
         for _ in range(_ADMISSIONS):
             job.stage = "follow"
-            follower = Follower(delivery, job.transcript, lambda: self._recall(job, key, collections))
+            follower = Follower(delivery, job.transcript, partial(self._recall, job, key, collections))
             if await self._follow_leader(job, delivery, key, follower):
                 return True, admission, cut_by
             if delivery.is_open:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from helpers.eventually import eventually
-from helpers.scripted_mesh import GENERATE, Mesh, R, ask, failing, hanging
+from helpers.scripted_mesh import GENERATE, Mesh, R, ask, failing, hanging, pausing
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.router_pb2 import GenerateRequest
 from ssop_chassis.call import Outlives
@@ -84,7 +84,19 @@ async def lose_all_nodes(mesh: Mesh, number: int) -> None:
     assert await serve(mesh, f"question {number}") != R.ERROR_REASON_UNSPECIFIED
 
 
-ENDS = [be_answered, be_answered_from_the_cache, leave, be_refused, run_out, lose_a_node, lose_all_nodes]
+async def follow(mesh: Mesh, number: int) -> None:
+    go_on = asyncio.Event()
+    for node in mesh.nodes.values():
+        node.script = pausing(go_on, after=1)
+    leader = asyncio.ensure_future(serve(mesh, f"question {number}"))
+    await eventually(lambda: any(node.running for node in mesh.nodes.values()))
+    follower = asyncio.ensure_future(serve(mesh, f"question {number}"))
+    await eventually(lambda: any(generation.followers for generation in mesh.cache.generations.values()))
+    go_on.set()
+    assert await asyncio.gather(leader, follower) == [R.ERROR_REASON_UNSPECIFIED] * 2
+
+
+ENDS = [be_answered, be_answered_from_the_cache, follow, leave, be_refused, run_out, lose_a_node, lose_all_nodes]
 
 
 def find_garbage() -> Counter[str]:
