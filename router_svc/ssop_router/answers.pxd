@@ -4,15 +4,16 @@ from ssop_chassis.tallies cimport Count
 from ssop_router.background cimport Background
 from ssop_router.crowd cimport Commit, Crowd
 from ssop_router.dependency cimport Lane
+from ssop_router.job cimport Job
 from ssop_router.kept cimport Kept
 from ssop_router.promises cimport Promises
 from ssop_router.renewals cimport Renewals
 
 
-cpdef bytes make_key(job, tuple collections, str index_version)
+cpdef bytes make_key(Job job, tuple collections, str index_version)
 
 
-cpdef describe_request(job, tuple collections, str index_version)
+cpdef describe_request(Job job, tuple collections, str index_version)
 
 
 cdef class Answers:
@@ -33,13 +34,13 @@ cdef class Answers:
     cdef Crowd _exit
 
     @cython.locals(asked=Count, answered=Count)
-    cpdef settle(self, job, usage, counts, Commit commit=*)
+    cpdef settle(self, Job job, usage, counts, Commit commit=*)
 
-    cdef _ask_to_settle(self, job, bytes request, hear, Commit commit=*)
+    cdef _ask_to_settle(self, Job job, bytes request, hear, Commit commit=*)
 
     cdef bint _has_settled(self, error) except -1
 
-    cdef _end_reservation(self, job)
+    cdef _end_reservation(self, Job job)
 
     cdef _require(self)
 

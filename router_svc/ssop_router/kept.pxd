@@ -1,4 +1,5 @@
 from ssop_router.background cimport Background
+from ssop_router.job cimport Job
 
 
 cdef class Kept:
@@ -10,8 +11,8 @@ cdef class Kept:
     cdef object _watches
     cdef object _timer
 
-    cpdef watch(self, admission, job, bytes key)
+    cpdef watch(self, admission, Job job, bytes key)
 
     cpdef _look(self)
 
-    cdef _begin(self, job, bytes key)
+    cdef _begin(self, Job job, bytes key)

@@ -1,13 +1,16 @@
-cpdef charge(job, bint is_generated)
+from ssop_router.job cimport Job
 
 
-cpdef count(job, bint is_generated)
+cpdef charge(Job job, bint is_generated)
+
+
+cpdef count(Job job, bint is_generated)
 
 
 cdef _add(usage, more)
 
 
-cpdef judge(job)
+cpdef judge(Job job)
 
 
-cdef _find_fault(job)
+cdef _find_fault(Job job)

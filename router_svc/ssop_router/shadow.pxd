@@ -1,3 +1,4 @@
+from ssop_router.job cimport Job
 from ssop_router.trials cimport Trials
 
 
@@ -11,6 +12,6 @@ cdef class Shadows:
     cdef object _rng
     cdef Py_ssize_t _running
 
-    cpdef follow(self, job)
+    cpdef follow(self, Job job)
 
-    cdef _find(self, job, canary)
+    cdef _find(self, Job job, canary)

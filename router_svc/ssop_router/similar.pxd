@@ -1,3 +1,6 @@
+from ssop_router.job cimport Job
+
+
 cdef class Similar:
     cdef object _rules
     cdef object _sources
@@ -6,4 +9,4 @@ cdef class Similar:
     cdef object _metrics
     cdef Py_ssize_t _remembering
 
-    cpdef describe(self, job, bytes key, collections)
+    cpdef describe(self, Job job, bytes key, collections)

@@ -1,3 +1,6 @@
+from ssop_router.job cimport Job
+
+
 cdef class Trials:
     cdef object _regimes
     cdef object _metrics
@@ -6,6 +9,6 @@ cdef class Trials:
 
     cpdef find(self, tier)
 
-    cpdef end(self, job)
+    cpdef end(self, Job job)
 
     cpdef record(self, canary, str arm, str verdict, first_field_ms)

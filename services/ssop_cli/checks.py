@@ -37,16 +37,17 @@ _ASK_S: Final = 2.0
 _PARTS: Final = {
     "ssop_cache": "_messages admissions answers batches checks conclusions lines local store",
     "ssop_cache.core": "_names _whole grants keys local scripts",
-    "ssop_chassis": "attention deadline dispatch logs metrics pace tallies tracing",
+    "ssop_chassis": "attention deadline dispatch key_ring logs metrics pace tallies tracing",
     "ssop_inference.core": "_asking buffer document prompt throughput tokens",
     "ssop_inference": "delivery model_metrics outbox replay servicer slots",
     "ssop_router": (
-        "attempt crowd delivery entrance features footprint generation lease limits nodes outcomes pipeline "
-        "preparation renewals reports scoring traces traffic"
+        "answers attempt background conversations crowd delivery dependency entrance features footprint generation "
+        "job kept keys lease limits nodes outcomes outlet pipeline preparation profiles promises receipts renewals "
+        "reports retrieval schemas scoring servicer settlement shadow similar traces traffic trials validation"
     ),
     "ssop_router.core": (
-        "_choice _envelopes _form _messages _parts _relay _sieve _tuples counts decision ladder latency rules "
-        "success throttle timeline"
+        "_choice _envelopes _form _messages _parts _relay _sieve _tuples breaker cache_key canary concurrency counts "
+        "decision ladder latency rules score success throttle timeline"
     ),
 }
 COMPILED: Final = tuple(f"{package}.{name}" for package, names in _PARTS.items() for name in names.split())
