@@ -93,7 +93,7 @@ async def follow(mesh: Mesh, number: int) -> None:
     follower = asyncio.ensure_future(serve(mesh, f"question {number}"))
     await eventually(lambda: any(generation.followers for generation in mesh.cache.generations.values()))
     go_on.set()
-    assert await asyncio.gather(leader, follower) == (R.ERROR_REASON_UNSPECIFIED, R.ERROR_REASON_UNSPECIFIED)
+    assert list(await asyncio.gather(leader, follower)) == [R.ERROR_REASON_UNSPECIFIED] * 2
 
 
 ENDS = [be_answered, be_answered_from_the_cache, follow, leave, be_refused, run_out, lose_a_node, lose_all_nodes]
