@@ -32,8 +32,8 @@ EDITS: Final = {
     },
     "dedupe": {
         "conclude_requests": [
-            ("state == 's' or seen[key]", "seen[key]"),
-            ("if state == 'o' then used = number(ARGV[at]) end", "used = number(ARGV[at])"),
+            ("state == SETTLED or seen[key]", "seen[key]"),
+            ("if state == OPEN then used = number(ARGV[at]) end", "used = number(ARGV[at])"),
             ("sub(record, 5, 22), sub(record, 23)", "match(record, '^%l+( %x+ )(%d+)$')"),
         ],
     },
