@@ -226,6 +226,7 @@ class ScriptedRag:
         self.retrievals: list[rag_pb2.RetrieveRequest] = []
         self.embedded: list[rag_pb2.EmbedRequest] = []
         self.is_lossy = False
+        self.overlap_ms = 0
         self.calls: list[Call] = []
         self.error: MeshError | None = None
         self.is_frozen = False
@@ -270,6 +271,7 @@ class ScriptedRag:
             index_version=",".join(versions),
             is_prefetch_hit=any(p.request_id == request.request_id for p in self.prefetches),
             is_lossy=self.is_lossy,
+            overlap_ms=self.overlap_ms,
         )
         response.passages.add(ref=mesh_pb2.PassageRef(collection="c", document_id="d"), text="a passage")
         await call.write(response.SerializeToString())
