@@ -229,6 +229,7 @@ class ScriptedRag:
         self.overlap_ms = 0
         self.calls: list[Call] = []
         self.error: MeshError | None = None
+        self.retrieval_error: MeshError | None = None
         self.is_frozen = False
         self.is_admission_frozen = False
 
@@ -260,6 +261,8 @@ class ScriptedRag:
 
     async def retrieve(self, call: Call) -> None:
         await self._meet()
+        if self.retrieval_error is not None:
+            raise self.retrieval_error
         request = rag_pb2.RetrieveRequest.FromString(call.request)
         self.retrievals.append(request)
         mine = self.collections.get(call.principal.tenant, {})
