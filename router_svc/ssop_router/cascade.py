@@ -166,9 +166,9 @@ class Cascade:
         finally:
             task.cancel()
             await asyncio.wait({task})
-            if not task.cancelled():
-                # Whoever needed its error has had it.
-                task.exception()
+            if not task.cancelled() and isinstance(error := task.exception(), MeshError):
+                # Whoever needed it has had it; of a fault its place is still to be logged.
+                forget_frames(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,23 @@ async def outdo_the_lite_answer(mesh: Mesh, number: int) -> None:
     assert await serve(mesh, f"question {number}", policy="cascade") == R.ERROR_REASON_UNSPECIFIED
 
 
+async def run_out_while_the_lite_answer_waits(mesh: Mesh, number: int) -> None:
+    prepare(mesh, UNSURE, HANGING)
+    reason = await serve(mesh, f"question {number}", timeout_s=0.05, policy="cascade")
+    assert reason == R.ERROR_REASON_DEADLINE_EXCEEDED
+
+
+async def leave_a_recorded_answer(mesh: Mesh, number: int) -> None:
+    for node in mesh.nodes.values():
+        node.script = HANGING
+    task = asyncio.ensure_future(serve(mesh, f"question {number}", resume_window_ms=1))
+    await eventually(lambda: any(node.running for node in mesh.nodes.values()))
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await eventually(mesh.is_quiet)
+
+
 ENDS = [
     be_answered,
     be_answered_from_the_cache,
@@ -150,6 +167,8 @@ ENDS = [
     lose_the_lite_answer,
     lose_the_rest_of_the_lite_answer,
     outdo_the_lite_answer,
+    run_out_while_the_lite_answer_waits,
+    leave_a_recorded_answer,
 ]
 
 
