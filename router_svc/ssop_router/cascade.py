@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.frame_pb2 import Frame
 from ssop.v1.mesh_pb2 import CascadeReason, DegradedReason, Tier, Usage
-from ssop_chassis.errors import MeshError
+from ssop_chassis.errors import MeshError, forget_frames
 from ssop_router.attempt import Attempt
 from ssop_router.core.cascade import CascadeSettings, Evidence, Judgement, escalate, judge
 from ssop_router.core.ladder import BACKUP_LEVEL, Target, is_node_failure, refuse_level
@@ -166,9 +166,9 @@ class Cascade:
         finally:
             task.cancel()
             await asyncio.wait({task})
-            if not task.cancelled():
-                # Whoever needed its error has had it.
-                task.exception()
+            if not task.cancelled() and isinstance(error := task.exception(), MeshError):
+                # Whoever needed it has had it; of a fault its place is still to be logged.
+                forget_frames(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,7 @@ class _Run:
             await self.task
         except MeshError as error:
             self.generator.note_failure(self.job, target, self.attempt, error)
+            forget_frames(error)
             if self.delivery.is_open:
                 await self.generator.generate(self.job, self.delivery, self.lease, cut_by=error)
             else:
@@ -221,6 +222,7 @@ class _Run:
                 self.generator.note_failure(self.job, self.target, self.attempt, error)
             else:
                 reason = CascadeReason.CASCADE_REASON_ESCALATED_UNFIT
+            forget_frames(error)
         await self._take_over(reason)
 
     async def _take_over(self, reason: CascadeReason.ValueType) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ssop.v1.mesh_pb2 import RetrievalReason
 from ssop_chassis.tracing import AttributeValue, add_event
@@ -13,6 +14,9 @@ from ssop_router.dependency import Unavailable
 from ssop_router.job import Job
 from ssop_router.metrics import RouterMetrics
 from ssop_router.retrieval import Collections, Found, Retrieval
+
+_MOST_MS: Final = 2**32 - 1
+"""What an Accounting holds."""
 
 
 def _describe(job: Job) -> Mapping[str, AttributeValue]:
@@ -87,7 +91,9 @@ class Fetch:
         job.passages = list(found.passages)
         job.rag_overlap_ms = found.overlap_ms
         if task is not None:
-            job.rag_overlap_ms += max(1, round(min(self._took_ms or 0.0, ahead_ms)))
+            own_ms = max(1, round(min(self._took_ms or 0.0, ahead_ms)))
+            # The service says the rest: a sum that is no such number is not to keep the answer from its end.
+            job.rag_overlap_ms = min(_MOST_MS, found.overlap_ms + own_ms)
             self._passages.metrics.retrievals_ahead.labels("used").inc()
         job.prefetch_hits = int(found.is_prefetch_hit)
         job.retrieval_reason = found.reason

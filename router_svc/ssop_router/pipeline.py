@@ -12,7 +12,7 @@ from ssop.v1.errors_pb2 import ErrorReason
 from ssop.v1.mesh_pb2 import CacheReason
 from ssop_chassis.call import Carry
 from ssop_chassis.deadline import Deadline
-from ssop_chassis.errors import MeshError, as_mesh_error
+from ssop_chassis.errors import MeshError, as_mesh_error, forget_frames
 from ssop_chassis.logs import request_id
 from ssop_router.answers import NOT_ADMITTED, Admission, Answers
 from ssop_router.background import Background
@@ -286,6 +286,7 @@ class Pipeline:
                     raise deadline_error(job) from error
                 if reason == R.ERROR_REASON_CANCELLED:
                     raise
+            forget_frames(error)
         # The stream may have ended while the client was waited for.
         await delivery.catch_up()
         return job.reading.ending.has_ended
@@ -325,7 +326,8 @@ class Pipeline:
         """Put the passages into the job. Raises GENERATION_INTERRUPTED where they are not those of what was sent."""
         try:
             spoiled_by = await fetch.collect()
-        except Unavailable:
+        except Unavailable as error:
+            forget_frames(error)
             self._entrance.do_without_passages(job)
             spoiled_by = "rag_unavailable"
         if lease is not None and spoiled_by:

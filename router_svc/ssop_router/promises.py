@@ -29,7 +29,8 @@ class Promises:
         self._asking: dict[bytes, int] = {}
         self._is_tried = False
         self._is_given_up = False
-        self._is_back = asyncio.Event()
+        self._is_news = asyncio.Event()
+        self._told = 0
         self._waiting = 0
 
     async def keep(
@@ -70,34 +71,45 @@ class Promises:
     async def _wait(self, ask: Callable[[], Awaitable[T]], wait_s: float) -> T:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + wait_s
-        while True:
-            await self._pause(until_s - loop.time())
-            try:
-                answer = await ask()
-            except Unavailable:
-                if loop.time() >= until_s:
-                    # It is gone: who comes now need not wait for that again.
-                    self._is_given_up = wait_s >= self._wait_s
+        try:
+            while True:
+                await self._pause(loop, until_s)
+                try:
+                    answer = await ask()
+                except Unavailable:
+                    if loop.time() >= until_s:
+                        # It is gone: who comes now need not wait for that again.
+                        self._is_given_up = wait_s >= self._wait_s
+                        raise
+                except MeshError:
+                    self._tell()
                     raise
-            except MeshError:
-                self._tell()
-                raise
-            else:
-                self._tell()
-                return answer
+                else:
+                    self._tell()
+                    return answer
+        finally:
+            if not self._is_tried:
+                # Who leaves may be the one that asked for all.
+                self._wake()
 
-    async def _pause(self, left_s: float) -> None:
-        if left_s <= 0:
-            return
-        if self._is_tried:
+    async def _pause(self, loop: asyncio.AbstractEventLoop, until_s: float) -> None:
+        told = self._told
+        while self._is_tried:
+            left_s = until_s - loop.time()
+            if left_s <= 0:
+                return
             self._waiting += 1
             try:
                 # Not wait_for: on Python 3.11 it can lose a cancel that comes together with the event.
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left_s):
-                        await self._is_back.wait()
+                        await self._is_news.wait()
             finally:
                 self._waiting -= 1
+            if self._told != told:
+                return
+        left_s = until_s - loop.time()
+        if left_s <= 0:
             return
         self._is_tried = True
         try:
@@ -108,6 +120,10 @@ class Promises:
     def _tell(self) -> None:
         """Somebody was admitted, or judged: whoever waits asks again."""
         self._is_given_up = False
+        self._told += 1
+        self._wake()
+
+    def _wake(self) -> None:
         if self._waiting:
-            self._is_back.set()
-            self._is_back = asyncio.Event()
+            self._is_news.set()
+            self._is_news = asyncio.Event()

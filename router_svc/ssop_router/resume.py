@@ -237,6 +237,8 @@ class Recordings:
             recording.timer.cancel()
         if recording.task is not None:
             recording.task.cancel()
+            # What it ends with holds what it wrote to: this recording.
+            recording.task = None
 
 
 def _trim(chunk: bytes, after_seq: int | None, frames: int) -> tuple[bytes, int]:

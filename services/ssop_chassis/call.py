@@ -116,6 +116,9 @@ async def wait_within(pending: Awaitable[None], timeout_s: float) -> None:
         if not timeout.expired():
             raise
         raise MeshError(ErrorReason.ERROR_REASON_DEADLINE_EXCEEDED, "Deadline Exceeded") from error
+    finally:
+        # It holds the task, which holds the error that ends it, which holds this frame.
+        del timeout
 
 
 class Peer(Protocol):

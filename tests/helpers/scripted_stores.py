@@ -226,8 +226,10 @@ class ScriptedRag:
         self.retrievals: list[rag_pb2.RetrieveRequest] = []
         self.embedded: list[rag_pb2.EmbedRequest] = []
         self.is_lossy = False
+        self.overlap_ms = 0
         self.calls: list[Call] = []
         self.error: MeshError | None = None
+        self.retrieval_error: MeshError | None = None
         self.is_frozen = False
         self.is_admission_frozen = False
 
@@ -259,6 +261,8 @@ class ScriptedRag:
 
     async def retrieve(self, call: Call) -> None:
         await self._meet()
+        if self.retrieval_error is not None:
+            raise self.retrieval_error
         request = rag_pb2.RetrieveRequest.FromString(call.request)
         self.retrievals.append(request)
         mine = self.collections.get(call.principal.tenant, {})
@@ -270,6 +274,7 @@ class ScriptedRag:
             index_version=",".join(versions),
             is_prefetch_hit=any(p.request_id == request.request_id for p in self.prefetches),
             is_lossy=self.is_lossy,
+            overlap_ms=self.overlap_ms,
         )
         response.passages.add(ref=mesh_pb2.PassageRef(collection="c", document_id="d"), text="a passage")
         await call.write(response.SerializeToString())

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from helpers.as_written import run_both_ways
+from helpers.eventually import eventually
 from helpers.machine import stretched
 from ssop.v1.errors_pb2 import ErrorReason
 from ssop_chassis.errors import MeshError
@@ -36,12 +37,18 @@ class Store:
 
 
 async def keep(
-    promises: Promises, store: Store, key: bytes = b"", *, has_budget: bool = False, is_kept: bool = False
+    promises: Promises,
+    store: Store,
+    key: bytes = b"",
+    *,
+    has_budget: bool = False,
+    is_kept: bool = False,
+    remaining_s: float = 30.0,
 ) -> str:
     async def has_other(_: Unavailable) -> bool:
         return is_kept
 
-    return await promises.keep(store, key, has_budget=has_budget, remaining_s=lambda: 30.0, has_other=has_other)
+    return await promises.keep(store, key, has_budget=has_budget, remaining_s=lambda: remaining_s, has_other=has_other)
 
 
 async def test_a_lone_request_does_not_wait() -> None:
@@ -97,3 +104,23 @@ async def test_who_tries_for_others_may_go_away() -> None:
     assert await asyncio.wait_for(keep(promises, store, has_budget=True), 60) == "in"
     assert await asyncio.wait_for(asyncio.gather(*asked[5:]), 60) == ["in"] * 5
     assert not promises._asking
+
+
+async def test_another_one_tries_where_who_tried_went_away_and_nobody_comes() -> None:
+    promises = Promises(3)
+    # Ten that failed, and tries that one makes for all, before those that wait would ask in their last moment.
+    store = Store(13)
+    asked = [asyncio.ensure_future(keep(promises, store, KEY)) for _ in range(10)]
+    await eventually(lambda: store.calls == 10)
+    asked[0].cancel()
+    assert await asyncio.gather(*asked[1:]) == ["in"] * 9
+
+
+async def test_another_one_tries_where_the_time_of_who_tried_is_over() -> None:
+    promises = Promises(3)
+    store = Store(13)
+    hasty = asyncio.ensure_future(keep(promises, store, KEY, remaining_s=0.02))
+    asked = [asyncio.ensure_future(keep(promises, store, KEY)) for _ in range(9)]
+    with pytest.raises(Unavailable):
+        await hasty
+    assert await asyncio.gather(*asked) == ["in"] * 9

@@ -50,6 +50,15 @@ async def test_retrieval_overlaps_admission(mesh: Mesh) -> None:
     assert mesh.metric("ssop_router_retrievals_ahead_total", outcome="used") == 1
 
 
+async def test_answer_ends_whatever_overlap_a_prefetch_is_said_to_have_had() -> None:
+    async with run_router(retrieval_ahead="always") as mesh:
+        mesh.rag.collections["acme"] = {"docs": 3}
+        mesh.rag.overlap_ms = 2**32 - 1
+        answer = await mesh.generate(ask(model="grok-3-lite"))
+    assert answer.error is None
+    assert answer.accounting.rag_overlap_ms == 2**32 - 1
+
+
 async def test_retrieval_is_cancelled_and_counted_when_the_answer_is_stored() -> None:
     async with run_router(retrieval_ahead="always") as mesh:
         mesh.rag.collections["acme"] = {"docs": 3}
