@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 SECTIONS: Final = ("mesh", "router", "inference", "cache", "rag", "gateway", "opinion", "ebpf")
 # Read by tools and tests, not by services.
@@ -36,6 +36,8 @@ _CREDENTIAL: Final = re.compile(r"credential:([A-Za-z0-9][A-Za-z0-9._-]*)")
 EXIT_SETTINGS: Final = 78
 """EX_CONFIG of sysexits.h: the settings can't be used, so a restart won't help."""
 _USER_INFO: Final = re.compile(r"(?<=://)[^/?#\s]*@")
+# Compiled modules keep numbers as C does, some of them a thousand times as large; beyond this a double skips some, too.
+_LARGEST: Final = 2**53
 
 
 class SettingsError(ValueError):
@@ -46,6 +48,13 @@ class Settings(BaseModel):
     """Base of every section: immutable, and strict about names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*")
+    @classmethod
+    def _check_size(cls, value: Any) -> Any:
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise ValueError(f"must be at most {_LARGEST}")
+        return value
 
 
 class TlsSettings(Settings):

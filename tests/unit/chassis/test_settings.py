@@ -44,6 +44,12 @@ def test_message_lists_every_fault(tmp_path: Path) -> None:
     assert all(text in message for text in ("[ruter]", "max_rps", "max_rsp", "SSOP_NOSUCH_KEY"))
 
 
+@pytest.mark.parametrize("number", [2**53 + 1, 2**63, 10**40])
+def test_number_that_compiled_code_cannot_keep_is_a_fault(tmp_path: Path, number: int) -> None:
+    with pytest.raises(SettingsError, match=r"^\[router\] max_rps: .* must be at most 9007199254740992$"):
+        load(tmp_path, f"[router]\nmax_rps = {number}")
+
+
 def test_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"ssop\.toml"):
         load(tmp_path, "not toml")
