@@ -227,9 +227,9 @@ class Admissions:
         return admissions
 
     def _keep_grants(self, tenant: str, asked: list[Admit], admissions: list[Admission], until_s: float) -> None:
-        for (_, cache_key, *_), (outcome, _, fence, _) in zip(asked, admissions, strict=True):
+        for one, (outcome, _, fence, _) in zip(asked, admissions, strict=True):
             if outcome is _LEASE:
-                self._grants.give(tenant, cache_key, fence, until_s)
+                self._grants.give(tenant, one[1], fence, until_s)
 
     async def _find(self, tenant: str, asked: list[Admitting]) -> list[Answer | None]:
         wanted = [wanted for one in asked if (wanted := _wanted(one)) is not None]

@@ -94,7 +94,7 @@ class AnswerStore:
         answers: list[Answer | MeshError | None] = [*self._find_local(tenant, wanted)]
         missing = [at for at, answer in enumerate(answers) if answer is None]
         kept = self._find_unsynced(tenant, wanted, missing)
-        for places in (list(kept), [at for at in missing if at not in kept]):
+        for places in (list(kept), [at for at in missing if at not in kept] if kept else missing):
             if not places:
                 continue
             asking = self._find_shared(tenant, [wanted[at] for at in places], timeout_s)

@@ -52,6 +52,11 @@ class _Wire(asyncio.Protocol):
         """Commands whose reply has not come."""
         return len(self._awaited) + len(self._unsent)
 
+    @property
+    def is_free(self) -> bool:
+        """It stands, takes commands, and is not busy."""
+        return self.is_up and not self.is_left and self.load < CALLS_PER_CONNECTION
+
     def send(self, entries: Sequence[_Entry]) -> None:
         """Write commands, at once or as soon as there is a connection."""
         if self._transport is None:
@@ -233,11 +238,11 @@ class Lines:
         self._waiting.clear()
         if not batch:
             return
-        taking = self._taking()
         # Replies that come together are read together, so the first that is not busy takes all.
-        best = next((wire for wire in taking if wire.is_up and wire.load < CALLS_PER_CONNECTION), None)
+        best = next((wire for wire in self._wires if wire.is_free), None)
         if best is None:
             # The least busy one that stands; one that is being made only where there is no other.
+            taking = self._taking()
             best = min(taking, key=lambda wire: (not wire.is_up, wire.load), default=None)
             if best is None or (len(taking) < self._count and all(wire.is_up for wire in taking)):
                 made = self._open()

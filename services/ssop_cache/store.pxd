@@ -1,10 +1,12 @@
+from ssop_cache.core.circuit cimport Circuit
+from ssop_cache.slots cimport Slots
 from ssop_chassis.attention cimport Attention
 from ssop_chassis.pace cimport Pace
 
 
 cdef class _Shard:
     cdef public object instance
-    cdef readonly object circuit
+    cdef readonly Circuit circuit
     cdef public object task
     cdef public bint is_gone
 
@@ -22,7 +24,7 @@ cdef class RedisStore:
     cdef object _connection_wait_s
     cdef object _probe_interval_s
     cdef object _deployment
-    cdef object _slots
+    cdef Slots _slots
     cdef dict _scripts
     cdef dict _digests
     cdef dict _shards

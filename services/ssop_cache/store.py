@@ -13,10 +13,10 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib import resources
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from redis.asyncio.client import PubSub
 from redis.exceptions import (
@@ -38,6 +38,7 @@ from ssop_cache.deployment import Deployment, Instance, Word
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.redis_settings import Role
 from ssop_cache.refusals import is_full, is_replica, name_of
+from ssop_cache.slots import Slots
 from ssop_chassis.attention import Attention
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
@@ -105,7 +106,7 @@ class RedisStore:
         self._connection_wait_s = connection_wait_s
         self._probe_interval_s = probe_interval_s
         self._deployment = deployment
-        self._slots = asyncio.Semaphore(connections * deployment.calls_per_connection)
+        self._slots = Slots(connections * deployment.calls_per_connection)
         self._scripts = load_scripts()
         self._digests = {name: _sha1(text) for name, text in self._scripts.items()}
         self._shards: dict[str, _Shard] = {}
@@ -145,14 +146,14 @@ class RedisStore:
         """Its instances are to be nodes of a cluster."""
         return self._deployment.is_cluster
 
-    async def run(self, call: ScriptCall, timeout_s: float | None = None) -> Reply:
+    def run(self, call: ScriptCall, timeout_s: float | None = None) -> Coroutine[Any, Any, Reply]:
         """Run a script; its reply, within `timeout_s` (None: the configured time).
 
         Raises STORE_UNAVAILABLE, then the script may or may not have run; and OVERLOADED when no connection gets free.
         """
         known = ("EVALSHA", self._digests[call.script], len(call.keys), *call.keys, *call.args)
         whole = self._scripts[call.script]
-        return cast("Reply", await self._bounded(call.keys[0], known, timeout_s, script=whole))
+        return self._bounded(call.keys[0], known, timeout_s, script=whole)
 
     async def command(self, *words: str, key: str) -> Any:
         """Run a plain command where a key is, under the same bounds."""
@@ -191,10 +192,8 @@ class RedisStore:
 
     async def _bounded(self, key: str, words: tuple[Word, ...], timeout_s: float | None, *, script: str = "") -> Any:
         route = _Route(self._shard_of(key))
-        if self._slots.locked():
+        if not self._slots.take():
             await self._wait_for_slot()
-        else:
-            await self._slots.acquire()
         try:
             self._refuse_if_open(route.shard)
             started_s = self._attention.now_s
@@ -228,7 +227,7 @@ class RedisStore:
             self._fail(route.shard, is_gone=False)
             raise self._unavailable("protocol") from error
         finally:
-            self._slots.release()
+            self._slots.give()
         route.shard.circuit.succeed()
         self._pace.observe(self._attention.now_s - started_s, time.monotonic())
         return reply
@@ -275,7 +274,7 @@ class RedisStore:
     async def _wait_for_slot(self) -> None:
         try:
             async with asyncio.timeout(self._connection_wait_s):
-                await self._slots.acquire()
+                await self._slots.wait()
         except TimeoutError as error:
             self._metrics.store_errors.labels(self.role, "no_connection").inc()
             raise MeshError(
@@ -329,7 +328,7 @@ class RedisStore:
             _log.debug("a new instance was not checked: %s", describe(error), extra={"role": self.role})
 
     def _fail(self, shard: _Shard, *, is_gone: bool) -> None:
-        if shard.circuit.fail(time.monotonic(), is_gone=is_gone):
+        if shard.circuit.fail(time.monotonic(), is_gone):
             told = {"role": self.role, "instance": shard.instance.name}
             _log.error("the store does not answer; calls fail at once until it does", extra=told)
             self.changes += 1

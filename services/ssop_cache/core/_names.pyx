@@ -19,6 +19,9 @@ cdef enum:
     DIGITS = 16
 
 cdef const char* HEX = b"0123456789abcdef"
+cdef char[256][2] PAIRS
+for _place in range(256):
+    PAIRS[_place][0], PAIRS[_place][1] = HEX[_place >> 4], HEX[_place & 0xF]
 cdef uint8_t[128] IN_ID
 for _place in range(128):
     IN_ID[_place] = chr(_place).isalnum() or chr(_place) in "._:-"
@@ -45,8 +48,8 @@ def mark_question(bytes cache_key not None, uint64_t tokens):
     for place in range(size - 8 if size > 8 else 0, size):
         mark = mark << 8 | at[place]
     mark ^= tokens
-    for place in range(DIGITS):
-        digits[place] = HEX[mark >> (4 * (DIGITS - 1 - place)) & 0xF]
+    for place in range(DIGITS // 2):
+        memcpy(&digits[2 * place], PAIRS[mark >> (4 * (DIGITS - 2 - 2 * place)) & 0xFF], 2)
     return PyUnicode_DecodeASCII(digits, DIGITS, NULL)
 
 
@@ -63,5 +66,5 @@ def name_key(str prefix not None, bytes cache_key not None):
     memcpy(at, PyUnicode_DATA(prefix), before)
     at += before
     for place in range(size):
-        at[2 * place], at[2 * place + 1] = HEX[key[place] >> 4], HEX[key[place] & 0xF]
+        memcpy(at + 2 * place, PAIRS[key[place]], 2)
     return name

@@ -28,8 +28,11 @@ class Grants:
     def take(self, tenant: str, cache_key: bytes, fence: int, now_s: float) -> bool:
         """Whether it is held still, for all that is known here. It is said once: who asks is about to end it."""
         name = tenant, cache_key
-        grant = self._grants.get(name)
-        if grant is None or grant[0] != fence:
+        grant = self._grants.pop(name, None)
+        if grant is None:
             return False
-        del self._grants[name]
+        if grant[0] != fence:
+            # Whose it is has yet to ask.
+            self._grants[name] = grant
+            return False
         return now_s < grant[1]

@@ -124,3 +124,14 @@ def test_the_end_of_what_is_followed_names_its_log_and_its_channel() -> None:
 
 def test_a_script_can_take_the_id_from_the_name_of_a_request() -> None:
     assert KEYS.request("some-id")[KEYS.id_at - 1 :] == "some-id"
+
+
+def test_counters_of_each_settlement_are_written_in_the_order_of_their_names() -> None:
+    settlements = [Settlement("r1", 5, {"b": 7, "a": 2**64 - 1}), Settlement("r2", 0), Settlement("r3", 1, {"c": 10})]
+    assert [*scripts.conclude(KEYS, Limits(), settlements).args[-6:]] == [5, f"7 {2**64 - 1} 0", 0, "", 1, "0 0 10"]
+
+
+@pytest.mark.parametrize("values", [[], ["a"], ["a", "a", "a"], ["b", "a", "b", "c", "a", "b"]])
+def test_each_is_counted_in_the_order_in_which_it_comes_first(values: list[str]) -> None:
+    counts = scripts.count_each(values)
+    assert list(counts.items()) == [(value, values.count(value)) for value in dict.fromkeys(values)]
