@@ -1,5 +1,4 @@
 from ssop_cache.core.circuit cimport Circuit
-from ssop_cache.slots cimport Slots
 from ssop_chassis.attention cimport Attention
 from ssop_chassis.pace cimport Pace
 
@@ -24,7 +23,7 @@ cdef class RedisStore:
     cdef object _connection_wait_s
     cdef object _probe_interval_s
     cdef object _deployment
-    cdef Slots _slots
+    cdef object _slots
     cdef dict _scripts
     cdef dict _digests
     cdef dict _shards

@@ -38,7 +38,6 @@ from ssop_cache.deployment import Deployment, Instance, Word
 from ssop_cache.metrics import CacheMetrics
 from ssop_cache.redis_settings import Role
 from ssop_cache.refusals import is_full, is_replica, name_of
-from ssop_cache.slots import Slots
 from ssop_chassis.attention import Attention
 from ssop_chassis.errors import MeshError
 from ssop_chassis.logs import describe
@@ -106,7 +105,7 @@ class RedisStore:
         self._connection_wait_s = connection_wait_s
         self._probe_interval_s = probe_interval_s
         self._deployment = deployment
-        self._slots = Slots(connections * deployment.calls_per_connection)
+        self._slots = asyncio.Semaphore(connections * deployment.calls_per_connection)
         self._scripts = load_scripts()
         self._digests = {name: _sha1(text) for name, text in self._scripts.items()}
         self._shards: dict[str, _Shard] = {}
@@ -192,8 +191,10 @@ class RedisStore:
 
     async def _bounded(self, key: str, words: tuple[Word, ...], timeout_s: float | None, *, script: str = "") -> Any:
         route = _Route(self._shard_of(key))
-        if not self._slots.take():
+        if self._slots.locked():
             await self._wait_for_slot()
+        else:
+            await self._slots.acquire()
         try:
             self._refuse_if_open(route.shard)
             started_s = self._attention.now_s
@@ -227,7 +228,7 @@ class RedisStore:
             self._fail(route.shard, is_gone=False)
             raise self._unavailable("protocol") from error
         finally:
-            self._slots.give()
+            self._slots.release()
         route.shard.circuit.succeed()
         self._pace.observe(self._attention.now_s - started_s, time.monotonic())
         return reply
@@ -274,7 +275,7 @@ class RedisStore:
     async def _wait_for_slot(self) -> None:
         try:
             async with asyncio.timeout(self._connection_wait_s):
-                await self._slots.wait()
+                await self._slots.acquire()
         except TimeoutError as error:
             self._metrics.store_errors.labels(self.role, "no_connection").inc()
             raise MeshError(

@@ -36,7 +36,7 @@ MIN_MEMORY_BYTES: Final = 1024**3
 _ASK_S: Final = 2.0
 _PARTS: Final = {
     "ssop_cache": "_messages admissions answers batches checks conclusions lines local store",
-    "ssop_cache.core": "_names _whole grants keys local scripts",
+    "ssop_cache.core": "_names _whole circuit grants keys local scripts",
     "ssop_chassis": "attention deadline dispatch key_ring logs metrics pace tallies tracing",
     "ssop_inference.core": "_asking buffer document prompt throughput tokens",
     "ssop_inference": "delivery model_metrics outbox replay servicer slots",
