@@ -83,15 +83,16 @@ class Attempt(Relay):
         """The node goes on with what another one has begun."""
         self.confidence_tokens = 0
         """What the node is asked for; see `InferenceServiceGenerateRequest`."""
+        # What is passed here has no type of C; the fields that it is kept in have.
         self._job = job
-        self._transcript = job.transcript
         self._delivery = delivery
         self._lease = lease
+        self._transcript = self._job.transcript
         self._on_commit = on_commit
         self._held: list[bytes] = []
         self._held_kinds = 0
         self._held_frames = 0
-        self._has_tools = bool(job.parts.tools)
+        self._has_tools = bool(self._job.parts.tools)
         self._last_seqs: dict[int, int] = {}
         self._open_documents: set[int] = set()
         self.held_bytes = 0
@@ -102,18 +103,18 @@ class Attempt(Relay):
         self.is_committed = False
         self.is_finished = False
         self.is_client_gone = False
-        self.reading = job.reading = Reading()
-        outlet = delivery.outlet
+        self.reading = self._job.reading = Reading()
+        outlet = self._delivery.outlet
         self._outlet = outlet if isinstance(outlet, DirectOutlet) else None
-        self._stream = stream_number(job.request_id) if self._outlet is None else self._outlet.stream
+        self._stream = stream_number(self._job.request_id) if self._outlet is None else self._outlet.stream
         self.connect(
-            job.transcript,
-            job.sends,
+            self._transcript,
+            self._job.sends,
             self._outlet,
-            lease.backlog if lease is not None else None,
+            self._lease.backlog if self._lease is not None else None,
             stream=self._stream,
             clock=monotonic,
-            started_s=job.started_s,
+            started_s=self._job.started_s,
             patience=Deadline(first_field_s),
         )
 

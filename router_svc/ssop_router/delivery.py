@@ -208,7 +208,9 @@ class Delivery:
         level, reason, reading = job.degraded_level, job.degraded_reason, job.reading
         if stored is None and not (similarity or job.unavailable or job.passages or job.continuations):
             limits = reading.engine_limits
-            is_short = len(limits) <= _MOST_REMEMBERED_LIMITS and sum(map(len, limits)) <= _MOST_REMEMBERED_CHARS
+            is_short = not limits or (
+                len(limits) <= _MOST_REMEMBERED_LIMITS and sum(map(len, limits)) <= _MOST_REMEMBERED_CHARS
+            )
             pack = _pack_plain_status if is_short else _pack_plain_status.__wrapped__
             return pack(level, reason, reading.constraint_mode, limits, job.served_by)
         status = describe_state(level, reason, reading.constraint_mode, reading.engine_limits, job.served_by)

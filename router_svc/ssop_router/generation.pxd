@@ -1,11 +1,12 @@
 from ssop_router.delivery cimport Delivery
 from ssop_router.job cimport Job
 from ssop_router.nodes cimport Nodes as _Nodes
+from ssop_router.profiles cimport Regimes as _Regimes
 
 
 cdef class Generator:
     cdef _Nodes _nodes
-    cdef object _regimes
+    cdef _Regimes _regimes
     cdef object _metrics
     cdef object _limits
     cdef object _similar

@@ -1,8 +1,12 @@
 cimport cython
 
+from ssop_router.answers cimport Answers as _Answers
+from ssop_router.background cimport Background as _Background
 from ssop_router.entrance cimport Entrance as _Entrance
 from ssop_router.job cimport Intake, Job
 from ssop_router.preparation cimport Preparation as _Preparation
+from ssop_router.profiles cimport Regimes as _Regimes
+from ssop_router.receipts cimport Receipts as _Receipts
 from ssop_router.reports cimport Reports as _Reports
 
 
@@ -11,7 +15,7 @@ cdef int _HIT, _FOLLOWER
 
 cdef class Pipeline:
     cdef _Preparation _preparation
-    cdef readonly object _answers
+    cdef readonly _Answers _answers
     cdef _Entrance _entrance
     cdef object _passages
     cdef object _generator
@@ -20,12 +24,12 @@ cdef class Pipeline:
     cdef object _similar
     cdef readonly object _citations
     cdef readonly object _recordings
-    cdef object _receipts
+    cdef _Receipts _receipts
     cdef readonly _Reports _reports
     cdef object _shadows
-    cdef object _regimes
+    cdef _Regimes _regimes
     cdef object _settings
-    cdef object _background
+    cdef _Background _background
     cdef object _metrics
     cdef readonly dict _running
 

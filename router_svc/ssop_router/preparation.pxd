@@ -1,5 +1,7 @@
+from ssop_router.conversations cimport Conversations as _Conversations
 from ssop_router.job cimport Intake, Job
 from ssop_router.nodes cimport Nodes as _Nodes
+from ssop_router.profiles cimport Regimes as _Regimes
 
 
 cdef class Preparation:
@@ -11,16 +13,18 @@ cdef class Preparation:
     cdef long long _max_timeout_ms
     cdef object _continue_max_bytes
     cdef double _margin_s
-    cdef object _regimes
+    cdef _Regimes _regimes
     cdef object _metrics
     cdef object _sign
     cdef object _clock_ms
     cdef object _rng
-    cdef object _conversations
+    cdef _Conversations _conversations
     cdef object _cache_rule
     cdef tuple _cache_first
     cdef str _prefix
     cdef long long _named
+
+    cdef _read_settings(self)
 
     cpdef Job prepare(self, Intake intake)
 

@@ -6,8 +6,8 @@
 
 import random
 import secrets
-import time
 from collections.abc import Callable, Mapping
+from time import perf_counter_ns
 from typing import Any, Final
 
 from ssop.v1.mesh_pb2 import Tier
@@ -72,19 +72,19 @@ class Preparation:
         self._prefix = secrets.token_hex(10)
         self._named = secrets.randbits(40)
 
-    @property
-    def _decision(self) -> DecisionSettings:
+    def _read_settings(self) -> DecisionSettings:
         return self._regimes.now().decision
 
     def prepare(self, intake: Intake) -> Job:
         """Check a request and decide where it goes. Raises what GenerateRequest's rpc promises, up to the decision."""
         request, principal = intake.request, intake.principal
-        parts = read_prompt(request.prompt, max_prompt_bytes=self._max_prompt_bytes)
+        prompt = request.prompt
+        parts = read_prompt(prompt, max_prompt_bytes=self._max_prompt_bytes)
         check_request(request, parts)
         policy = parse_policy(request.policy or intake.policy)
         if parts.schema is not None:
             principal.require(SCHEMA_SCOPE)
-        schema = self.schemas.of_prompt(request.prompt, parts)
+        schema = self.schemas.of_prompt(prompt, parts)
         now_ms, conversation_id = self._clock_ms(), request.conversation_id
         conversation = self._conversations.find(principal.tenant, conversation_id, now_ms)
         request_id = request.request_id or self._name_request()
@@ -95,11 +95,11 @@ class Preparation:
             principal.scopes,
             conversation,
             is_cache_first=self._is_cache_first(now_ms),
-            canaries=draw(self._decision.canaries, principal.tenant, conversation_id or request_id),
+            canaries=draw(self._read_settings().canaries, principal.tenant, conversation_id or request_id),
         )
-        started_ns = time.perf_counter_ns()
+        started_ns = perf_counter_ns()
         decision = open_cascade(self._decide, features) if policy.is_cascade else self._decide(features)
-        decision_us = (time.perf_counter_ns() - started_ns) // 1000
+        decision_us = (perf_counter_ns() - started_ns) // 1000
         limit_ms = min(self._max_timeout_ms, request.timeout_ms or self._max_timeout_ms)
         return Job(
             intake,
@@ -125,7 +125,7 @@ class Preparation:
         return decide(
             features,
             self._nodes.snapshot(),
-            self._decision,
+            self._read_settings(),
             self._clock_ms(),
             self._rng,
             score_text=self.scorer,
@@ -134,14 +134,14 @@ class Preparation:
     def explain(self, features: Features, decision: Decision) -> tuple[Explanation, Complexity, Score | None]:
         """How a decision came about; the classifier is asked even where the decision did not need it."""
         now_ms, snapshot = self._clock_ms(), self._nodes.snapshot()
-        complexity, score = weigh(features, snapshot, self._decision, now_ms, self._rng, score_text=self.scorer)
+        complexity, score = weigh(features, snapshot, self._read_settings(), now_ms, self._rng, score_text=self.scorer)
         # What decided is shown as it was then.
         complexity, score = decision.complexity or complexity, decision.score or score
         found = explain(
             decision,
             features,
             snapshot,
-            self._decision,
+            self._read_settings(),
             now_ms=now_ms,
             complexity=complexity,
             score=score,
@@ -153,7 +153,7 @@ class Preparation:
             decision,
             features,
             self._nodes.snapshot(),
-            self._decision,
+            self._read_settings(),
             now_ms=self._clock_ms(),
             score_text=self.scorer,
             conversation=name_conversation(intake.principal.tenant, intake.request.conversation_id),

@@ -21,6 +21,7 @@ from ssop_router.traffic import Traffic
 from ssop_router.trials import Trials
 
 _log = logging.getLogger(__name__)
+_INFO: Final = logging.INFO
 _NO_CONFIDENCE: Final = '"cascade_confidence":null'
 _NO_CASCADE: Final = CascadeReason.CASCADE_REASON_UNSPECIFIED
 
@@ -57,7 +58,7 @@ class Reports:
         self.traces.end(job, outcome)
         self._traffic.record(job, outcome)
         self._trials.end(job)
-        if _log.isEnabledFor(logging.INFO):
+        if _log.isEnabledFor(_INFO):
             note(_log, "request", _describe(job, outcome, cascade_reason, level))
 
 

@@ -11,16 +11,17 @@ cdef class _Wheel:
     cdef object now_s
     cdef readonly dict _slots
     cdef readonly object _timer
-    cdef double _looks_at
+    cdef long long _looks_at
 
-    @cython.locals(slot=double, alarms=set)
+    @cython.locals(slot=cython.longlong, alarms=set)
     cdef set take(self, double at_s, Alarm alarm)
 
+    @cython.locals(slot=cython.longlong)
     cdef void drop(self, double at_s)
 
-    cdef void _look_at(self, double slot)
+    cdef void _look_at(self, long long slot)
 
-    @cython.locals(passed=double, slot=double)
+    @cython.locals(now_s=double, passed=cython.longlong, slot=cython.longlong)
     cpdef _look(self)
 
 
@@ -32,6 +33,7 @@ cpdef _Wheel _wheel()
 cpdef running_loop()
 
 
+@cython.locals(now_ns=cython.longlong)
 cpdef long long monotonic_ms()
 
 
@@ -44,8 +46,10 @@ cdef class Alarm:
 
     cpdef _set_in(self)
 
-    @cython.locals(at_s=double)
     cpdef start(self, double delay_s)
+
+    @cython.locals(at_s=double)
+    cdef _start_at(self, double now_s, double delay_s)
 
     cpdef stop(self)
 

@@ -40,13 +40,13 @@ class _Wheel:
         self.loop = loop
         self.now_s = loop.time
         self.thread = get_ident()
-        self._slots: dict[float, set[Alarm]] = {}
+        self._slots: dict[int, set[Alarm]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = 0.0
+        self._looks_at = 0
 
     def take(self, at_s: float, alarm: "Alarm") -> "set[Alarm]":
         """Wake it when its slot begins; what is returned has the alarm until then."""
-        slot = (at_s - _ROUNDING_S) // _SLOT_S
+        slot = int((at_s - _ROUNDING_S) // _SLOT_S)
         alarms = self._slots.get(slot)
         if alarms is None:
             alarms = self._slots[slot] = set()
@@ -57,9 +57,10 @@ class _Wheel:
 
     def drop(self, at_s: float) -> None:
         """Forget the slot of that time, which is empty: a set that held many keeps their room until it is gone."""
-        self._slots.pop((at_s - _ROUNDING_S) // _SLOT_S, None)
+        slot = int((at_s - _ROUNDING_S) // _SLOT_S)
+        self._slots.pop(slot, None)
 
-    def _look_at(self, slot: float) -> None:
+    def _look_at(self, slot: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._looks_at = slot
@@ -67,7 +68,8 @@ class _Wheel:
 
     def _look(self) -> None:
         self._timer = None
-        passed = self.now_s() // _SLOT_S
+        now_s = self.now_s()
+        passed = int(now_s // _SLOT_S)
         due = [alarm for slot, alarms in self._slots.items() if slot <= passed for alarm in alarms]
         self._slots = {slot: alarms for slot, alarms in self._slots.items() if slot > passed}
         if self._slots:
@@ -105,7 +107,8 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 def monotonic_ms() -> int:
     """Milliseconds of the clock that never goes back."""
-    return monotonic_ns() // 1_000_000
+    now_ns = monotonic_ns()
+    return now_ns // 1_000_000
 
 
 class Alarm:
@@ -126,9 +129,12 @@ class Alarm:
 
     def start(self, delay_s: float) -> None:
         """Ring after so many seconds."""
+        self._start_at(self._wheel.now_s(), delay_s)
+
+    def _start_at(self, now_s: float, delay_s: float) -> None:
         if self._alarms is not None or self._handle is not None:
             self.stop()
-        self.at_s = at_s = self._wheel.now_s() + min(delay_s, _MOST_S)
+        self.at_s = at_s = now_s + min(delay_s, _MOST_S)
         if delay_s < _COARSE_S:
             self._handle = self.loop.call_later(delay_s, self._ring) if delay_s > 0 else self.loop.call_soon(self._ring)
         else:
@@ -189,8 +195,9 @@ class Deadline(Alarm):
         self._task = task
         self._cancelling = task.cancelling()
         if (delay_s := self._first_s) is not None:
-            self._due_s = self._rings_s = self._wheel.now_s() + delay_s
-            self.start(delay_s)
+            now_s = self._wheel.now_s()
+            self._due_s = self._rings_s = now_s + delay_s
+            self._start_at(now_s, delay_s)
         return self
 
     def __exit__(
@@ -212,12 +219,13 @@ class Deadline(Alarm):
         if delay_s is None:
             self._due_s = inf
             return
-        due_s = self._due_s = self._wheel.now_s() + delay_s
+        now_s = self._wheel.now_s()
+        due_s = self._due_s = now_s + delay_s
         if due_s >= self._rings_s and (self._alarms is not None or self._handle is not None):
             return
         if self._task is not None and not self._is_over:
             self._rings_s = due_s
-            self.start(delay_s)
+            self._start_at(now_s, delay_s)
 
     def expire(self) -> None:
         """The time is over now."""
@@ -230,10 +238,11 @@ class Deadline(Alarm):
         due_s = self._due_s
         if due_s == inf:
             return
-        left_s = due_s - self._wheel.now_s()
+        now_s = self._wheel.now_s()
+        left_s = due_s - now_s
         if left_s > 0:
             self._rings_s = due_s
-            self.start(left_s)
+            self._start_at(now_s, left_s)
         elif self._has_yielded or self._task is None or self._task.cancelling() <= self._cancelling:
             self.expire()
         else:

@@ -26,6 +26,7 @@ request_id: ContextVar[str] = ContextVar("ssop_request_id", default="")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _encode_at_leisure: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
 _MILLISECONDS: Final = tuple(f"{number:03d}" for number in range(1000))
+_encode_at_once: Final = orjson.dumps
 _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 FIELDS: Final = "fields"
 """The key of `extra` under which many fields cost less than each on its own: a dict that is merged into the line."""
@@ -87,7 +88,7 @@ def _encode(fields: Mapping[str, Any]) -> str:
     That one takes what orjson leaves: keys that are no text, integers beyond 64 bits, and text that is no Unicode.
     """
     try:
-        return orjson.dumps(fields, default=_simplify, option=_OPTIONS).decode()
+        return _encode_at_once(fields, default=_simplify, option=_OPTIONS).decode()
     except TypeError:
         return _encode_at_leisure(fields)
 
