@@ -113,7 +113,7 @@ def test_bad_documents_are_refused_one_by_one_and_the_rest_is_indexed(mesh: Live
         (bad / name).write_bytes(data)
     os.mkfifo(bad / "pipe.txt")
     (bad / "loop.txt").symlink_to(bad / "loop.txt")
-    arguments = ("--collection", "bad", "--max-mib", "1")
+    arguments = ("--collection", "bad", "--max-mib", "1", "--parse-timeout", "3")
     report = ssop_json(mesh, folder, "index", "add", "bad", "bad/loop.txt", "gone.md", "/dev/zero", *arguments, code=1)
     reasons = {entry["name"]: entry["reason"] for entry in report["refusals"]}
     assert set(reasons) == {
