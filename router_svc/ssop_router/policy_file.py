@@ -15,7 +15,7 @@ def read_policy(path: Path) -> PolicySettings:
     """The policy of a file; a router's other keys may stand there, and are not looked at. Raises SettingsError."""
     try:
         document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingsError(f"{path} can't be read: {error}") from error
     table = document.get("router", document)
     if not isinstance(table, dict):

@@ -161,8 +161,8 @@ def load_settings(kind: type[S], section: str, *, path: Path | None, environ: Ma
     document: dict[str, Any] = {}
     if path is not None:
         try:
-            document = tomllib.loads(path.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
+            document = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
             raise SettingsError(f"{path}: {error}") from error
     faults += [f"{path}: [{name}] is no section" for name in document if name not in SECTIONS]
     values: dict[str, Any] = dict(document.get(section, {}))

@@ -50,9 +50,21 @@ def test_number_that_compiled_code_cannot_keep_is_a_fault(tmp_path: Path, number
         load(tmp_path, f"[router]\nmax_rps = {number}")
 
 
-def test_broken_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"not toml",
+        b"[router]\nlisten = '\xff'",
+        b"[router]\nmax_rps = " + b"9" * 5_000,
+        b"[router]\nnodes = " + b"[" * 9_999,
+    ],
+    ids=["words", "bytes", "digits", "depth"],
+)
+def test_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ssop.toml"
+    path.write_bytes(content)
     with pytest.raises(SettingsError, match=r"ssop\.toml"):
-        load(tmp_path, "not toml")
+        load_settings(Sample, "router", path=path, environ={})
 
 
 def test_settings_cannot_be_changed(tmp_path: Path) -> None:
