@@ -7,7 +7,7 @@ import pytest
 
 from helpers.eventually import eventually
 from helpers.scripted_mesh import Mesh, R, ask, run_router
-from helpers.session_client import open_session
+from helpers.session_client import Client, open_session
 from ssop.v1.mesh_pb2 import RetrievalReason
 from ssop.v1.router_pb2 import (
     SessionCancel,
@@ -21,6 +21,14 @@ from ssop_chassis.identity import Principal
 async def mesh() -> AsyncIterator[Mesh]:
     async with run_router() as running:
         yield running
+
+
+async def write_thirty_words(client: Client) -> None:
+    await client.begin("a", "", is_complete=False)
+    for number in range(30):
+        await client.send("a", piece=f"w{number} ")
+    await client.send("a", commit=SessionCommit())
+    await client.until_finished("a")
 
 
 async def test_prefetch_starts_with_the_tenth_word(mesh: Mesh) -> None:
@@ -60,11 +68,7 @@ async def test_prefetch_starts_some_time_after_the_first_byte() -> None:
 async def test_prefetch_is_issued_once_more_with_the_fifteenth_word(mesh: Mesh) -> None:
     mesh.rag.collections["acme"] = {"docs": 1}
     async with open_session(mesh) as client:
-        await client.begin("a", "", is_complete=False)
-        for number in range(30):
-            await client.send("a", piece=f"w{number} ")
-        await client.send("a", commit=SessionCommit())
-        await client.until_finished("a")
+        await write_thirty_words(client)
         assert [p.query_prefix.split()[-1] for p in mesh.rag.prefetches] == ["w9", "w14"]
         accounting = client.frames["a"][-1].accounting
         assert (accounting.prefetches, accounting.prefetch_hits, accounting.prefetch_wasted) == (2, 1, 1)
@@ -75,11 +79,7 @@ async def test_answer_ends_and_settles_whatever_number_of_tokens_prefetches_are_
     mesh.rag.collections["acme"] = {"docs": 1}
     mesh.rag.prefetch_tokens = 2**32 - 1
     async with open_session(mesh) as client:
-        await client.begin("a", "", is_complete=False)
-        for number in range(30):
-            await client.send("a", piece=f"w{number} ")
-        await client.send("a", commit=SessionCommit())
-        await client.until_finished("a")
+        await write_thirty_words(client)
         accounting = client.frames["a"][-1].accounting
         assert (accounting.prefetches, accounting.prefetch_tokens) == (2, 2**32 - 1)
         await eventually(lambda: [c.prefetch_tokens for c in mesh.cache.counted.values()] == [2**32 - 1])
